@@ -15,12 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._data import check_collected, split_of
-from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.generators import DrawQueue, Generation, Generator
+from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import (
@@ -50,20 +48,17 @@ from sklearn_clm.policies._collection import (
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import groups_of
-from sklearn_clm.policies._open_sets import DrawScores, QualityLike, SimilarityLike
+from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
 from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import Shift, needed_shift, weighted
 from sklearn_clm.policies._source import (
     DrawSource,
-    naming_position,
-    progress_bar,
     source_of,
-    warn_of_repeated_draws,
 )
 from sklearn_clm.scoring import likelihood
 from sklearn_clm.scoring._admission import check_admissions, get_admission
 from sklearn_clm.scoring._protocols import Admission
-from sklearn_clm.scoring._quality import bind_quality, get_quality
+from sklearn_clm.scoring._quality import get_quality
 from sklearn_clm.scoring._similarity import get_similarity
 
 _LOGGER = logging.getLogger("sklearn_clm")
@@ -447,7 +442,11 @@ class ConformalSampler(CalibratedEstimator):
             raise ValueError(
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
             )
-        own, source = self._origin(data)
+        own, known = self._own(data), getattr(self, "_source", None)
+        if own is not None:
+            source = own.source
+        else:
+            source = source_of("data", data.provenance, known, self._untrained_source)
         names = self._groups_of(data, own, groups)
         prompts = None if own is None else own.prompts
         rows, shift = weighted(self.shift, prompt_weight, data, prompts, source.seed)
@@ -647,14 +646,6 @@ class ConformalSampler(CalibratedEstimator):
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _origin(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
-        """What this sampler has collected, if that is what the data are, and who draws."""
-        own: Collection | None = getattr(self, "_collected", None)
-        if own is not None and own.holds(data):
-            return own, own.source
-        known = getattr(self, "_source", None)
-        return None, source_of("data", data.provenance, known, self._untrained_source)
-
     def _terms(self, table: Table, own: Collection | None, source: DrawSource) -> Terms:
         """What the tests of a calibration are asked for."""
         audited = self.judging if isinstance(self.judging, AuditedJudging) else None
@@ -705,8 +696,7 @@ class ConformalSampler(CalibratedEstimator):
             self.calibration_indices_ = own.indices
             if data.k_max == own.data.k_max:
                 own.data = data
-        mistaken = mistaken_delta(self.delta) if record.claim.guarantee == "pac" else None
-        for remark in filter(None, (mistaken, *record.remarks())):
+        for remark in filter(None, record.remarks()):
             warn(remark)
 
     def _publish(self, record: SamplerCalibration) -> None:
@@ -774,9 +764,7 @@ class ConformalSampler(CalibratedEstimator):
     def _sets_of_fit(self, checked: CheckedPrompts, groups: object) -> PredictionSets:
         """Sets of the prompts of ``fit``; nothing is promised to those that trained."""
         sets = self._sets(checked, groups)
-        trained = np.isin(checked.digests(), self.calibration_.source.trained_on)
-        why = "the prompt trained the generator."
-        sets._sets = [one.unguaranteed(why) if seen else one for one, seen in zip(sets, trained)]
+        sets._sets = self.calibration_.source.unguaranteed(sets, checked)
         sets.of_fit = True
         return sets
 
@@ -784,31 +772,9 @@ class ConformalSampler(CalibratedEstimator):
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
         source.refuse_other_columns(prompts)
-        scores = DrawScores(
-            prompts,
-            bind_quality(record.quality, source.generator),
-            record.similarity,
-            get_set_score(record.set_score),
-            record.width,
-            self.n_jobs,
-        )
-        with (
-            naming_position(prompts),
-            progress_bar(self.verbose, len(prompts), "prompt") as progress,
-        ):
-            rules = record.open_sets(scores, groups, progress)
-            queue = DrawQueue(
-                prompts.prompts,
-                record.k_max,
-                seed=source.seed,
-                decide=rules.decide,
-                on_draw=rules.count_draw,
-            )
-            self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
-        if record.data is not None:
-            warn_of_repeated_draws([one.generations for one in rules.sets], record.data)
+        sets = record.sets(prompts, groups, self.memory_, n_jobs=self.n_jobs, verbose=self.verbose)
         return PredictionSets(
-            rules.sets,
+            sets,
             record.k_max,
             sampler=self,
             provenance=record.drawn_with,

@@ -16,21 +16,17 @@ from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import (
-    Claim,
     ComponentCalibrationData,
-    component_learn_then_test,
     prompts_needed,
 )
 from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._binomial import mistaken_delta
-from sklearn_clm.calibration._claim import nulls_of, too_few
-from sklearn_clm.calibration._components import ComponentThreshold, check_components
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._claim import nulls_of
+from sklearn_clm.calibration._components import check_components
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._base import claims_of
 from sklearn_clm.policies._calibration import (
     SELECTED_WITH,
     SelectorCalibration,
@@ -44,20 +40,20 @@ from sklearn_clm.policies._collection import (
     warn_of_repetitions,
 )
 from sklearn_clm.policies._components import (
-    Collected,
+    ComponentCollection,
     components_of_draws,
     components_of_sets,
     higher_in_sets,
+    prompts_of_sampler,
     refuse_larger_budget,
     refuse_other_draws,
     select_components,
-    shift_of_prompts,
-    unseen_prompts,
-    why_nothing,
+    threshold_of_part,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import groups_of
+from sklearn_clm.policies._rules import SelectionRule, rules_of_parts
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import progress_bar, seed_of_draws
 from sklearn_clm.policies._verdicts import ComponentVerdicts
@@ -321,8 +317,7 @@ class ComponentSelector(CalibratedEstimator):
         else:
             if not of_fit:  # the sampler has said so
                 warn_of_repetitions(checked.digests())
-            rows = unseen_prompts(sampler.calibration_, checked, warns=not of_fit)
-            rows, shift = shift_of_prompts(sampler, prompt_weight, checked, rows, of_fit=of_fit)
+            rows, shift = prompts_of_sampler(sampler, checked, prompt_weight, of_fit=of_fit)
         checked, references = checked.take(rows), [references[i] for i in rows]
         names = None if names is None else [names[i] for i in rows]
         draws = self._draws(sampler, checked, None if sampler is not given else parts_of)
@@ -345,7 +340,9 @@ class ComponentSelector(CalibratedEstimator):
             data = verdicts.fill(data, self.alpha, everybody, lazily=False)
         self._forget()
         self.sampler_, self.calibration_indices_ = sampler, rows
-        self._collected = Collected(data, verdicts, checked, rows, split[:_N_TRIED], names)
+        self._collected = ComponentCollection(
+            data, verdicts, checked, rows, split[:_N_TRIED], names
+        )
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
@@ -379,22 +376,27 @@ class ComponentSelector(CalibratedEstimator):
         self._validate_params()
         check_components(data)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
-        own = self._collected_of(data)
+        own = self._own(data)
         names = self._groups_of(data, own, groups)
         sampler = self._sampler_of(data, own)
         options, everybody = self.groups or Groups(), np.arange(data.n_prompts)
         parts = options.parts(np.arange(0), everybody, self.delta, names)
-        data = self._labelled(data, own, parts)
-        results, claims = self._tested(data, parts, grouped=names is not None)
-        claimed = [claims[part.group] for part in parts if part.claimed]
-        report_null(nulls_of(claimed), self.on_null, self._of_null)
+        if own is None:
+            advice = ": components from elsewhere have no judge."
+            refuse_unknown(data, "component, or be what this selector has collected", advice)
+        else:
+            data = own.judged(data, self.alpha, parts, lazily=self.judging == "lazy")
+        shift = Shift.of(data.provenance)
         record = SelectorCalibration(
-            thresholds={
-                group: np.inf if result is None else result.gamma_hat
-                for group, result in results.items()
-            },
-            claims=claims,
-            results=results,
+            rules=rules_of_parts(
+                parts,
+                self._claim_of(
+                    self.alpha, data.provenance, shift, names is not None, about="components"
+                ),
+                lambda delta: prompts_needed(self.alpha, delta),
+                SelectionRule(np.inf),
+                lambda part, claim: threshold_of_part(data, part, claim),
+            ),
             n_draws=data.provenance.k_max,
             provenance=data.provenance,
             sampler=sampler,
@@ -402,11 +404,12 @@ class ComponentSelector(CalibratedEstimator):
             groups=None if names is None else frozen(options),
             **self._own_parts(),
         )
-        remarks = self._remarks(record, own)
-        self._publish(replace(record, remarks=remarks))
+        report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
+        record = replace(record, remarks=self._remarks(record, own))
+        self._publish(record)
         if own is not None:
             self.calibration_indices_ = own.indices
-        for remark in remarks:
+        for remark in record.remarks:
             warn(remark)
         return self
 
@@ -566,56 +569,8 @@ class ComponentSelector(CalibratedEstimator):
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _collected_of(self, data: ComponentCalibrationData) -> Collected | None:
-        """What this selector has collected, if that is what the data are."""
-        collected: Collected | None = getattr(self, "_collected", None)
-        if collected is None or data.provenance != collected.data.provenance:
-            return None
-        own = collected.data
-        if own.prompts is None or data.prompts is None:
-            return None
-        same = np.array_equal(own.prompts, data.prompts)
-        return collected if same and np.array_equal(own.scores, data.scores) else None
-
-    def _labelled(
-        self,
-        data: ComponentCalibrationData,
-        own: Collected | None,
-        parts: list[Part],
-    ) -> ComponentCalibrationData:
-        """The data with the labels that are needed, those of people as they are now."""
-        if own is None:
-            advice = ": components from elsewhere have no judge."
-            refuse_unknown(data, "component, or be what this selector has collected", advice)
-            return data
-        if data.unknown is None and not own.verdicts.of_people:
-            return data
-        data = own.verdicts.fill(data, self.alpha, parts, lazily=self.judging == "lazy")
-        self._collected.data = data
-        return data
-
-    def _tested(
-        self, data: ComponentCalibrationData, parts: list[Part], *, grouped: bool
-    ) -> tuple[dict[Hashable | None, ComponentThreshold | None], dict[Hashable | None, Claim]]:
-        """Test the components of each part from the highest score down."""
-        known = data.provenance
-        shift = Shift.of(known)
-        whole = self._claim_of(self.alpha, known, shift, grouped, about="components")
-        results: dict[Hashable | None, ComponentThreshold | None] = {}
-        claims = claims_of(parts, whole)
-        for part in parts:
-            claim, n, result = claims[part.group], len(part.rows), None
-            if n < (needed := prompts_needed(self.alpha, part.delta)):
-                claims[part.group] = claim.nullified(too_few(n, needed, claim))
-            else:
-                result = component_learn_then_test(data.take(part.rows), self.alpha, part.delta)
-                if result.gamma_hat == np.inf:
-                    claims[part.group] = claim.nullified(why_nothing(result, claim))
-            results[part.group] = result
-        return results, claims
-
     def _sampler_of(
-        self, data: ComponentCalibrationData, own: Collected | None
+        self, data: ComponentCalibrationData, own: ComponentCollection | None
     ) -> ConformalSampler | None:
         """The fitted sampler that makes such draws, if there is one."""
         collected: ConformalSampler | None = self.__dict__.get("sampler_")
@@ -657,7 +612,7 @@ class ComponentSelector(CalibratedEstimator):
         result = record.tests
         self.achievable_alpha_ = (np.nan, np.nan) if result is None else result.achievable_alpha
         if record.by_group is not None:
-            self.groups_ = record.by_group
+            self.groups_ = {name: one.rule.gamma_hat for name, one in record.by_group.items()}
         if record.sampler is not None:
             self.sampler_ = record.sampler
         if record.data is None:
@@ -668,7 +623,9 @@ class ComponentSelector(CalibratedEstimator):
         self.n_errors_ = np.empty(0, dtype=np.int64) if result is None else result.n_errors
         self.p_values_ = np.empty(0) if result is None else result.p_values
 
-    def _remarks(self, record: SelectorCalibration, own: Collected | None) -> tuple[str, ...]:
+    def _remarks(
+        self, record: SelectorCalibration, own: ComponentCollection | None
+    ) -> tuple[str, ...]:
         """Warnings of a calibration whose guarantee is doubtful."""
         remarks, sampler = [mistaken_delta(self.delta)], record.sampler
         if own is not None and record.certified:

@@ -268,7 +268,7 @@ def test_a_change_by_hand_is_noticed(fitted, tmp_path, key):
     for one in (fitted, selector):
         one.save_calibration(path)
         content = json.loads(path.read_text())
-        content.pop(key if key in content else "thresholds")
+        content.pop(key if key in content else "alpha")
         path.write_text(json.dumps(content))
         with pytest.raises(ValueError, match="not an intact file"):
             one.load_calibration(path)

@@ -27,7 +27,7 @@ from sklearn_clm.policies import Groups
 from sklearn_clm.policies._calibration import (
     SamplerCalibration,
     SelectorCalibration,
-    places_of_groups,
+    groups_in_use,
 )
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class RiskMonitor:
             record = _certified(target)
             self.epsilon = float(record.claim.level)
             self._claims, self._groups = record.claims_in_use, record.groups
-            text = f"{_decisive(record)} {record.provenance}"
+            text = f"{record.digest} {record.provenance}"
             self._watched = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self.alpha = check_level(alpha, "alpha")
         check_scalar(share, "share", Real, min_val=0, max_val=1, include_boundaries="right")
@@ -323,8 +323,8 @@ class RiskMonitor:
             checked = check_prompts(prompts, tags=_ANY_PROMPT)
         if not n or (groups is None and all(holds)):
             return [True] * n
-        places = places_of_groups(self._claims, self._groups, groups, n, checked)
-        return [True] * n if places is None else [holds[place] for place in places]
+        names = groups_in_use(self._claims, self._groups, groups, n, checked)
+        return [self._claims[name].holds for name in names]
 
     def _check_requests(self, requests: Sequence[object], n: int) -> list[bytes | None]:
         """Digests of the requests, all of them to be audited."""
@@ -413,12 +413,6 @@ def _certified(target: object) -> SamplerCalibration | SelectorCalibration:
             "watched, and update with that loss, or with the prompts answered alone."
         )
     return record
-
-
-def _decisive(record: SamplerCalibration | SelectorCalibration) -> str:
-    if isinstance(record, SamplerCalibration):
-        return record.digest
-    return repr(list(record.thresholds.items()))
 
 
 def _digest(request: object) -> bytes:

@@ -140,15 +140,18 @@ def selector_sections(selector: ComponentSelector) -> Iterable[Section]:
     yield _guarantee(record, _together(record))
     yield from _warnings(_of_selector(record, data))
     rows: list[Row] = []
-    for name, gamma in (record.by_group or {}).items():
-        (status, why), result = record.claims[name].outcome, record.results[name]
+    for name, (selection, claim) in (record.by_group or {}).items():
+        (status, why), result = claim.outcome, selection.result
         errors, smallest, rule, selected = (why, ""), "", "", 0.0
         if result is not None:
             errors = _errors(0, result.n_calibration)  # of an empty selection
             if len(result.thresholds):
                 smallest = result.bound(0) + _rounded_up(result.smallest_alpha)
             if result.position is not None:
-                rule, selected = f"gamma-hat {gamma:.4g}", result.n_components[result.position]
+                rule, selected = (
+                    f"gamma-hat {selection.gamma_hat:.4g}",
+                    result.n_components[result.position],
+                )
                 bound, n_errors = result.errors_of_choice
                 errors = _errors(n_errors, result.n_calibration, bound)
         rows.append((str(name), status, rule, *errors, f"{selected:.4g}", smallest))

@@ -83,10 +83,8 @@ class AnswerSets(ExitSets):
         super().__init__(level.model, level.level, None, level.equal_texts, scores, claim, progress)
         self._k_min = level.k_min
 
-    def _new(self) -> Any:
-        one = super()._new()
-        one.rule = AnswerRule(self._level, self._k_min, self._model.k_max)
-        return one
+    def _rule(self) -> AnswerRule:
+        return AnswerRule(self._level, self._k_min, self._model.k_max)
 
 
 class AnswerPolicy(Policy):
@@ -175,7 +173,7 @@ class AnswerPolicy(Policy):
             allowed = int(critical_count(m, self.alpha, part.delta)) if m else -1
             return allowed >= 0 and settle(answered, m - allowed) > -np.inf
 
-        with bounding(table, part.rows, lambda: self._unjudged(table, part.rows)):
+        with bounding(table.judge, part.rows, lambda: self._unjudged(table, part.rows)):
             passed = count_passed(passes, len(levels))
         if not passed:
             null = _why_null(answers.at(levels[0])[0], table, claim, n)

@@ -172,7 +172,7 @@ class Audit:
             columns = Columns(by_people, rows, chosen, score)
             test = AdmissionTest(columns, terms.epsilon, part.delta)
             weights = policy.weights
-            with bounding(by_people, rows, test.may_ask):
+            with bounding(self.verdicts, rows, test.may_ask):
                 result = certify_frontier(
                     columns, test, delta=part.delta, weights=weights, select="last"
                 )
@@ -254,7 +254,7 @@ class Audit:
             texts[np.arange(len(rows)), table.texts[rows, draws]] = unknown
             return texts
 
-        with bounding(by_people, rows, left):
+        with bounding(self.verdicts, rows, left):
             if unknown.any():
                 by_people.ask(rows[unknown], draws[unknown])
         verdicts = by_people.labels_at(rows, draws) == 1

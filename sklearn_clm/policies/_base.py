@@ -2,8 +2,10 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,14 +13,13 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.calibration import Claim, prompts_needed
-from sklearn_clm.calibration._claim import too_few
-from sklearn_clm.calibration._data import refuse_common_prompts, size_that_leaves
+from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._losses import SetLosses
-from sklearn_clm.policies._rules import Certified, Everything, Rule, Rules
+from sklearn_clm.policies._rules import Certified, Everything, Rule, Rules, rules_of_parts
 from sklearn_clm.policies._verdicts import bounding
 
 if TYPE_CHECKING:
@@ -33,19 +34,6 @@ def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
     if not budgets or not all(isinstance(k, Integral) and int(k) >= 1 for k in budgets):
         raise ValueError(f"k_max must be an int >= 1, or a sequence of such, got {k_max!r}.")
     return sorted({int(k) for k in budgets})
-
-
-def claims_of(parts: list[Part], claim: Claim) -> dict[Hashable | None, Claim]:
-    """What is promised of each part where its test passes."""
-    return {
-        part.group: replace(
-            claim,
-            delta=part.delta,
-            group=part.group,
-            pooled=len(parts) > 1 and part.group is None,
-        )
-        for part in parts
-    }
 
 
 @dataclass(frozen=True)
@@ -117,32 +105,24 @@ class Policy(BaseEstimator, ABC):
         any of them where the calibration part as a whole is too small.
         """
         whole, path = parts[-1], self.path
-        claims, everything = claims_of(parts, claim), Everything(terms.budgets[-1])
-        n, n_searched = len(whole.rows), len(whole.searched)
-        if n < (needed := self.needed(terms, terms.delta)):
-            in_all = size_that_leaves(needed, n_searched / (n + n_searched)) if n_searched else None
-            why = too_few(n, needed, claim, in_all)
-            return {
-                group: Certified(everything, one.nullified(why)) for group, one in claims.items()
-            }
-        if path is None:
-            table.ensure(whole.searched, table.k_max)
-            with bounding(table, whole.rows, lambda: self._unjudged(table, whole.rows), also=True):
-                path = self.search(table, whole.searched, terms)
-        else:
+
+        left = partial(self._unjudged, table, whole.rows)
+        bounded = partial(bounding, table.judge, whole.rows, left)
+        if path is not None:
             refuse_common_prompts("policy", path.seen, table.data)
-        rules: Rules = {}
-        for part in parts:
-            one, needed = claims[part.group], self.needed(terms, part.delta)
-            if len(part.rows) < needed:
-                nothing = one.nullified(too_few(len(part.rows), needed, one))
-                rules[part.group] = Certified(everything, nothing)
-            elif len(parts) == 1:
-                rules[part.group] = self.test(path, table, part, terms, one)
-            else:
-                with bounding(table, whole.rows, lambda: self._unjudged(table, whole.rows)):
-                    rules[part.group] = self.test(path, table, part, terms, one)
-        return rules
+        elif len(whole.rows) >= self.needed(terms, terms.delta):
+            table.ensure(whole.searched, table.k_max)
+            with bounded(also=True):
+                path = self.search(table, whole.searched, terms)
+
+        def test(part: Part, own: Claim) -> Certified:
+            with nullcontext() if len(parts) == 1 else bounded():
+                return self.test(path, table, part, terms, own)
+
+        everything = Everything(terms.budgets[-1])
+        return rules_of_parts(
+            parts, claim, lambda delta: self.needed(terms, delta), everything, test
+        )
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """All texts without a label: what tests may ask for as long as their path is not known.

@@ -14,12 +14,15 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
     Provenance,
+    component_learn_then_test,
 )
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
+from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._rules import Certified, SelectionRule
 from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring._components import (
@@ -33,7 +36,7 @@ _ROUNDING = 1e-4  # of the largest score
 
 
 @dataclass
-class Collected:
+class ComponentCollection:
     """Components that a selector has collected, of which prompts, and who judges them."""
 
     data: ComponentCalibrationData
@@ -43,43 +46,54 @@ class Collected:
     first: Sequence[DistinctComponents]  # of all draws of the first prompts
     groups: list[Hashable] | None  # those that were given with these prompts
 
+    def holds(self, data: ComponentCalibrationData) -> bool:
+        """Whether data are these components."""
+        own = self.data
+        return (
+            own.provenance == data.provenance
+            and own.prompts is not None
+            and data.prompts is not None
+            and np.array_equal(own.prompts, data.prompts)
+            and np.array_equal(own.scores, data.scores)
+        )
 
-def unseen_prompts(
-    known: SamplerCalibration, prompts: CheckedPrompts, *, warns: bool = True
-) -> np.ndarray:
-    """Positions of the prompts that did not train the generator of the sampler."""
-    seen = np.isin(prompts.digests(), known.source.trained_on)
+    def judged(
+        self, data: ComponentCalibrationData, alpha: float, parts: list[Part], *, lazily: bool
+    ) -> ComponentCalibrationData:
+        """The data with the labels that tests need, those of people as they are now."""
+        if data.unknown is not None or self.verdicts.of_people:
+            data = self.data = self.verdicts.fill(data, alpha, parts, lazily=lazily)
+        return data
+
+
+def prompts_of_sampler(
+    sampler: Any, prompts: CheckedPrompts, prompt_weight: object, *, of_fit: bool
+) -> tuple[np.ndarray, Shift | None]:
+    """Positions of the prompts that may calibrate after a fitted sampler, and their shift.
+
+    Those that trained its generator may not. The weights are those of the sampler; `of_fit` says
+    that it has seen, and weighted, these very prompts.
+    """
+    record: SamplerCalibration = sampler.calibration_
+    seen, shift = record.source.has_learnt(prompts), record.shift
     text = f"{seen.sum()} of the {len(prompts)} prompts in X trained the generator of the sampler"
     if seen.all():
         raise ValueError(f"X must hold prompts that the sampler has not seen, got {text}.")
-    if seen.any() and warns:
+    if seen.any() and not of_fit:
         warn(f"{text} and are left out: the guarantee needs prompts that it has not seen.")
-    return np.flatnonzero(~seen)
-
-
-def shift_of_prompts(
-    sampler: Any, prompt_weight: object, prompts: CheckedPrompts, rows: np.ndarray, *, of_fit: bool
-) -> tuple[np.ndarray, Shift | None]:
-    """Those of the prompts at `rows` that weights let calibrate, and the shift that they stand for.
-
-    The weights are those of a calibrated sampler; `of_fit` says that it has weighted these very
-    prompts.
-    """
-    record: SamplerCalibration = sampler.calibration_
-    shift = record.shift
+    rows = np.flatnonzero(~seen)
     if prompt_weight is not None and (shift is None or of_fit):
         why = "the sampler has weighted these prompts already"
         if shift is None:
             why = "the sampler was calibrated without, and its shift says how large one may be"
         raise ValueError(f"prompt_weight must be None here, got weights instead: {why}.")
-    if shift is None:
+    if shift is None or (of_fit and (record.data is None or record.data.prompts is None)):
         return rows, None
+    digests = prompts.take(rows).digests()
     if of_fit:
-        if record.data is None or record.data.prompts is None:
-            return rows, None
         # those that weights have kept for the sampler, each as often as there
         left, kept = Counter(record.data.prompts.tolist()), []
-        for i, digest in zip(rows.tolist(), prompts.take(rows).digests().tolist()):
+        for i, digest in zip(rows.tolist(), digests.tolist()):
             if left[digest]:
                 left[digest] -= 1
                 kept.append(i)
@@ -89,7 +103,7 @@ def shift_of_prompts(
     weight = given.weight if given is not None and same else None
     own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
     weights = own.of(prompt_weight, len(prompts), prompts)[rows]
-    positions, found = own.applied(weights, prompts.take(rows).digests(), record.source.seed)
+    positions, found = own.applied(weights, digests, record.source.seed)
     return rows[positions], found
 
 
@@ -157,31 +171,37 @@ def select_components(
     """The components of each set that reach the threshold of its group (Algorithm 2)."""
     refuse_larger_budget(max((one.n_samples for one in sets), default=0), record.n_draws)
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
-    of_set = record.group_of(groups, [one.prompt for one in sets])
-    thresholds = [record.thresholds[name] for name in of_set]
-    shown = sets[np.array(thresholds) < np.inf]
+    prompts = CheckedPrompts([one.prompt for one in sets], numeric=False)
+    rules = [record.rules[name] for name in record.groups_of(groups, prompts)]
+    shown = sets[np.array([rule.certified for rule, _ in rules], dtype=bool)]
     split = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
-    trained = np.zeros(len(sets), dtype=bool)
-    maker = record.sampler if sets.sampler is None else sets.sampler  # lost in a pickle of sets
-    if sets.of_fit and maker is not None:
-        digests = CheckedPrompts([one.prompt for one in sets], False).digests()
-        trained = np.isin(digests, maker.calibration_.source.trained_on)
     selected = []
-    for one, gamma, name, seen in zip(sets, thresholds, of_set, trained, strict=True):
-        components, scores, occurrences = next(split) if gamma < np.inf else nothing
-        chosen = np.flatnonzero(scores >= gamma)
+    for one, (rule, claim) in zip(sets, rules, strict=True):
+        components, scores, occurrences = next(split) if rule.certified else nothing
+        chosen = np.flatnonzero(scores >= rule.gamma_hat)
         selected.append(
             ComponentSet(
                 components=tuple(components[c] for c in chosen),
                 scores=scores[chosen],
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=one,
-                guaranteed=bool(gamma < np.inf) and not seen,
-                claim=record.claims[name],
+                guaranteed=claim.holds,
+                claim=claim,
             )
         )
+    maker = record.sampler if sets.sampler is None else sets.sampler  # lost in a pickle of sets
+    if sets.of_fit and maker is not None:
+        selected = maker.calibration_.source.unguaranteed(selected, prompts)
     return selected
+
+
+def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) -> Certified:
+    """Test the components of the prompts of a part from the highest score down."""
+    result = component_learn_then_test(data.take(part.rows), claim.level, part.delta)
+    if result.gamma_hat == np.inf:
+        claim = claim.nullified(why_nothing(result, claim))
+    return Certified(SelectionRule(result.gamma_hat, result), claim)
 
 
 def why_nothing(result: ComponentThreshold, claim: Claim) -> str:

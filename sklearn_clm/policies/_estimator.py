@@ -127,6 +127,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _publish(self, record: Any) -> None:
         """Set the fitted attributes, those of this calibration alone."""
 
+    def _own(self, data: Any) -> Any:
+        """What this estimator has collected, if that is what the data are."""
+        own = getattr(self, "_collected", None)
+        return own if own is not None and own.holds(data) else None
+
     def _groups_of(self, data: Any, own: Any, given: object) -> list[Hashable] | None:
         """The group of each prompt of data, which are those of `own` if that is not None."""
         if own is not None:

@@ -406,7 +406,7 @@ class ExitPolicy(Policy):
         judged_before = table.n_judgements
         entries = ExitEntries(table, part.rows, path, self.same_text)
         with bounding(
-            table, part.rows, lambda: may_ask(entries, n - allowed).reshape(n, path.k_max)
+            table.judge, part.rows, lambda: may_ask(entries, n - allowed).reshape(n, path.k_max)
         ):
             level = settle(entries, n - allowed)
         entries.draw_to(level)

@@ -25,7 +25,7 @@ from sklearn_clm.generators._records import json_value, naming
 
 _FORMATS = {
     "sklearn_clm.calibration/2": "ConformalSampler",
-    "sklearn_clm.component_calibration/2": "ComponentSelector",
+    "sklearn_clm.component_calibration/3": "ComponentSelector",
 }
 _Record = TypeVar("_Record")
 

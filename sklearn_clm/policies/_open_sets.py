@@ -1,9 +1,9 @@
 """Sets of many prompts at once, as their draws arrive."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -21,7 +21,6 @@ from sklearn_clm.scoring._protocols import DrawScorer, PairwiseSimilarity, Quali
 
 QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
 SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
-Rule = TypeVar("Rule", SamplingRule, ExitRule)
 
 # no number reaches a set score that is none: even one of +inf stops nothing
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
@@ -60,38 +59,48 @@ class DrawScores:
         return np.asarray(tensor[:, 0, :n])
 
 
-class _OpenSet(Generic[Rule]):
+class _OpenSet:
     """The set of a prompt that sampling has not stopped on."""
 
     __slots__ = ("draws", "qualities", "row", "rule", "seen", "texts")
 
-    def __init__(self, rule: Rule, row: int = 0) -> None:
-        self.rule: Rule = rule
-        self.row = row
+    def __init__(self, rule: Any, row: int = 0) -> None:
+        self.rule, self.row = rule, row
         self.draws: list[Generation] = []
         self.qualities: list[float] = []
         self.texts: list[int] = []
         self.seen: dict[object, int] = {}
 
 
-class OpenSets(ABC, Generic[Rule]):
-    """The sets of many prompts; a subclass knows the rule."""
+class OpenSets(ABC):
+    """The sets of many prompts by one rule, as their draws arrive."""
 
-    def __init__(self, scores: DrawScores, claim: Claim, progress: Any) -> None:
+    def __init__(
+        self, scores: DrawScores, claim: Claim, progress: Any, *, all_draws: int = 0
+    ) -> None:
         self.closed: list[PredictionSet | None] = [None] * len(scores.prompts)
-        self._open: dict[int, _OpenSet[Rule]] = {}
+        self._open: dict[int, _OpenSet] = {}
         self._scores, self._claim, self._progress = scores, claim, progress
+        self._all_draws = all_draws  # that are wanted at once; 0 where the rule looks at each
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
         """How many draws of each of these prompts are wanted, now that more have arrived."""
         for i, draws in arrived:
-            one = self._open.get(i)
-            if one is None:
-                one = self._open[i] = self._new()
-            one.draws.extend(draws)
+            if i not in self._open:
+                self._open[i] = self._new()
+            self._open[i].draws.extend(draws)
         waiting = [i for i, _ in arrived]
         while waiting:
-            self._advance(waiting)
+            groups: dict[tuple[int, int], list[int]] = {}
+            for i in waiting:
+                one = self._open[i]
+                # a draw that the rule may not look at is not scored, which can cost as much as
+                # drawing
+                stop = len(one.draws) if self._all_draws else one.rule.n_samples + 1
+                groups.setdefault((one.rule.n_samples, stop), []).append(i)
+            for (start, stop), members in groups.items():
+                draws_of = [self._open[i].draws[:stop] for i in members]
+                self._advance(members, draws_of, start)
             waiting = [
                 i
                 for i in waiting
@@ -101,39 +110,26 @@ class OpenSets(ABC, Generic[Rule]):
         return [self._wanted(i) for i, _ in arrived]
 
     @abstractmethod
-    def _new(self) -> _OpenSet[Rule]:
+    def _new(self) -> _OpenSet:
         """The set of a prompt before its first draw."""
 
     @abstractmethod
-    def _advance(self, members: list[int]) -> None:
-        """Let the rules of some prompts see their next draws."""
+    def _advance(self, members: list[int], draws: list[list[Generation]], start: int) -> None:
+        """Let the rules of some prompts see their draws from `start` on, of equal number."""
 
     @abstractmethod
-    def _found(self, one: _OpenSet[Rule]) -> tuple[list[int], float]:
+    def _found(self, one: _OpenSet) -> tuple[list[int], float]:
         """The accepted draws of a closed set, and its score."""
-
-    def _at_draws(
-        self, members: list[int], *, all_draws: bool = False
-    ) -> Iterator[tuple[int, list[int], list[list[Generation]]]]:
-        """The next draw, or the first of all new ones, and who has it, with the draws up to it."""
-        groups: dict[tuple[int, int], list[int]] = {}
-        for i in members:
-            one = self._open[i]
-            # a draw that the rule may not look at is not scored, which can cost as much as drawing
-            stop = len(one.draws) if all_draws else one.rule.n_samples + 1
-            groups.setdefault((one.rule.n_samples, stop), []).append(i)
-        for (start, stop), group in groups.items():
-            yield start, group, [self._open[i].draws[:stop] for i in group]
 
     def _wanted(self, i: int) -> int:
         one = self._open[i]
         if not one.rule.done:
-            return one.rule.n_samples + 1
+            return self._all_draws or one.rule.n_samples + 1
         self._close(i, self._open.pop(i))
         self._progress.update()
         return 0
 
-    def _close(self, i: int, one: _OpenSet[Rule]) -> None:
+    def _close(self, i: int, one: _OpenSet) -> None:
         accepted, score = self._found(one)
         self.closed[i] = PredictionSet(
             prompt=self._scores.prompts.prompts[i],
@@ -149,7 +145,7 @@ class OpenSets(ABC, Generic[Rule]):
         )
 
 
-class ThresholdSets(OpenSets[SamplingRule]):
+class ThresholdSets(OpenSets):
     """Algorithm 1 on many prompts; a configuration of None accepts all draws."""
 
     def __init__(
@@ -160,62 +156,44 @@ class ThresholdSets(OpenSets[SamplingRule]):
         claim: Claim,
         progress: Any,
     ) -> None:
-        super().__init__(scores, claim, progress)
-        self._configuration, self._k_max = configuration, k_max
+        super().__init__(scores, claim, progress, all_draws=k_max if configuration is None else 0)
+        self._configuration, self._k_max = configuration or _ACCEPT_ALL, k_max
         self._unlike = [0.0] * k_max  # where similarity decides nothing
 
-    def _new(self) -> _OpenSet[SamplingRule]:
-        configuration = _ACCEPT_ALL if self._configuration is None else self._configuration
+    def _new(self) -> _OpenSet:
         of = self._scores
-        return _OpenSet(SamplingRule(configuration, of.set_score, self._k_max, of.width))
+        return _OpenSet(SamplingRule(self._configuration, of.set_score, self._k_max, of.width))
 
-    def _advance(self, members: list[int]) -> None:
-        configuration = self._configuration
-        if configuration is None:
-            for start, group, draws in self._at_draws(members, all_draws=True):
-                for i, row in zip(group, self._scores.quality_of(group, draws, start).tolist()):
-                    for quality in row:
-                        self._update(i, quality, self._unlike)
-            return
+    def _advance(self, members: list[int], draws: list[list[Generation]], start: int) -> None:
         # what the rule cannot look at is not compared: draws of too low a quality, and any of
         # them with draws that were rejected
-        compared: dict[int, list[tuple[int, float]]] = {}
-        for start, group, draws in self._at_draws(members):
-            for i, (quality,) in zip(group, self._scores.quality_of(group, draws, start).tolist()):
+        compared: dict[int, list[tuple[int, float, list[Generation]]]] = {}
+        similarity, least, _ = self._configuration
+        qualities = self._scores.quality_of(members, draws, start).tolist()
+        for i, row, own in zip(members, draws, qualities):
+            for quality in own:
                 n = len(self._open[i].rule.accepted)
-                if n and configuration.similarity < np.inf and quality >= configuration.quality:
-                    compared.setdefault(n, []).append((i, quality))
+                if n and similarity < np.inf and quality >= least:
+                    compared.setdefault(n, []).append((i, quality, row))
                 else:
                     self._update(i, quality, self._unlike)
-        for pairs in compared.values():
-            group = [i for i, _ in pairs]
-            rules = [self._open[i].rule for i in group]
-            draws = [
-                self._open[i].draws[: rule.n_samples + 1]
-                for i, rule in zip(group, rules, strict=True)
-            ]
-            accepted = [rule.accepted for rule in rules]
-            alike = self._scores.similarity_of(draws, accepted).tolist()
-            for (i, quality), rule, values in zip(pairs, rules, alike, strict=True):
-                similarity = [0.0] * rule.n_samples
-                for earlier, value in zip(rule.accepted, values, strict=True):
-                    similarity[earlier] = value
-                self._update(i, quality, similarity)
+        for waiting in compared.values():
+            accepted = [self._open[i].rule.accepted for i, _, _ in waiting]
+            alike = self._scores.similarity_of([row for _, _, row in waiting], accepted).tolist()
+            for (i, quality, _), earlier, values in zip(waiting, accepted, alike, strict=True):
+                known = dict(zip(earlier, values, strict=True))
+                self._update(i, quality, [known.get(j, 0.0) for j in range(start)])
 
     def _update(self, i: int, quality: float, similarity: Sequence[float]) -> None:
         one = self._open[i]
         one.qualities.append(quality)
         one.rule.update(quality, similarity)
 
-    def _wanted(self, i: int) -> int:
-        wanted = super()._wanted(i)
-        return self._k_max if wanted and self._configuration is None else wanted
-
-    def _found(self, one: _OpenSet[SamplingRule]) -> tuple[list[int], float]:
+    def _found(self, one: _OpenSet) -> tuple[list[int], float]:
         return one.rule.accepted, one.rule.score
 
 
-class ExitSets(OpenSets[ExitRule]):
+class ExitSets(OpenSets):
     """The exit policy on many prompts, at the level u-hat; texts as in ExitResult."""
 
     def __init__(
@@ -234,26 +212,26 @@ class ExitSets(OpenSets[ExitRule]):
         self._paths = model.paths(0)
         self._free: list[int] = []
 
-    def _new(self) -> _OpenSet[ExitRule]:
+    def _rule(self) -> Any:
+        return ExitRule(self._level, self._model.rho, self._model.k_max)
+
+    def _new(self) -> _OpenSet:
         if not self._free:
             n = len(self._paths.n_draws)
             self._paths.grow(max(n, 64))
             self._free = list(range(n, len(self._paths.n_draws)))
-        rule = ExitRule(self._level, self._model.rho, self._model.k_max)
-        return _OpenSet(rule, self._free.pop())
+        return _OpenSet(self._rule(), self._free.pop())
 
-    def _advance(self, members: list[int]) -> None:
-        for start, group, draws in self._at_draws(members):
-            self._advance_together(group, draws, start)
-
-    def _advance_together(
-        self, members: list[int], draws: list[list[Generation]], start: int
-    ) -> None:
+    def _advance(self, members: list[int], draws: list[list[Generation]], start: int) -> None:
         quality = self._scores.quality_of(members, draws, start)[:, 0]
         similarity = self._scores.similarity_of(draws, [range(start)] * len(members))
         sets = [self._open[i] for i in members]
         before = np.array([one.texts for one in sets], dtype=np.intp).reshape(len(sets), start)
-        first = np.array([self._first(one, start) for one in sets], dtype=np.intp)
+        first = np.full(len(sets), start)
+        if self._equal_texts:
+            first[:] = [
+                one.seen.setdefault(text_key(one.draws[start].response), start) for one in sets
+            ]
         first = text_of_draw(before, first, similarity, self._same_text)
         for one, text, value in zip(sets, first.tolist(), quality.tolist(), strict=True):
             one.qualities.append(value)
@@ -264,50 +242,41 @@ class ExitSets(OpenSets[ExitRule]):
         for m, one in enumerate(sets):
             one.rule.update(chances[m], float(arrival[m]))
 
-    def _first(self, one: _OpenSet[ExitRule], draw: int) -> int:
-        """The first draw with an equal response."""
-        if not self._equal_texts:
-            return draw
-        return one.seen.setdefault(text_key(one.draws[draw].response), draw)
-
-    def _found(self, one: _OpenSet[ExitRule]) -> tuple[list[int], float]:
+    def _found(self, one: _OpenSet) -> tuple[list[int], float]:
         return sorted(one.rule.members), one.rule.exit
 
-    def _close(self, i: int, one: _OpenSet[ExitRule]) -> None:
+    def _close(self, i: int, one: _OpenSet) -> None:
         super()._close(i, one)
         self._paths.clear(one.row)
         self._free.append(one.row)
 
 
 class SetsByRule:
-    """The sets of many prompts, each by one of several rules.
-
-    `of_prompt` says which of the parts each prompt belongs to, None that there is one alone;
-    `progress` shows the number of draws.
-    """
+    """The sets of many prompts, each by the rule that its group names."""
 
     def __init__(
-        self, parts: list[OpenSets[Any]], of_prompt: Sequence[int] | None, progress: Any
+        self,
+        parts: Mapping[Hashable | None, OpenSets],
+        names: Sequence[Hashable | None],
+        progress: Any,
     ) -> None:
-        self._parts, self._of_prompt, self._progress = parts, of_prompt, progress
+        self._parts, self._names, self._progress = parts, names, progress
         self._n_drawn = 0
-        for part in parts:
-            part.closed = parts[0].closed
 
     @property
-    def sets(self) -> list[PredictionSet]:
+    def closed(self) -> list[PredictionSet]:
         """The sets, once all are closed."""
-        return [one for one in self._parts[0].closed if one is not None]
+        found = [self._parts[name].closed[i] for i, name in enumerate(self._names)]
+        return [one for one in found if one is not None]
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
         """How many draws of each of these prompts are wanted, now that more have arrived."""
-        if self._of_prompt is None:
-            return self._parts[0].decide(arrived)
+        by_name: dict[Hashable | None, list[tuple[int, list[Generation]]]] = {}
+        for i, draws in arrived:
+            by_name.setdefault(self._names[i], []).append((i, draws))
         wanted: dict[int, int] = {}
-        for p, part in enumerate(self._parts):
-            own = [(i, draws) for i, draws in arrived if self._of_prompt[i] == p]
-            if own:
-                wanted.update(zip((i for i, _ in own), part.decide(own), strict=True))
+        for name, own in by_name.items():
+            wanted.update(zip((i for i, _ in own), self._parts[name].decide(own), strict=True))
         return [wanted[i] for i, _ in arrived]
 
     def count_draw(self, i: int, draw: int, generation: Generation) -> None:

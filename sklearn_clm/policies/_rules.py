@@ -1,14 +1,22 @@
 """Rules: what prediction runs. A policy has one of its own; everything is that of a null."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from sklearn_clm.calibration import CalibrationData, Claim, Configuration
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Claim,
+    ComponentThreshold,
+    Configuration,
+)
+from sklearn_clm.calibration._claim import too_few
+from sklearn_clm.calibration._data import size_that_leaves
 from sklearn_clm.calibration._path import sets_at_stop
+from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.policies._open_sets import DrawScores, OpenSets, ThresholdSets
@@ -84,7 +92,7 @@ class Rule(ABC):
         return None
 
     @abstractmethod
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets[Any]:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets:
         """The sets of prompts before their first draw."""
 
     @property
@@ -141,7 +149,7 @@ class Everything(Rule):
         everything = Configuration(np.inf, -np.inf, np.inf)
         return Outcomes.of_thresholds(data, everything, self.k_max, set_score)
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets[Any]:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets:
         return ThresholdSets(None, self.k_max, scores, claim, progress)
 
     @property
@@ -156,8 +164,20 @@ class Everything(Rule):
         return cls(k_max)
 
 
+@dataclass(frozen=True)
+class SelectionRule:
+    """Select the components that score at least `gamma_hat`; +inf selects nothing."""
+
+    gamma_hat: float
+    result: ComponentThreshold | None = field(default=None, repr=False)
+
+    @property
+    def certified(self) -> bool:
+        return self.gamma_hat < np.inf
+
+
 class Certified(NamedTuple):
-    """A rule, and what may be said of the sets that it makes."""
+    """A rule, and what may be said of what it gives."""
 
     rule: Any
     claim: Claim
@@ -165,3 +185,30 @@ class Certified(NamedTuple):
 
 Rules: TypeAlias = dict[Hashable | None, Certified]
 """The rule of each group; None is that of all prompts together."""
+
+
+def rules_of_parts(
+    parts: list[Part],
+    claim: Claim,
+    needed: Callable[[float], int],
+    nothing: Any,
+    test: Callable[[Part, Claim], Certified],
+) -> Rules:
+    """The rule of each part: `nothing` where it has too few prompts, otherwise as tested.
+
+    `needed` gives the fewest prompts that certify anything at a level of the tests; `claim` is
+    what is promised of all prompts where their test passes.
+    """
+    rules: Rules = {}
+    for part in parts:
+        pooled = len(parts) > 1 and part.group is None
+        own = replace(claim, delta=part.delta, group=part.group, pooled=pooled)
+        n, n_searched, least = len(part.rows), len(part.searched), needed(part.delta)
+        if n >= least:
+            rules[part.group] = test(part, own)
+            continue
+        in_all = None
+        if n and n_searched and part.group is None:
+            in_all = size_that_leaves(least, n_searched / (n + n_searched))
+        rules[part.group] = Certified(nothing, own.nullified(too_few(n, least, own, in_all)))
+    return rules

@@ -153,6 +153,16 @@ class DrawSource:
                 "draws."
             )
 
+    def has_learnt(self, prompts: CheckedPrompts) -> np.ndarray:
+        """Which of the prompts trained the generator."""
+        return np.isin(prompts.digests(), self.trained_on)
+
+    def unguaranteed(self, sets: Sequence[Any], prompts: CheckedPrompts) -> list[Any]:
+        """The sets of prompts, without a guarantee where the prompt trained the generator."""
+        why = "the prompt trained the generator."
+        learnt = self.has_learnt(prompts)
+        return [one.unguaranteed(why) if seen else one for one, seen in zip(sets, learnt)]
+
     def refuse_other_columns(self, prompts: CheckedPrompts) -> None:
         """Refuse a data frame of other columns than those that the generator has learnt from."""
         if prompts.columns is not None and hasattr(self.generator, "feature_names_in_"):

@@ -207,7 +207,7 @@ class ThresholdPolicy(Policy):
         admission = AdmissionTest(columns, terms.epsilon, part.delta)
         losses = terms.losses
         others = [] if losses is None else losses.tests(columns, part.rows, part.delta)
-        with bounding(table, part.rows, admission.may_ask):
+        with bounding(table.judge, part.rows, admission.may_ask):
             result = certify_frontier(
                 columns,
                 admission,

@@ -20,7 +20,6 @@ from sklearn_clm.calibration import ComponentCalibrationData, critical_count, pr
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration._rows import Part
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.scoring._admission import checked_admissions, get_admission, judge
 from sklearn_clm.scoring._callables import name_of
 from sklearn_clm.scoring._components import DistinctComponents
@@ -83,35 +82,18 @@ class Verdicts:
         self.labels[:] = -1
         self.n_judgements = 0
 
-    def bounded(
-        self, error: VerdictsWanted, prompts: np.ndarray, draws: np.ndarray, n_more: int = 0
-    ) -> VerdictsWanted:
-        """The error with all verdicts that may still be wanted, or their number.
-
-        `prompts` and `draws` are all that may be asked for from now on, of different texts;
-        `n_more` verdicts are wanted of other prompts.
-        """
-        judge, n_left = get_admission(self.admission), len(prompts)
-        later: list[WantedVerdict] = []
-        if isinstance(judge, HumanJudge):
-            pairs = {}
-            order = np.argsort(draws, kind="stable")
-            for i, j in zip(prompts[order].tolist(), draws[order].tolist()):
-                if j >= len(self._responses[i]):
-                    n_more += 1  # a draw to come
-                    continue
-                aliases = checked_admissions([self._references[i]], 1)[0]
-                for alias in () if callable(aliases) else aliases:
-                    pair = WantedVerdict(as_judged(alias), self._responses[i][j])
-                    pairs[pair.id] = pair
-            n_left = len(pairs)
-            if n_left <= _MOST_LOOKED_UP:
-                known = judge.verdicts(list(pairs.values()))
-                n_left = known.count(None)
-                asked = {pair.id for pair in error.wanted}
-                unknown = zip(pairs.items(), known)
-                later = [one for (id_, one), said in unknown if said is None and id_ not in asked]
-        return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)), later)
+    def pairs(self, prompts: np.ndarray, draws: np.ndarray) -> tuple[dict[str, WantedVerdict], int]:
+        """What people are asked about single draws, by identity, and how many are not made yet."""
+        pairs, n_to_come = {}, 0
+        for i, j in zip(prompts.tolist(), draws.tolist()):
+            if j >= len(self._responses[i]):
+                n_to_come += 1
+                continue
+            aliases = checked_admissions([self._references[i]], 1)[0]
+            for alias in () if callable(aliases) else aliases:
+                pair = WantedVerdict(as_judged(alias), self._responses[i][j])
+                pairs[pair.id] = pair
+        return pairs, n_to_come
 
     def ask(self, prompts: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """Verdicts on single draws, asked for at once; those of one prompt stand together."""
@@ -201,38 +183,38 @@ class ComponentVerdicts(Verdicts):
         if self.of_people:
             self.forget()
         labels = self.labels.reshape(-1)
+        if not lazily:
+            unknown = np.flatnonzero(labels < 0)
+            with bounding(self, np.arange(len(labels)), lambda: self.labels < 0):
+                self.ask(unknown, np.zeros_like(unknown))
+            return replace(data, admissible=labels)
         tested = []
-        for part in parts if lazily else ():
+        for part in parts:
             if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
                 own = np.flatnonzero(np.isin(data.prompt_index, part.rows))
                 tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
-        unknown = np.flatnonzero(labels < 0)
-        try:
-            if not lazily:
-                self.ask(unknown, np.zeros_like(unknown))
+
+        def left() -> np.ndarray:
+            known, open_ones = data.with_labels(labels), np.zeros(self.labels.shape, dtype=bool)
+            for rows, own, rank in tested:
+                open_ones[own[may_ask(ComponentEntries(known.take(rows)), rank)]] = True
+            return open_ones
+
+        with bounding(self, np.arange(len(labels)), left):
             for rows, own, rank in tested:
 
                 def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
                     return self(own[of], np.zeros_like(of))
 
                 settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
-        except VerdictsWanted as error:
-            if lazily:
-                known = data.with_labels(labels)
-                left = [
-                    own[may_ask(ComponentEntries(known.take(rows)), rank)]
-                    for rows, own, rank in tested
-                ]
-                unknown = np.unique(np.concatenate(left))
-            raise self.bounded(error, unknown, np.zeros_like(unknown)) from None
         return replace(data, admissible=labels)
 
 
 @contextmanager
 def bounding(
-    table: Table, rows: np.ndarray, may_ask: Callable[[], np.ndarray], *, also: bool = False
+    judge: object, rows: np.ndarray, may_ask: Callable[[], np.ndarray], *, also: bool = False
 ) -> Iterator[None]:
-    """Where verdicts of people are wanted, say how many may be in all.
+    """Where verdicts of people are wanted, say which others may be, or how many in all.
 
     The prompts at `rows` are asked about; `may_ask` gives the texts that may still be asked for,
     bool of shape (len(rows), K). `also` says that those wanted now are of other prompts.
@@ -240,8 +222,18 @@ def bounding(
     try:
         yield
     except VerdictsWanted as error:
-        if not isinstance(table.judge, Verdicts):
+        people = get_admission(judge.admission) if isinstance(judge, Verdicts) else None
+        if not isinstance(judge, Verdicts) or not isinstance(people, HumanJudge):
             raise
-        prompts, draws = np.nonzero(may_ask())
-        n_more = len(error.wanted) if also else 0
-        raise table.judge.bounded(error, rows[prompts], draws, n_more) from None
+        draws, prompts = np.nonzero(may_ask().T)
+        pairs, n_to_come = judge.pairs(rows[prompts], draws)
+        n_left = len(pairs)
+        later: list[WantedVerdict] = []
+        if n_left <= _MOST_LOOKED_UP:
+            known = people.verdicts(list(pairs.values()))
+            n_left = known.count(None)
+            asked = {pair.id for pair in error.wanted}
+            unknown = [pair for pair, said in zip(pairs.values(), known) if said is None]
+            later = [pair for pair in unknown if pair.id not in asked]
+        n_more = n_to_come + (len(error.wanted) if also else 0)
+        raise VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)), later) from None

@@ -58,7 +58,7 @@ def test_each_group_is_tested_on_its_own_prompts(fitted, guarantee, unknown):
         wanted = component_learn_then_test(part, 0.3, level)
         assert one.groups_[f"ward {g}"] == wanted.gamma_hat
         np.testing.assert_array_equal(
-            one.calibration_.results[f"ward {g}"].p_values, wanted.p_values
+            one.calibration_.rules[f"ward {g}"].rule.result.p_values, wanted.p_values
         )
     pooled = component_learn_then_test(data, 0.3, level if unknown == "pooled" else 0.05)
     assert one.gamma_hat_ == pooled.gamma_hat
@@ -126,7 +126,7 @@ def test_unknown_and_small_groups(fitted):
     with pytest.warns(NullCalibrationWarning, match=lacks):
         one.calibrate(data, groups=names)
     assert one.groups_["rare"] == np.inf
-    assert one.calibration_.results["rare"] is None
+    assert one.calibration_.rules["rare"].rule.result is None
     rare, common = one.predict(NEW[:2], groups=["rare", "common"])
     assert (rare.guaranteed, len(rare), common.guaranteed) == (False, 0, True)
     with pytest.raises(NullCalibrationError, match=lacks):
