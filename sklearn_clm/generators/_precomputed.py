@@ -3,14 +3,14 @@
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts, Rows
 from sklearn_clm.generators._draws import Generation, is_missing, prompt_bytes
-from sklearn_clm.generators._prompts import is_number, listed, plain_prompt
+from sklearn_clm.generators._prompts import is_number, listed, plain_prompt, prompt_line
 from sklearn_clm.generators._records import (
     draw_from_record,
     draw_to_record,
@@ -20,7 +20,8 @@ from sklearn_clm.generators._records import (
     whole_number,
 )
 
-Records = Iterable[tuple[str, Mapping[str, Any]]]  # each with the words that name its place
+_FIELDS = ("prompt", "response", "draw", "logprob", "n_tokens")  # that may have other names
+Record = tuple[str, Mapping[str, Any]]  # the words that name its place, and its fields
 
 
 class PrecomputedGenerator(BaseGenerator):
@@ -114,7 +115,7 @@ class PrecomputedGenerator(BaseGenerator):
             If a line cannot be read (the message names it), a draw is missing or given twice, or
             the draws come from several generators or seeds.
         """
-        names = _Names(prompt, response, draw, logprob, n_tokens)
+        names = dict(zip(_FIELDS, (prompt, response, draw, logprob, n_tokens), strict=True))
         records = (one for where, line in json_lines(path) for one in _draws_of(where, line, names))
         return cls(*_prompts_and_rows(records, names), key=key)
 
@@ -148,10 +149,11 @@ class PrecomputedGenerator(BaseGenerator):
                 "frame must be a data frame or a mapping of columns, got a "
                 f"{type(frame).__name__} instead; a Dataset has to_pandas()."
             )
-        names = _Names(prompt, response, draw, logprob, n_tokens)
+        names = dict(zip(_FIELDS, (prompt, response, draw, logprob, n_tokens), strict=True))
         present = list(getattr(frame, "columns", frame))
-        names.refuse_missing("frame", present)
-        used = [name for name in (*names, "finish_reason", "generator", "seed") if name in present]
+        _refuse_missing("frame", present, names)
+        wanted = (*names.values(), "finish_reason", "generator", "seed")
+        used = [name for name in wanted if name in present]
         rows = zip(*(listed(frame[name]) for name in used), strict=True)
         records = ((f"row {i} of frame", dict(zip(used, row))) for i, row in enumerate(rows))
         return cls(*_prompts_and_rows(records, names), key=key)
@@ -174,12 +176,12 @@ class PrecomputedGenerator(BaseGenerator):
             if not row:
                 raise ValueError(
                     f"prompts[{i}] must be one of the {len(known)} prompts that have draws, got "
-                    f"{_shortened(prompts[i])} instead. Drop it, or draw for it."
+                    f"{prompt_line(prompts[i])} instead. Drop it, or draw for it."
                 )
             if len(row) < stop:
                 n_enough = sum(len(one) >= stop for one in known.values())
                 raise ValueError(
-                    f"prompts[{i}] = {_shortened(prompts[i])} must have {stop} draws, got "
+                    f"prompts[{i}] = {prompt_line(prompts[i])} must have {stop} draws, got "
                     f"{len(row)} instead; {n_enough} of {len(known)} prompts have as many. Drop "
                     "the others, or lower k_max."
                 )
@@ -253,69 +255,57 @@ class _Index:
         return digest.hexdigest()
 
 
-class _Names(NamedTuple):
-    """What the fields of a draw are called in a table."""
-
-    prompt: str
-    response: str
-    draw: str
-    logprob: str
-    n_tokens: str
-
-    def refuse_missing(self, where: str, present: Sequence[str]) -> None:
-        """Refuse a table without the prompt, the response or what somebody has named."""
-        for field, name in self._asdict().items():
-            needed = field in ("prompt", "response") or name != field
-            if needed and name not in present:
-                raise ValueError(f"{where} has no field {name!r}; it has {present!r:.200}.")
+def _refuse_missing(where: str, present: Iterable[str], names: Mapping[str, str]) -> None:
+    """Refuse a table without the prompt, the response or what somebody has named."""
+    present = list(present)
+    for field, name in names.items():
+        needed = field in ("prompt", "response") or name != field
+        if needed and name not in present:
+            raise ValueError(f"{where} has no field {name!r}; it has {present!r:.200}.")
 
 
-def _draws_of(where: str, line: Mapping[str, Any], names: _Names) -> Records:
+def _draws_of(where: str, line: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Record]:
     """The draws on a line of JSON, which may be all those of a prompt."""
     if "responses" not in line:
-        names.refuse_missing(where, sorted(line))
+        _refuse_missing(where, line, names)
         yield where, line
         return
     responses = line["responses"]
     if not isinstance(responses, list):
         raise ValueError(f"{where}: responses must be a list, got {responses!r:.60} instead.")
+    beside = [names["logprob"], names["n_tokens"]]
     with naming(where):
-        columns = {
-            names.response: responses,
-            names.logprob: _beside(names.logprob, line.get(names.logprob), responses),
-            names.n_tokens: _beside(names.n_tokens, line.get(names.n_tokens), responses),
-        }
-    common = {name: line.get(name) for name in (names.prompt, "generator", "seed")}
-    for values in zip(*columns.values()):
-        yield where, {**common, **dict(zip(columns, values))}
+        columns = [_beside(name, line.get(name), responses) for name in beside]
+    for values in zip(responses, *columns):
+        yield where, {**line, **dict(zip([names["response"], *beside], values))}
 
 
-def _prompts_and_rows(records: Records, names: _Names) -> tuple[list[object], Rows]:
+def _prompts_and_rows(
+    records: Iterable[Record], names: Mapping[str, str]
+) -> tuple[list[object], Rows]:
     """Prompts, and the draws of each, from a record for each draw."""
     prompts: dict[bytes, object] = {}
     rows: dict[bytes, dict[int, Generation]] = {}
-    sources: set[tuple[object, object]] = set()
+    sources: set[str] = set()
     for where, record in records:
         with naming(where):
-            fields = {**record, **{f: record.get(name) for f, name in names._asdict().items()}}
+            fields = {**record, **{field: record.get(name) for field, name in names.items()}}
             prompt = fields["prompt"]
-            sources.add((fields.get("generator"), fields.get("seed")))
-            if len(sources) > 1:
-                raise ValueError(
-                    f"draws must come from one generator and seed, got {sorted(map(str, sources))}."
-                )
             if is_missing(prompt):
                 raise ValueError(f"the prompt is missing ({prompt!r}).")
+            sources.add(f"generator {fields.get('generator')}, seed {fields.get('seed')}")
+            if len(sources) > 1:
+                raise ValueError(f"draws must come from one generator and seed, got {sources}.")
             key = key_digest(prompt)
             prompts.setdefault(key, prompt)
             row = rows.setdefault(key, {})
             draw = whole_number(fields, "draw", len(row))
             if draw in row:
-                raise ValueError(f"draw {draw} of {_shortened(prompt)} is given twice.")
+                raise ValueError(f"draw {draw} of {prompt_line(prompt)} is given twice.")
             row[draw] = draw_from_record(fields)
     for key, row in rows.items():
         if max(row) >= len(row):
-            raise ValueError(f"some draws of {_shortened(prompts[key])} before {max(row)} lack.")
+            raise ValueError(f"some draws of {prompt_line(prompts[key])} before {max(row)} lack.")
     ordered = [[row[j] for j in range(len(row))] for row in rows.values()]
     return list(prompts.values()), ordered
 
@@ -337,8 +327,3 @@ def _key(prompt: object) -> bytes:
     if isinstance(prompt, (list, tuple)) and prompt and all(map(is_number, prompt)):
         prompt = np.asarray(prompt)
     return key_digest(plain_prompt(prompt))
-
-
-def _shortened(prompt: object) -> str:
-    text = repr(prompt)
-    return text if len(text) <= 60 else text[:57] + "..."
