@@ -385,11 +385,17 @@ def _streamed_samples(
         chunk = prompts[first : first + chunk_size]
         rows = generator.sample(chunk, n_samples, start=start, seed=seed)
         _refuse_async(name, rows)
-        for i, row in enumerate(rows, first):
-            if isinstance(row, str):  # its characters would be taken for draws
-                raise TypeError(f"{name} must return a list for each prompt, got a 'str' instead.")
-            for j, generation in enumerate(row, start):
+        for i, row in enumerate(_as_list(name, rows), first):
+            for j, generation in enumerate(_as_list(name, row), start):
                 yield i, j, generation
+
+
+def _as_list(name: str, values: Any) -> Sequence[Any]:
+    # the characters of a text would be taken for draws
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        got = type(values).__name__
+        raise TypeError(f"{name} must return a list of draws for each prompt, got {got!r} instead.")
+    return values
 
 
 def sample(
