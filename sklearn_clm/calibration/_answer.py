@@ -66,22 +66,13 @@ class ShareOfDraws:
 
 @dataclass(frozen=True)
 class AnswerPath:
-    """What the optimisation part gives: a model of texts, and a path of levels.
+    """What the optimisation part gives: a model of texts, and a path of descending levels.
 
-    Parameters
-    ----------
-    model : ExitModel
-        Its probabilities are those of being admissible; chances of arrival have no part.
-    k_min : int
-        The first draw at which an answer may be given.
-    levels : ndarray of shape (J,)
-        Levels, descending.
-    shares, risks : ndarray of shape (J,)
-        Expected share of prompts that are answered, and of answers that are wrong.
+    `shares` and `risks` are the expected shares of prompts answered and of wrong answers at each.
     """
 
-    model: ExitModel
-    k_min: int
+    model: ExitModel  # its probabilities are those of being admissible
+    k_min: int  # the first draw at which an answer may be given
     levels: np.ndarray
     shares: np.ndarray
     risks: np.ndarray
@@ -113,11 +104,7 @@ def search_answers(
     delta: float,
     random_state: int = 0,
 ) -> AnswerPath:
-    """Learn probabilities and a path of levels, on the optimisation part alone.
-
-    Each of `classifiers` gives an unfitted classifier; n prompts will calibrate. Of the paths that
-    are expected to answer nearly most, it is the one that may answer first.
-    """
+    """Learn a path on the optimisation part alone; n prompts will calibrate."""
     n_seen, k_max = data.quality.shape
     paths = TextPaths.of(data.quality, data.similarity)
     present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
@@ -159,21 +146,14 @@ def _levels(
 
 
 def answered_at(chance: np.ndarray, level: float, k_min: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which prompts are answered, and after how many draws; K where they are escalated.
-
-    `chance`, of shape (n, K), is the largest p_k(c) after each draw.
-    """
+    """Which prompts are answered, and after how many draws; `chance` (n, K) is the largest p_k."""
     sure = chance[:, k_min - 1 :] >= level
     answered: np.ndarray = np.any(sure, axis=1)
     return answered, np.where(answered, sure.argmax(axis=1) + k_min, chance.shape[1])
 
 
 class Answers:
-    """What the prompts at `rows` of a table are answered at a level, up to the `highest`.
-
-    Each prompt is drawn from until it is answered at the highest level; lower ones answer it no
-    later.
-    """
+    """What prompts of a table are answered, drawn from until the highest level answers them."""
 
     def __init__(self, table: Table, rows: np.ndarray, path: AnswerPath, highest: float) -> None:
         self.table, self.rows, self.k_min = table, rows, path.k_min

@@ -73,8 +73,7 @@ class ScoreScale:
 class TextPaths:
     """The distinct texts of n prompts, as their draws arrive one by one.
 
-    All arithmetic is row by row and in the order of the draws, so that a prompt's features are
-    the same bit for bit whichever prompts are looked at together.
+    All arithmetic is row by row and in the order of the draws: the same bits in any batch.
     """
 
     def __init__(
@@ -152,10 +151,7 @@ class TextPaths:
             array[row] = 0
 
     def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which draws of prompts with any bring a new text, (m, K), and its features, (m, K, 6).
-
-        The features are :data:`TEXT_FEATURES`, and arbitrary where there is no new text.
-        """
+        """Which draws bring a new text, (m, K), and its :data:`TEXT_FEATURES`, (m, K, 6)."""
         counts, quality = self.counts[rows], self.quality[rows]
         present = counts > 0
         draws = self.n_draws[rows][:, np.newaxis].astype(np.float64)
@@ -194,14 +190,10 @@ def _arrival_features(
 
 @dataclass(frozen=True)
 class ExitModel:
-    """What was learnt on the optimisation part.
+    """What was learnt on the optimisation part; `seen` are digests of its prompts."""
 
-    `text_classifier` gives p_k(c), `arrival_classifier` g_k, which is divided by `rho`. `seen`
-    holds digests by which the prompts that it was learnt from are known again.
-    """
-
-    text_classifier: Classifier
-    arrival_classifier: Classifier
+    text_classifier: Classifier  # gives p_k(c)
+    arrival_classifier: Classifier  # gives g_k
     quality_scale: ScoreScale
     similarity_scale: ScoreScale
     rho: float
@@ -227,11 +219,7 @@ def counted(before: np.ndarray, text: np.ndarray, after: np.ndarray) -> np.ndarr
 
 
 def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
-    """tau and m, both (n, K), from the probabilities after each draw.
-
-    `text`, of shape (n, K, K), is p_k(c) for the text that occurs first in draw c, after draw k,
-    and -inf elsewhere; `arrival` is g_k.
-    """
+    """tau and m, both (n, K), from p_k(c) after each draw k, (n, K, K), and g_k, (n, K)."""
     exits = np.minimum.accumulate(arrival / rho, axis=1)
     exits[:, -1] = -np.inf
     before = np.concatenate((np.full((len(exits), 1), np.inf), exits[:, :-1]), axis=1)
@@ -247,15 +235,14 @@ def fit_exit_model(
     new_classifier: Callable[[], Any],
     epsilon: float,
     look_ahead: int = 4,
-    cost: Cost | None = None,
+    cost: Cost,
     random_state: int = 0,
 ) -> ExitModel:
     """Learn the probabilities and choose rho, on the optimisation part alone.
 
     `first` is the draw in which each draw's text occurs first; `admissible` is 1, 0, or -1 where
     the label is unknown. An admissible text is waited for `look_ahead` draws. rho is that of the
-    lowest cost at risk `epsilon`; None is the mean size plus the mean share of the budget that is
-    drawn.
+    lowest cost at risk `epsilon`.
 
     Probabilities that choose rho are cross-fitted: those of a prompt come from models that have not
     seen it. Where the labels are all alike, or prompts are too few for folds, the probabilities are
@@ -290,7 +277,7 @@ def fit_exit_model(
         arrivals.classifier(everybody),
         paths.quality_scale,
         paths.similarity_scale,
-        rho=_best_rho(text, arrival, labels, epsilon, cost or _size_and_draws),
+        rho=_best_rho(text, arrival, labels, epsilon, cost),
         k_max=k_max,
     )
 
@@ -387,10 +374,6 @@ def _arrives(labels: np.ndarray, look_ahead: int) -> np.ndarray:
     first = np.where(labels.any(axis=1), labels.argmax(axis=1), 2 * k_max + look_ahead)
     ahead = first[:, np.newaxis] - np.arange(k_max)
     return (ahead >= 1) & (ahead <= look_ahead)
-
-
-def _size_and_draws(sizes: np.ndarray, samples: np.ndarray, arrived: np.ndarray) -> float:
-    return float(np.mean(sizes) + np.mean(samples) / samples.max(initial=1))
 
 
 def _best_rho(
@@ -492,10 +475,7 @@ def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:
 def texts_of_draws(
     similarity: np.ndarray, first: np.ndarray, same_text: float | None
 ) -> np.ndarray:
-    """Draw in which each draw's text occurs first, near duplicates counted as one: (n, K).
-
-    `first` says the same for equal responses.
-    """
+    """Draw in which each draw's text occurs first, near duplicates counted as one: (n, K)."""
     texts = np.empty_like(first)
     for j in range(first.shape[1]):
         texts[:, j] = text_of_draw(texts[:, :j], first[:, j], similarity[:, j], same_text)

@@ -38,26 +38,14 @@ from sklearn_clm.calibration._table import Table
 
 
 class ExitRule:
-    """The exit policy for one prompt at level u: feed it probabilities until it says stop.
-
-    Attributes
-    ----------
-    members : list of int
-        Texts of the set so far, named by the draw in which they occur first.
-    n_samples : int
-        Draws seen.
-    exit : float
-        m_k.
-    stopped : bool
-        Whether the exit fell below the level, as opposed to the budget being used up.
-    """
+    """The exit policy for one prompt at level u: feed it probabilities until it says stop."""
 
     def __init__(self, level: float, rho: float, k_max: int) -> None:
         self.level, self.rho, self.k_max = level, rho, k_max
-        self.members: list[int] = []
+        self.members: list[int] = []  # texts, named by the draw in which they occur first
         self.n_samples = 0
-        self.exit = np.inf
-        self.stopped = False
+        self.exit = np.inf  # m_k
+        self.stopped = False  # by the level, not by the budget
 
     @property
     def done(self) -> bool:
@@ -83,21 +71,9 @@ class ExitEntries(Entries):
     """The texts of the prompts at `rows` of a table, scored by tau as far as draws were made.
 
     A repetition is judged by the response that stands for its text, the first one.
-
-    Attributes
-    ----------
-    texts : ndarray of int, shape (n, K)
-        Draw in which each draw's text occurs first; the draw itself where it was not made.
-    tau : ndarray of shape (n, K)
-        tau(c) at the first draw of each text; -inf elsewhere, and where draws do not tell yet.
-    exits : ndarray of shape (n, K)
-        m_k after draw k; -inf after the last, and for draws that were not made.
-    reach : ndarray of shape (n,)
-        m_k after the last draw made, +inf before the first: it bounds tau of all texts that are
-        not scored yet.
     """
 
-    reach: np.ndarray
+    reach: np.ndarray  # m_k after the last draw made, +inf before the first
 
     def __init__(
         self, table: Table, rows: np.ndarray, model: ExitModel, same_text: float | None
@@ -106,7 +82,9 @@ class ExitEntries(Entries):
         super().__init__(np.repeat(np.arange(n), k_max), n, wanted=1)
         self._table, self._rows, self._same_text = table, rows, same_text
         self._model, self._paths = model, model.paths(n)
+        # the draw in which each draw's text occurs first; itself where it was not made
         self.texts = np.tile(np.arange(k_max), (n, 1))
+        # tau(c) at first draws of texts, m_k after draw k; -inf where draws do not tell yet
         self.tau, self.exits = np.full((2, n, k_max), -np.inf)
         self.reach = np.full(n, np.inf)
         if not table.is_lazy:

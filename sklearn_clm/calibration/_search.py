@@ -34,23 +34,14 @@ class Frontier:
     the same without responses that are nearly equal to earlier ones, where that cost no error on
     the optimisation part: certified next to nothing else, it spares users sets full of copies.
 
-    Parameters
-    ----------
-    lambdas : ndarray of shape (m, 3)
-        Thresholds (similarity, quality, set score).
-    k_max : ndarray of int, shape (m,)
-        Budgets.
-    loss, objective : ndarray of shape (m,)
-        Mean loss (ascending) and objective (descending) on the optimisation part.
-    seen : ndarray of uint64, shape (n, 1) or (n, 2), or None
-        Digests by which the n prompts that were searched are known again, of their scores and of
-        the prompts themselves, as far as these are known; None where nothing is.
+    `seen` are digests of the prompts that were searched, of their scores and of the prompts
+    themselves, as far as these are known.
     """
 
-    lambdas: np.ndarray
-    k_max: np.ndarray
-    loss: np.ndarray
-    objective: np.ndarray
+    lambdas: np.ndarray  # (m, 3): thresholds on similarity, quality and set score
+    k_max: np.ndarray  # (m,): budgets
+    loss: np.ndarray  # (m,): means on the optimisation part, ascending
+    objective: np.ndarray  # (m,): descending
     seen: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -65,13 +56,8 @@ class Frontier:
 
     def ordered(self, order: np.ndarray) -> "Frontier":
         """The same configurations in another order."""
-        return replace(
-            self,
-            lambdas=self.lambdas[order],
-            k_max=self.k_max[order],
-            loss=self.loss[order],
-            objective=self.objective[order],
-        )
+        lists = ("lambdas", "k_max", "loss", "objective")
+        return replace(self, **{name: getattr(self, name)[order] for name in lists})
 
 
 def search_frontier(

@@ -27,14 +27,8 @@ class Table:
     n_draws)`` makes them there until the prompts at `rows` have so many each. `judge` is asked for
     labels, see :data:`Judge`. Either is None where nothing is missing.
 
-    Attributes
-    ----------
-    n_draws : ndarray of int, shape (n,)
-        How many draws of each prompt were made.
-    n_judgements : int
-        How many texts were judged.
-    texts : ndarray of int, shape (n, K)
-        For each draw the draw in which its text occurs first.
+    `n_draws` says how many draws of each prompt were made, `n_judgements` how many texts were
+    judged, and `texts`, of shape (n, K), for each draw the draw in which its text occurs first.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from sklearn_clm.calibration._certify import ranked, settle
 from sklearn_clm.calibration._exit_model import exit_scores, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
 from sklearn_clm.calibration._table import Table
-from tests.calibration.tables import exit_scores_of, lazy_table
+from tests.calibration.tables import exit_scores_of, lazy_table, size_and_draws
 
 VALUES = [0.0, 0.1, 0.5, 0.5, 0.9, 1.0]
 
@@ -38,7 +38,9 @@ def scores_of(model, quality, similarity, first):
 def learnt(rng, n=120, **options):
     quality, similarity, first, admissible = questions(rng, n)
     options = {"new_classifier": LogisticRegression, "epsilon": 0.3, **options}
-    return fit_exit_model(quality, similarity, first, admissible.astype(np.int8), **options)
+    return fit_exit_model(
+        quality, similarity, first, admissible.astype(np.int8), **options, cost=size_and_draws
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -126,6 +128,7 @@ def test_labels_that_are_all_alike_or_unknown(label):
         np.full(first.shape, label, dtype=np.int8),
         new_classifier=LogisticRegression,
         epsilon=0.3,
+        cost=size_and_draws,
     )
     tau, _ = scores_of(model, quality, similarity, first)
     assert np.all(np.isfinite(tau[first == np.arange(8)]))
@@ -140,6 +143,7 @@ def test_one_prompt_and_one_draw():
         np.ones((1, 1), dtype=np.int8),
         new_classifier=LogisticRegression,
         epsilon=0.3,
+        cost=size_and_draws,
     )
     tau, exits = scores_of(model, np.ones((1, 1)), np.zeros((1, 1, 1)), first)
     assert np.isfinite(tau).all()
@@ -157,6 +161,7 @@ def test_infinite_scores_are_scores():
         admissible.astype(np.int8),
         new_classifier=LogisticRegression,
         epsilon=0.3,
+        cost=size_and_draws,
     )
     assert not np.isnan(scores_of(model, quality, similarity, first)[0]).any()
 
@@ -206,6 +211,7 @@ def test_the_risk_exceeds_epsilon_no_more_often_than_delta(meaningless):
         labels.astype(np.int8),
         new_classifier=LogisticRegression,
         epsilon=epsilon,
+        cost=size_and_draws,
     )
     tau, _ = scores_of(model, quality[80:], similarity[80:], first[80:])
     population = np.where(admissible[80:], tau, -np.inf).max(axis=1)
@@ -235,6 +241,7 @@ def test_a_text_counts_for_what_it_adds_to_better_ones():
         right.astype(np.int8),
         new_classifier=lambda: LogisticRegression(C=1e4),
         epsilon=0.4,
+        cost=size_and_draws,
     )
     paths, rows = model.paths(1), np.array([0])
     for k in range(2):
