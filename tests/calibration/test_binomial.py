@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.stats import binom, binomtest
+from scipy.stats import binomtest
 
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -27,15 +27,6 @@ def test_p_value_is_the_binomial_sum(n, epsilon, draw):
     assert_allclose(
         binomial_p_value(n_errors, n, epsilon), math.fsum(terms), rtol=1e-9, atol=1e-300
     )
-
-
-@pytest.mark.parametrize("n", [10, 1_000, 10**5, 10**7])
-@pytest.mark.parametrize("epsilon", [1e-4, 0.05, 0.3, 0.9])
-def test_p_value_far_out_and_for_many_prompts(n, epsilon):
-    mean, spread = n * epsilon, math.sqrt(n * epsilon * (1 - epsilon))
-    n_errors = np.unique(np.clip(mean + spread * np.arange(-12, 13), 0, n).astype(int))
-    expected = binom.cdf(n_errors, n, epsilon)
-    assert_allclose(binomial_p_value(n_errors, n, epsilon), expected, rtol=1e-8, atol=1e-300)
 
 
 def test_p_value_limits_and_broadcasting():
@@ -97,25 +88,6 @@ def test_prompts_needed_does_not_suffer_from_rounding(n, delta):
             assert reached == [least == n, True]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "name"),
-    [
-        ((0.5, 10, 0.1), TypeError, "n_errors"),
-        ((1, 10.0, 0.1), TypeError, "n must"),
-        ((-1, 10, 0.1), ValueError, "n_errors"),
-        ((11, 10, 0.1), ValueError, "n_errors"),
-        ((0, 0, 0.1), ValueError, "n be positive"),
-        ((1, 10, 0.0), ValueError, "between 0 and 1"),
-        ((1, 10, math.nan), ValueError, "between 0 and 1"),
-        ((1, 10, "much"), TypeError, "must be a number"),
-    ],
-)
-@pytest.mark.parametrize("function", [binomial_p_value, smallest_epsilon])
-def test_bad_counts_and_levels(function, arguments, error, name):
-    with pytest.raises(error, match=name):
-        function(*arguments)
-
-
 @settings(max_examples=200, deadline=None)
 @given(n=st.integers(1, 300), epsilon=probabilities, delta=st.floats(1e-6, 0.999))
 def test_critical_count_decides_as_p_values_do(n, epsilon, delta):
@@ -140,10 +112,6 @@ def test_critical_count_of_arrays():
     ]
     assert type(critical_count(50, 0.1, 0.05)) is int
     assert critical_count(1, 1e-3, 0.01) == -1
-    with pytest.raises(TypeError, match="n must be integers"):
-        critical_count(10.0, 0.1, 0.05)
-    with pytest.raises(ValueError, match="delta must lie strictly"):
-        critical_count(10, 0.1, 1.0)
 
 
 @pytest.mark.parametrize("n", [1, 40, 10**5])

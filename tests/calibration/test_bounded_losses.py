@@ -84,11 +84,3 @@ def test_columns_are_configurations(p_value):
     together = p_value(losses, 0.6)
     assert together.shape == (3,)
     assert_allclose(together, [p_value(column, 0.6) for column in losses.T])
-
-
-@pytest.mark.parametrize("losses", [[0.5, 1.1], [-0.1], [np.nan], 0.5])
-def test_bad_losses(losses):
-    with pytest.raises(ValueError, match="losses"):
-        betting_p_value(losses, 0.3)
-    with pytest.raises(ValueError, match="epsilon"):
-        betting_p_value([0.5], 1.0)

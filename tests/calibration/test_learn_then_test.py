@@ -238,26 +238,6 @@ def test_too_few_prompts():
         learn_then_test(data, [0.01, 0.02])
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("epsilon", [0.0, [0.1, 1.0], np.nan, "low", [], [[0.1]]]),
-        ("delta", [1.0, [0.1]]),
-        ("set_score", ["min"]),
-        ("n_lambdas", [0]),
-        ("optimization_fraction", [1.0]),
-        ("size_weight", [-0.1]),
-        ("draw_weight", [-1]),
-        ("excess_weight", [np.inf]),
-        ("k_max", [7, [0, 3], 2.0, []]),
-    ],
-)
-def test_bad_parameters(name, values):
-    for value in values:
-        with pytest.raises((TypeError, ValueError), match=name.removeprefix("optimization_")):
-            learn_then_test(simulate(), **{"epsilon": 0.3, name: value})
-
-
 def test_sets_without_copies_are_tested_right_after_those_with_them():
     # labels: a draw equal to an earlier one tells nothing; only the first draw's quality is useless
     rng = np.random.default_rng(5)

@@ -54,27 +54,3 @@ def test_weights_of_one_change_nothing():
     p = weighted_betting_p_value(losses, np.ones(50), 0.6, bound=1.0, seed=3)
     assert p == pytest.approx(float(betting_p_value(losses, 0.6, seed=3)), rel=1e-12)
     assert keep_by_weight(np.ones(50), 1.0, np.arange(50)).all()
-
-
-@pytest.mark.parametrize(
-    ("weights", "bound", "keys", "name"),
-    [
-        ([1.0, 2.5], 2.0, [1, 2], "weights"),
-        ([1.0, -1.0], 2.0, [1, 2], "weights"),
-        ([np.nan], 2.0, [1], "weights"),
-        ([0.0, 0.0], 2.0, [1, 2], "weights"),
-        ([1.0], 0.0, [1], "bound"),
-        ([[1.0]], 2.0, [1], "weights"),
-        ([1.0], 2.0, [1, 2], "keys"),
-        ([1.0], 2.0, [0.5], "keys"),
-    ],
-)
-def test_bad_weights(weights, bound, keys, name):
-    with pytest.raises(ValueError, match=name):
-        keep_by_weight(weights, bound, keys)
-
-
-@pytest.mark.parametrize("losses", [[0.5], [0.5, 1.5]])
-def test_bad_losses(losses):
-    with pytest.raises(ValueError, match="losses must"):
-        weighted_betting_p_value(losses, [1.0, 1.0], 0.3, bound=1.0)

@@ -220,21 +220,3 @@ def test_excess_is_exact_up_to_thirty_draws():
     data = CalibrationData(np.ones((k, k)), np.zeros((k, k, k)), admissible)
     surface = risk_surface(data, [np.inf], [-np.inf], [k], set_score="first_k")
     assert surface.excess[0, 0, 0] == sum(k - j for j in range(1, k + 1)) / k / k
-
-
-@pytest.mark.parametrize("value", [[], 0.5, [[0.5]], [0.1, np.nan]])
-@pytest.mark.parametrize("name", ["similarity", "quality", "set_score"])
-def test_bad_thresholds(name, value):
-    grid = {f"{each}_thresholds": [0.5] for each in ("similarity", "quality", "set_score")}
-    grid[f"{name}_thresholds"] = value
-    with pytest.raises(ValueError, match=f"{name}_thresholds"):
-        risk_surface(simulate(3, 2), **grid, set_score="max")
-
-
-def test_other_data_are_refused():
-    for function, where in (
-        (risk_surface, ([0.5], [0.5], [0.5])),
-        (evaluate_configurations, ([[0.5, 0.5, 0.5]],)),
-    ):
-        with pytest.raises(TypeError, match=r"^data must be CalibrationData, got ndarray\.$"):
-            function(np.ones((3, 2)), *where, set_score="max")
