@@ -19,7 +19,7 @@ def _draw_from_a_service():
 
 
 def _judge_entailment():
-    EntailmentScore("some/model").score_pairs([("one", "two")])
+    EntailmentScore("some/model").score_pairs(["one"], ["two"])
 
 
 def _judge_in_the_browser():

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -21,12 +22,14 @@ from sklearn_clm.scoring._callables import (
     map_chunks,
     name_of,
     number_from,
+    numbers_from,
 )
 from sklearn_clm.scoring._exact_match import answer_key, exact_match
 from sklearn_clm.scoring._protocols import (
     Admission,
     ArrivingVerdicts,
     PairJudge,
+    PairScorer,
     Predictor,
     Reference,
     Response,
@@ -42,6 +45,14 @@ Pairs: TypeAlias = Sequence[tuple[Reference, Response]]
 _JUDGES = "a callable (reference, response) -> bool"
 _SIZEABLE = 0.05  # share of prompts, below which nothing is said of their references
 _PRINTED_LIST = re.compile(r"""\s*\[\s*["'].*["']\s*,?\s*\]\s*""", re.DOTALL)
+_PRINTED = (
+    "a text that looks like a printed list, as one saved in a CSV file comes back, counts as one "
+    "text. ast.literal_eval makes a list of it, any text of which will do."
+)
+_OTHER_TYPE = (
+    "admission='exact_match' never takes a text for equal to another object. Convert the "
+    "references to the type of the responses."
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,13 +70,26 @@ class ThresholdAdmission(Named):
         return f"threshold_admission({name_of(self.metric)}, {self.threshold})"
 
 
+class PairThresholdAdmission(ThresholdAdmission, PairJudge):
+    """The same of a metric that scores many pairs at once."""
+
+    def judge_pairs(
+        self, references: Sequence[Reference], responses: Responses
+    ) -> Iterator[tuple[int, bool]]:
+        """Verdicts, as in :class:`PairJudge`."""
+        pairs = list(zip(references, responses))
+        values = numbers_from(self.metric, "metric", pairs, n_jobs=None)
+        return enumerate(value >= self.threshold for value in values)
+
+
 def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> Admission:
     """Admission of responses whose metric reaches a threshold.
 
     Parameters
     ----------
     metric : callable (reference, response) -> float
-        Any metric in scikit-learn's order, ``f(y_true, y_pred)``; greater is better.
+        Any metric in scikit-learn's order, ``f(y_true, y_pred)``; greater is better. An
+        :class:`EntailmentScore` is asked about many pairs at once.
     threshold : float
         The smallest value that is admitted.
 
@@ -85,7 +109,8 @@ def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> 
     """
     chosen("metric", metric, {}, "a callable (reference, response) -> float")
     check_scalar(threshold, "threshold", Real)
-    return ThresholdAdmission(metric, float(threshold))
+    kind = PairThresholdAdmission if isinstance(metric, PairScorer) else ThresholdAdmission
+    return kind(metric, float(threshold))
 
 
 class LabelMatch(Named, PairJudge):
@@ -401,18 +426,32 @@ def warn_of_references(
 ) -> None:
     """Warn of references that can hardly be judged, of all draws or some or none.
 
-    Labels that differ only in what matching ignores; references that are no texts where all
-    responses are, or the other way round; printed lists; a script that ROUGE-L does not know.
+    A script that ROUGE-L does not know; labels that differ only in what matching ignores; printed
+    lists; references that are no texts where all responses are, or the other way round.
     """
     judge = get_admission(admission)
     every = checked_admissions(admissions, len(admissions))
-    references = [value for value in every if not callable(value)]
-    _warn_of_printed_lists(references, responses)
+    references = [aliases for aliases in every if not callable(aliases)]
+    drawn = list(chain.from_iterable(responses))
     if isinstance(judge, ThresholdAdmission):
-        warn_of_script("admission", judge.metric, (alias for row in references for alias in row))
-    elif judge is exact_match:
+        warn_of_script("admission", judge.metric, chain.from_iterable(references))
+    if judge is exact_match:
         _warn_of_equal_labels(references)
-        _warn_of_other_types(references, [response for row in responses for response in row])
+    doubts: dict[str, list[tuple[Reference, ...]]] = {}
+    if not any(map(_looks_like_a_list, drawn)):
+        doubts[_PRINTED] = [row for row in references if any(map(_looks_like_a_list, row))]
+    kinds = {isinstance(response, str) for response in drawn}
+    if judge is exact_match and len(kinds) == 1:
+        doubts[_OTHER_TYPE] = [
+            row for row in references if kinds.isdisjoint(isinstance(one, str) for one in row)
+        ]
+    for why, rows in doubts.items():
+        if rows and len(rows) >= _SIZEABLE * len(references):
+            beside = f", to judge responses such as {drawn[0]!r:.40}" if drawn else ""
+            warn(
+                f"References of {len(rows)} of the {len(references)} prompts looked at, such as "
+                f"{rows[0][0]!r:.80}{beside}, will hardly match any: {why}"
+            )
 
 
 def _warn_of_equal_labels(references: list[tuple[Reference, ...]]) -> None:
@@ -421,9 +460,9 @@ def _warn_of_equal_labels(references: list[tuple[Reference, ...]]) -> None:
     # answers of open questions hardly recur
     if len(texts) < len(references) or 2 * len(labels) > len(texts):
         return
-    seen: dict[Hashable, str] = {}
+    first: dict[Hashable, str] = {}
     for label in labels:
-        other = seen.setdefault(answer_key(label), label)
+        other = first.setdefault(answer_key(label), label)
         if other != label:
             warn(
                 f"admission='exact_match' takes the references {other!r:.80} and {label!r:.80} "
@@ -431,33 +470,6 @@ def _warn_of_equal_labels(references: list[tuple[Reference, ...]]) -> None:
                 "differ in these, use admission=operator.eq."
             )
             return
-
-
-def _warn_of_other_types(references: list[tuple[Reference, ...]], drawn: list[Response]) -> None:
-    kinds = {isinstance(response, str) for response in drawn}
-    lost = [row for row in references if kinds.isdisjoint(isinstance(one, str) for one in row)]
-    if len(kinds) == 1 and lost and len(lost) >= _SIZEABLE * len(references):
-        warn(
-            f"References are of type {type(lost[0][0]).__name__} and responses of type "
-            f"{type(drawn[0]).__name__}, such as {lost[0][0]!r:.40} and {drawn[0]!r:.40}, for "
-            f"{len(lost)} of {len(references)} prompts looked at: admission='exact_match' never "
-            "takes a text for equal to another object. Convert the references to the type of the "
-            "responses."
-        )
-
-
-def _warn_of_printed_lists(
-    references: list[tuple[Reference, ...]], responses: Sequence[Sequence[Response]]
-) -> None:
-    printed = [one for row in references for one in row if _looks_like_a_list(one)]
-    asked_for = any(_looks_like_a_list(one) for row in responses for one in row)
-    if printed and len(printed) >= _SIZEABLE * len(references) and not asked_for:
-        warn(
-            f"{len(printed)} references of {len(references)} prompts looked at are texts that look "
-            f"like a printed list, such as {printed[0]!r:.80}, and each counts as one text: a list "
-            "that was saved in a CSV file comes back so. ast.literal_eval makes lists of them, any "
-            "text of which will do."
-        )
 
 
 def _looks_like_a_list(value: object) -> bool:

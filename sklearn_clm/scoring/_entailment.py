@@ -1,7 +1,8 @@
 """Entailment of components by a text, judged by a model of natural language inference."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -12,9 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
 from sklearn_clm.generators.transformers._generator import import_transformers
-from sklearn_clm.scoring._callables import Named
-from sklearn_clm.scoring._protocols import Draws, PairJudge, Prompt, Prompts, Spans
-from sklearn_clm.scoring._quality import near_boundary
+from sklearn_clm.scoring._protocols import Draws, Prompt, Prompts, Spans
+from sklearn_clm.scoring._quality import rounded_alone
 from sklearn_clm.scoring._splitters import component_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class EntailmentScore(BaseEstimator):
 
     As component score F^c, the premise is the prompt (or what `premise` makes of it), such as
     the article of a summary. Called as ``score(premise, hypothesis)`` it gives the probability for
-    one pair; :meth:`admission` makes it a judge of components against references.
+    one pair; :func:`threshold_admission` makes it a judge of components against references, of
+    many pairs at once.
 
     Parameters
     ----------
@@ -73,10 +74,10 @@ class EntailmentScore(BaseEstimator):
 
     Examples
     --------
-    >>> from sklearn_clm.scoring import EntailmentScore
+    >>> from sklearn_clm.scoring import EntailmentScore, threshold_admission
     >>> score = EntailmentScore("path/to/checkpoint", premise=lambda prompt: prompt[:2000])
-    >>> score.batch_size
-    32
+    >>> threshold_admission(score, 0.7)
+    threshold_admission(EntailmentScore, 0.7)
     """
 
     def __init__(
@@ -108,30 +109,7 @@ class EntailmentScore(BaseEstimator):
 
     def __call__(self, premise: str, hypothesis: str) -> float:
         """Probability that a premise entails a hypothesis, as in :meth:`score_pairs`."""
-        return float(self.score_pairs([(premise, hypothesis)])[0])
-
-    def admission(self, threshold: float = 0.5) -> "EntailmentAdmission":
-        """Admission A^c of components that the reference entails.
-
-        Parameters
-        ----------
-        threshold : float, default=0.5
-            The smallest probability of entailment that is admitted.
-
-        Returns
-        -------
-        callable (reference, component) -> bool
-            Judges many pairs in batches.
-
-        Examples
-        --------
-        >>> from sklearn_clm import ComponentSelector
-        >>> from sklearn_clm.scoring import EntailmentScore
-        >>> judge = EntailmentScore("path/to/checkpoint").admission(0.7)
-        >>> ComponentSelector(admission=judge).admission
-        EntailmentAdmission(EntailmentScore(model='path/to/checkpoint'), 0.7)
-        """
-        return EntailmentAdmission(self, threshold)
+        return float(self.score_pairs([premise], [hypothesis])[0])
 
     def score_components(
         self, prompts: Prompts, generations: Draws, spans: Spans
@@ -144,22 +122,19 @@ class EntailmentScore(BaseEstimator):
             for draw, row in zip(draws, rows)
             for span in row
         ]
-        scores = iter(self.score_pairs(pairs))
+        scores = iter(self._score(pairs))
         return [[np.array([*islice(scores, len(row))]) for row in rows] for rows in spans]
 
-    def score_pairs(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Scores of many pairs, in batches; each distinct pair is judged once.
+    def score_pairs(
+        self, premises: Sequence[str], hypotheses: Sequence[str], *, n_jobs: int | None = None
+    ) -> np.ndarray:
+        """Probability that each premise entails its hypothesis, an array of shape (n,).
 
-        Parameters
-        ----------
-        pairs : sequence of m (premise, hypothesis)
-            Texts.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Probabilities.
+        Each distinct pair is judged once, in batches of pairs of like length. `n_jobs` is not used.
         """
+        return self._score(list(zip(premises, hypotheses)))
+
+    def _score(self, pairs: list[Pair]) -> np.ndarray:
         for pair in pairs:
             if not all(isinstance(text, str) for text in pair):
                 raise TypeError(
@@ -167,24 +142,19 @@ class EntailmentScore(BaseEstimator):
                     "premise= makes a text of a prompt."
                 )
         check_scalar(self.batch_size, "batch_size", Integral, min_val=1)
-        # texts of like length share a batch, so that little of it is padding
+        if not pairs:
+            return np.empty(0)
+        # so that little of a batch is padding
         distinct = sorted(dict.fromkeys(pairs), key=lambda pair: len(pair[0]) + len(pair[1]))
+        model, tokenizer = self._model_and_tokenizer()
+        model.train(False)
+        size = self.batch_size if model.dtype.itemsize >= 4 else 1
+        log_odds_of = partial(self._log_odds, model, tokenizer)
         scores: dict[Pair, float] = {}
-        if distinct:
-            model, tokenizer = self._model_and_tokenizer()
-            model.train(False)
-            size = self.batch_size if model.dtype.itemsize >= 4 else 1
-            for first in range(0, len(distinct), size):
-                batch = distinct[first : first + size]
-                log_odds = self._log_odds(model, tokenizer, batch)
-                if len(batch) > 1:
-                    for row in np.flatnonzero(
-                        near_boundary(log_odds, _LOGIT_DECIMALS, _BATCH_ERROR)
-                    ):
-                        log_odds[row] = self._log_odds(
-                            model, tokenizer, batch[row : row + 1]
-                        ).item()
-                scores.update(zip(batch, expit(np.round(log_odds, _LOGIT_DECIMALS))))
+        for first in range(0, len(distinct), size):
+            batch = distinct[first : first + size]
+            log_odds = rounded_alone(log_odds_of, batch, _LOGIT_DECIMALS, _BATCH_ERROR)
+            scores.update(zip(batch, expit(log_odds)))
         return np.array([scores[pair] for pair in pairs], dtype=np.float64)
 
     def _log_odds(self, model: Any, tokenizer: Any, pairs: list[Pair]) -> np.ndarray:
@@ -235,32 +205,6 @@ class EntailmentScore(BaseEstimator):
         if self.device is not None:
             model = model.to(self.device)  # type: ignore[arg-type]
         return model, tokenizer
-
-
-class EntailmentAdmission(Named, PairJudge):
-    """Admission by entailment; see :meth:`EntailmentScore.admission`.
-
-    Parameters
-    ----------
-    score : EntailmentScore
-        Gives the probability.
-    threshold : float
-        The smallest one that is admitted.
-    """
-
-    def __init__(self, score: EntailmentScore, threshold: float) -> None:
-        self.score = score
-        self.threshold = threshold
-
-    def judge_pairs(
-        self, references: Sequence[str], components: Sequence[str]
-    ) -> Iterator[tuple[int, bool]]:
-        """Verdict on each pair, as in :class:`PairJudge`."""
-        verdicts = self.score.score_pairs(list(zip(references, components))) >= self.threshold
-        return enumerate(verdicts.tolist())
-
-    def __repr__(self) -> str:
-        return f"EntailmentAdmission({self.score!r}, {self.threshold})"
 
 
 def _entailment_index(config: "PretrainedConfig", wanted: int | str | None) -> int:

@@ -42,13 +42,7 @@ class PairwiseSimilarity(Protocol):
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """Similarity or quality of lists of pairs, whose values are kept under a fingerprint.
-
-    A callable with a ``score_pairs`` alone, which may be of another kind, is asked pair by pair.
-    """
-
-    def fingerprint(self) -> str:
-        """Name that the values are kept under."""
+    """Similarity, quality or metric of lists of pairs, such as one whose values are kept."""
 
     def score_pairs(
         self, firsts: Sequence[Any], seconds: Sequence[Any], *, n_jobs: int | None = None

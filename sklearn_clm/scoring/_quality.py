@@ -1,6 +1,8 @@
 """Quality Q of a response, given its prompt (section 4.2 of the paper)."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -44,12 +46,22 @@ _BATCH_ERROR = 5e-6
 _ROWS_SCORED_AGAIN = 5
 
 
-def near_boundary(values: np.ndarray, decimals: int, error: float) -> np.ndarray:
-    """Where an error, or a tenth of it times the value, could change what values are rounded to."""
-    finite = np.where(np.isfinite(values), values, 0.0)
-    scaled = finite * 10.0**decimals
-    distance = np.abs(scaled - np.floor(scaled) - 0.5) / 10.0**decimals
-    return np.asarray(distance <= error * (1.0 + 0.1 * np.abs(finite)))
+def rounded_alone(
+    log_odds_of: Callable[[list[Any]], np.ndarray], rows: list[Any], decimals: int, error: float
+) -> np.ndarray:
+    """Log-odds of rows, rounded to what each has alone.
+
+    A row is computed again by itself where `error`, and a tenth of it times the log-odds, could
+    change what they are rounded to.
+    """
+    log_odds = log_odds_of(rows)
+    if len(rows) > 1:
+        finite = np.where(np.isfinite(log_odds), log_odds, 0.0)
+        scaled = finite * 10.0**decimals
+        distance = np.abs(scaled - np.floor(scaled) - 0.5) / 10.0**decimals
+        for k in np.flatnonzero(distance <= error * (1.0 + 0.1 * np.abs(finite))):
+            log_odds[k] = log_odds_of(rows[k : k + 1]).item()
+    return np.asarray(np.round(log_odds, decimals))
 
 
 class ClassifierScore(BaseEstimator):
@@ -118,11 +130,9 @@ class ClassifierScore(BaseEstimator):
     def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
         if not rows:
             return np.empty(0)
-        log_odds = self._log_odds(rows, argument)
-        if len(rows) > 1:
-            for k in np.flatnonzero(near_boundary(log_odds, _LOGIT_DECIMALS, _BATCH_ERROR)):
-                log_odds[k] = self._log_odds(rows[k : k + 1], argument).item()
-        return np.asarray(expit(np.round(log_odds, _LOGIT_DECIMALS)))
+        log_odds_of = partial(self._log_odds, argument=argument)
+        log_odds = rounded_alone(log_odds_of, rows, _LOGIT_DECIMALS, _BATCH_ERROR)
+        return np.asarray(expit(log_odds))
 
     def _log_odds(self, rows: list[object], argument: str) -> np.ndarray:
         values = self.classifier.predict_proba(rows)

@@ -15,6 +15,7 @@ from itertools import chain, count, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+from joblib import effective_n_jobs
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.scoring._callables import as_scores, check_draws, chosen, map_chunks, numbers_from
@@ -104,15 +105,10 @@ def rouge_l_matrix(
     array([[1.        , 0.        , 0.5       ],
            [0.66666667, 0.        , 0.66666667]])
     """
-    from joblib import effective_n_jobs
-
-    first = list(texts_a)
-    second = [] if texts_b is None else list(texts_b)
-    codes = _encode([*first, *second], use_stemmer)
-    rows = codes[: len(first)]
-    columns = rows if texts_b is None else codes[len(first) :]
-    common = _common_lengths(rows, columns, workers=effective_n_jobs(n_jobs))
-    return _f_measure(common, _half_lengths(rows)[:, np.newaxis], _half_lengths(columns))
+    rows, columns = _encode_both(
+        list(texts_a), None if texts_b is None else list(texts_b), use_stemmer
+    )
+    return _measure(rows, columns, workers=effective_n_jobs(n_jobs))
 
 
 @dataclass(frozen=True)
@@ -158,30 +154,11 @@ class RougeL:
         other = a if b is None else b
         if not all(isinstance(response, str) for response in chain(a, other)):
             return _outer(self, a, other)
-        measure = rouge_l_matrix(a, b, use_stemmer=self.use_stemmer)
-        measure[np.equal.outer(_stripped(a), _stripped(other))] = 1.0
+        rows, columns = _encode_both(a, b, self.use_stemmer)
+        measure = _measure(rows, columns)
+        if not (all(rows) and all(columns)):
+            measure[np.equal.outer(_stripped(a), _stripped(other))] = 1.0
         return measure
-
-    def compare_draws(self, responses: Rows, start: int = 0) -> list[np.ndarray]:
-        """Similarity of texts from draw `start` on to all draws of their prompt.
-
-        As :meth:`pairwise` for each prompt, but for small matrices in half of the time.
-        """
-        size = len(responses[0]) if len(responses) else 0
-        common = np.zeros((len(responses), size - start, size))
-        halves = np.zeros((len(responses), size))
-        wordless = []
-        for i, row in enumerate(responses):
-            codes = _encode(row, self.use_stemmer)
-            common[i] = _common_lengths(codes[start:] if start else codes, codes)
-            halves[i] = _half_lengths(codes)
-            if not all(codes):
-                wordless.append(i)
-        measure = _f_measure(common, halves[:, start:, np.newaxis], halves[:, np.newaxis, :])
-        for i in wordless:
-            texts = _stripped(responses[i])
-            measure[i][np.equal.outer(texts[start:], texts)] = 1.0
-        return list(measure)
 
 
 @dataclass(frozen=True)
@@ -206,30 +183,35 @@ def _stripped(texts: Sequence[str]) -> np.ndarray:
     return np.array([text.strip() for text in texts], dtype=object)
 
 
-def _f_measure(common: np.ndarray, halves_a: np.ndarray, halves_b: np.ndarray) -> np.ndarray:
-    measure: np.ndarray = halves_a + halves_b
-    np.divide(common, measure, out=measure)
-    return measure
-
-
-def _half_lengths(codes: list[str]) -> np.ndarray:
-    lengths = np.fromiter(map(len, codes), dtype=np.float64, count=len(codes))
-    # a text without tokens has nothing in common with any, and 0 / 1 is as good as 0 / 0
-    return np.maximum(lengths / 2, 0.5)
-
-
-def _common_lengths(rows: list[str], columns: list[str], workers: int = 1) -> np.ndarray:
-    """Length of the longest common subsequence of every row with every column."""
+def _measure(rows: list[str], columns: list[str], workers: int = 1) -> np.ndarray:
+    """ROUGE-L F-measure of every row with every column, from their tokens' characters."""
     from rapidfuzz.distance import LCSseq
     from rapidfuzz.process import cdist
 
-    longest = max(map(len, chain(rows, columns)), default=0)
+    # a text without tokens has nothing in common with any, and 0 / 1 is as good as 0 / 0
+    halves_b = [len(text) / 2 or 0.5 for text in columns]
+    halves_a = halves_b if rows is columns else [len(text) / 2 or 0.5 for text in rows]
+    longest = 2 * max(chain(halves_a, halves_b), default=0)
     if columns is rows and longest <= _WORD:
         # one list given twice computes half of the matrix, but one pair at a time; that only
         # pays where a text does not fit into one machine word
         columns = list(rows)
     dtype = np.uint8 if longest < 256 else np.int32
-    return np.asarray(cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype, workers=workers))
+    common = cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype, workers=workers)
+    measure: np.ndarray = np.add.outer(halves_a, halves_b)
+    np.divide(common, measure, out=measure)
+    return measure
+
+
+def _encode_both(
+    a: Sequence[str], b: Sequence[str] | None, use_stemmer: bool
+) -> tuple[list[str], list[str]]:
+    """Two lists of texts as :func:`_encode` has them; one list where there is no other."""
+    if b is None:
+        codes = _encode(a, use_stemmer)
+        return codes, codes
+    codes = _encode([*a, *b], use_stemmer)
+    return codes[: len(a)], codes[len(a) :]
 
 
 def _encode(texts: Sequence[str], use_stemmer: bool) -> list[str]:
@@ -356,10 +338,9 @@ def similarity_tensor(
     size = check_draws(responses, "responses", start)
     if not responses or start == size:
         return np.zeros((len(responses), size - start, size))
-    texts = all(isinstance(response, str) for row in responses for response in row)
-    if texts and isinstance(compare, RougeL):
+    if isinstance(compare, RougeL):
         chunk = _PROMPTS_PER_WORKER
-        blocks = map_chunks(compare.compare_draws, responses, start, n_jobs=n_jobs, min_chunk=chunk)
+        blocks = map_chunks(_of_texts, responses, compare, start, n_jobs=n_jobs, min_chunk=chunk)
     elif isinstance(compare, PairwiseSimilarity):
         blocks = map_chunks(_matrices, responses, compare, start, n_jobs=n_jobs)
     else:
@@ -369,6 +350,13 @@ def similarity_tensor(
     tensor = np.stack(blocks)
     tensor[:, np.arange(size) >= np.arange(start, size)[:, np.newaxis]] = 0.0
     return tensor
+
+
+def _of_texts(responses: Rows, rouge: RougeL, start: int) -> list[np.ndarray]:
+    """As :func:`_matrices`; for small matrices, checks would take as long as comparing."""
+    if start == 0:
+        return [rouge.pairwise(row) for row in responses]
+    return [rouge.pairwise(row[start:], row) for row in responses]
 
 
 def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> list[np.ndarray]:

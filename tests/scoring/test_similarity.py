@@ -146,20 +146,6 @@ def test_bad_shapes_are_named():
         similarity_tensor("rouge_l", [["a", "b"]], start=3)
 
 
-class ManyPairs:
-    """A callable that can also score many pairs at once, in a way of its own."""
-
-    def __call__(self, first, second):
-        return float(first == second)
-
-    def score_pairs(self, pairs):
-        raise AssertionError("a similarity is asked for one pair at a time")
-
-
-def test_only_cached_scores_are_asked_for_pairs():
-    assert similarity_tensor(ManyPairs(), [["a", "b", "a"]])[0, 2].tolist() == [1.0, 0.0, 0.0]
-
-
 def test_texts_without_tokens_are_alike_where_they_are_equal_but_for_white_space():
     row = [" 日本", "日本", "\n日本 ", "中国"]
     expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn_clm.generators._base import Template, filled
@@ -88,6 +89,7 @@ class Detokenizer:
         cleans_up = getattr(tokenizer, "clean_up_tokenization_spaces", True)
         if type(tokenizer).decode is PreTrainedTokenizerFast.decode and not cleans_up:
             self._decode = tokenizer.backend_tokenizer.decode  # the same in a quarter of the time
+        self._window_text = lru_cache(maxsize=2**15)(self.text)  # most windows recur
 
     def text(self, ids: Sequence[int]) -> str:
         """Text of the tokens, special ones left out."""
@@ -110,18 +112,20 @@ class Detokenizer:
         settled = reached = 0  # characters of the text of ids[:read], and matched so far
         context = 0  # characters of the text of ids[first:read]
         spans: list[tuple[int, int]] = []
+        text_of = self._window_text if windowed else self.text
         for i, token in enumerate(ids):
-            new = self.text(ids[first : i + 1])[context:]
-            matched = common_length(new, text[settled:])
+            new = text_of(tuple(ids[first : i + 1]))[context:]
+            whole = text.startswith(new, settled)
+            matched = len(new) if whole else common_length(new, text[settled:])
             start, reached = reached, max(reached, settled + matched)
             if token in self._special_ids:
                 spans.append((start, start))
             else:
                 # a token that completes no character is part of the next one
                 spans.append((start, min(max(reached, start + 1), len(text))))
-            if windowed and matched == len(new) > 0 and not new.endswith(_INCOMPLETE):
+            if windowed and whole and new and not new.endswith(_INCOMPLETE):
                 first, read, settled = read, i + 1, reached
-                context = len(self.text(ids[first:read]))
+                context = len(text_of(tuple(ids[first:read])))
         return spans if reached == len(text) else []
 
 
