@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sklearn_clm.calibration import CalibrationData
-from tests.toy import ToyModel, questions, toy_sampler
+from sklearn_clm.generators import DrawQueue
+from tests.toy import ToyModel, drawn, questions, toy_sampler
 
 PROMPTS, REFERENCES = ([*some, *some[:10]] for some in questions(110))
 
@@ -64,12 +65,15 @@ def test_similarities_stay_on_disk(monkeypatch, tmp_path):
 
 def test_the_file_is_there_when_it_is_complete(monkeypatch, tmp_path):
     monkeypatch.setattr("sklearn_clm.policies._collection._DRAWS_AT_ONCE", 100)
-    sampler = toy_sampler(Failing(), k_max=4)
+    generator = Failing(log=tmp_path / "log")
+    sampler = toy_sampler(generator, k_max=4)
     with pytest.raises(RuntimeError, match="no answer to item 100"):
         sampler.collect(PROMPTS, REFERENCES, memory=tmp_path / "similarity.npy")
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
     # what was drawn is kept, and a bad path costs no draw
-    assert sampler.memory_.known(Failing(), PROMPTS[:75], 4).all()
+    n_drawn = len(drawn(generator.log))
+    sampler.memory_.serve(generator, DrawQueue(PROMPTS[:75], 4))
+    assert len(drawn(generator.log)) == n_drawn
     sampler = toy_sampler(k_max=4)
     with pytest.raises(FileNotFoundError):
         sampler.collect(PROMPTS, REFERENCES, memory=tmp_path / "none" / "similarity.npy")

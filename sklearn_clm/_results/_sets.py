@@ -63,6 +63,13 @@ class _SetOfOne:
         return member in self._members
 
     @abstractmethod
+    def _view(self, style: type[_views.PlainText]) -> str:
+        """The set in full, as text or as HTML."""
+
+    def _repr_html_(self) -> str:
+        return _views.as_html(self._view(_views.Html))
+
+    @abstractmethod
     def _key(self) -> tuple[object, ...]:
         """What sets are compared by."""
 
@@ -146,6 +153,19 @@ class SetSequence(Sequence[_Set]):
     def __getstate__(self) -> dict[str, Any]:
         # sets are kept and sent around by the thousand: without the model and its data
         return {**self.__dict__, self._maker: None}
+
+    @abstractmethod
+    def _headline(self) -> str: ...
+
+    def _view(self, style: type[_views.PlainText]) -> str:
+        """The guarantees in words, and the first sets in full."""
+        n = _views.SHOWN_SETS
+        more = f"; the first {n} are shown" if len(self) > n else ""
+        views = [one._view(style) for one in self._sets[:n]]
+        return "\n\n".join([self._headline() + more, *_views.guarantees(self), *views])
+
+    def _repr_html_(self) -> str:
+        return _views.as_html(self._view(_views.Html))
 
     def _with_claims(self, frame: "pd.DataFrame", sets: Iterable[_Set]) -> "pd.DataFrame":
         """The frame, with what the claims of the sets in its rows say beyond the usual."""
@@ -241,8 +261,8 @@ class PredictionSet(_SetOfOne):
     def __repr__(self) -> str:
         return f"<PredictionSet {textwrap.shorten(str(self), 400, placeholder=' …')}>"
 
-    def _repr_html_(self) -> str:
-        return _views.as_html(_views.view_of_set(self, _views.Html))
+    def _view(self, style: type[_views.PlainText]) -> str:
+        return _views.view_of_set(self, style)
 
 
 class PredictionSets(SetSequence[PredictionSet]):
@@ -316,10 +336,10 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     @property
     def answered(self) -> np.ndarray:
-        """Which prompts an :class:`AnswerPolicy` answers, with the guarantee: bool, shape (n,)."""
-        about = [(one.claim or _USUAL).about for one in self]
-        answers = [one.guaranteed and len(one) == 1 for one in self]
-        return np.array(answers, dtype=bool) & np.equal(about, "answers")
+        """Which prompts have an answer that is guaranteed as such: bool, shape (n,)."""
+        claims = [one.claim or _USUAL for one in self]
+        said = [claim.holds and claim.about == "answers" for claim in claims]
+        return np.array(said, dtype=bool) & (self.sizes == 1)
 
     @property
     def escalated(self) -> "PredictionSets":
@@ -395,10 +415,6 @@ class PredictionSets(SetSequence[PredictionSet]):
         number = _views.counted(len(self), "prompt")
         return f"PredictionSets of {number}, k_max={self.k_max}{_views.common_remarks(self)}"
 
-    def _repr_html_(self) -> str:
-        views = [_views.view_of_set(one, _views.Html) for one in self[: _views.SHOWN_SETS]]
-        return _views.as_html(_views.view_of_many(self._headline(), self, views))
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComponentSet(_SetOfOne):
@@ -463,14 +479,14 @@ class ComponentSet(_SetOfOne):
         return (*selected, self.prediction_set, self.guaranteed, self.claim)
 
     def __str__(self) -> str:
-        return _views.view_of_components(self, _views.PlainText)
+        return self._view(_views.PlainText)
 
     def __repr__(self) -> str:
         components = _views.counted(len(self), "component")
         return f"<ComponentSet of {components} from {self.prediction_set!r}>"
 
-    def _repr_html_(self) -> str:
-        return _views.as_html(_views.view_of_components(self, _views.Html))
+    def _view(self, style: type[_views.PlainText]) -> str:
+        return _views.view_of_components(self, style)
 
 
 class ComponentSets(SetSequence[ComponentSet]):
@@ -559,14 +575,6 @@ class ComponentSets(SetSequence[ComponentSet]):
     def __str__(self) -> str:
         return self._view(_views.PlainText)
 
-    def _repr_html_(self) -> str:
-        return _views.as_html(self._view(_views.Html))
-
     def _headline(self) -> str:
         components = _views.counted(int(self.sizes.sum()), "component")
         return f"{_views.counted(len(self), 'prompt')}, {components}{_views.common_remarks(self)}"
-
-    def _view(self, style: type[_views.PlainText]) -> str:
-        shown = self._sets[: _views.SHOWN_SETS]
-        views = [_views.view_of_components(one, style) for one in shown]
-        return _views.view_of_many(self._headline(), self, views)

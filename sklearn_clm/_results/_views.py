@@ -98,14 +98,6 @@ def view_of_components(one: "ComponentSet", style: type[PlainText]) -> str:
     return "\n".join(lines)
 
 
-def view_of_many(
-    headline: str, sets: "Sequence[PredictionSet | ComponentSet]", views: Iterable[str]
-) -> str:
-    """The guarantees of sets in words, and views of the first sets, one below the other."""
-    more = f"; the first {SHOWN_SETS} are shown" if len(sets) > SHOWN_SETS else ""
-    return "\n\n".join([headline + more, *guarantees(sets), *views])
-
-
 def guarantees(sets: Iterable["PredictionSet | ComponentSet"]) -> list[str]:
     """The guarantees of sets in words, each once."""
     claims = {id(one.claim): one.claim for one in sets if one.claim is not None}

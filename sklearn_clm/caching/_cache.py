@@ -1,19 +1,13 @@
 """What all caches are: an object whose results are in a store, which its clones share."""
 
 import abc
-import json
 import os
 import threading
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import ClassVar, Self
 
 from sklearn.base import BaseEstimator, clone
 
-from sklearn_clm.caching._store import Row, Space, Store, decoded, open_store
-from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators._records import key_digest
-
-Record: TypeAlias = Mapping[str, Any]  # a line of a file in JSON Lines
+from sklearn_clm.caching._store import Space, Store, open_store
 
 
 class Shared:
@@ -70,7 +64,7 @@ class StoreBacked(BaseEstimator):
 
 
 class ResultCache(StoreBacked, abc.ABC):
-    """Base of the caches: counts, and files of what is kept.
+    """Base of the caches: counts, and the name that results are kept under.
 
     `_kind` names a subclass's kind of results in the store.
     """
@@ -105,42 +99,9 @@ class ResultCache(StoreBacked, abc.ABC):
             "n_stored_in_all": shared.store.count(self._kind),
         }
 
-    def export_jsonl(self, path: str | os.PathLike[str]) -> int:
-        """Write what is kept under this object's fingerprint to a file in JSON Lines.
-
-        Parameters
-        ----------
-        path : str or path
-            The file, replaced where it exists.
-
-        Returns
-        -------
-        int
-            Number of lines, one for each result.
-        """
-        n_lines = 0
-        with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
-            for row in self._shared().store.rows(self._space()):
-                file.write(json.dumps(self._record(row, self._content(row))) + "\n")
-                n_lines += 1
-        return n_lines
-
     def _space(self) -> Space:
         return Space(self._kind, self.fingerprint())
-
-    def _content(self, row: Row) -> Any:
-        """What a row belongs to; None where the store holds only its digest."""
-        if row.content is None:
-            return None
-        content = decoded(row.content, self.path)
-        if key_digest(content) != row.digest:
-            raise ValueError(f"path={str(self.path)!r} is damaged: {content!r:.40} was altered.")
-        return content
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
         """Name that results are kept under."""
-
-    @abc.abstractmethod
-    def _record(self, row: Row, content: Any) -> Record:
-        """Fields of an exported line."""

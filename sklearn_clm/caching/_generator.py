@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sklearn_clm.caching._cache import Record, ResultCache, Shared
+from sklearn_clm.caching._cache import ResultCache, Shared
 from sklearn_clm.caching._store import Row, Space, encoded
 from sklearn_clm.generators import DrawQueue, Generation, Generator, _base
 from sklearn_clm.generators._base import WrappingGenerator
@@ -174,16 +174,6 @@ class CachedGenerator(ResultCache, WrappingGenerator):
 
     def _keeper(self, seed: int, n_draws: int) -> "_FileKeeper":
         return _FileKeeper(self._shared(), self._space(), seed, n_draws)
-
-    def _record(self, row: Row, content: Any) -> Record:
-        return {
-            "generator": row.space.name,
-            "seed": row.seed,
-            "draw": row.draw,
-            "prompt": content,
-            "prompt_key": row.digest.hex(),
-            **draw_to_record(_restored(row.value, self.path)),
-        }
 
 
 class _FileKeeper(DrawKeeper):

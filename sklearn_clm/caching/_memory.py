@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-import numpy as np
 from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, Generation, Generator
@@ -56,8 +55,8 @@ class DrawMemory:
     >>> generator = PrecomputedGenerator(["2+2?"], [["4", "5", "4"]])
     >>> memory = DrawMemory()
     >>> memory.serve(generator, DrawQueue(["2+2?"], 2))
-    >>> memory.known(generator, ["2+2?"], 3)
-    array([[ True,  True, False]])
+    >>> memory.n_bytes > 0
+    True
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
@@ -97,44 +96,16 @@ class DrawMemory:
             Name that draws are kept under; None is the fingerprint of `generator`, or its identity
             where it has state that no fingerprint can be made of.
         """
-        serve_kept(generator, queue, self._keeper(generator, fingerprint, queue.seed))
+        name = self._name(generator) if fingerprint is None else fingerprint
+        serve_kept(generator, queue, _MemoryKeeper(self, name, queue.seed))
 
-    def known(
-        self,
-        generator: Generator,
-        prompts: Sequence[Any],
-        n_samples: int,
-        *,
-        start: int = 0,
-        seed: int = 0,
-    ) -> np.ndarray:
-        """Which draws are in memory.
-
-        Parameters
-        ----------
-        generator : Generator
-            Where the draws come from.
-        prompts, n_samples, start, seed
-            As in :meth:`Generator.sample`.
-
-        Returns
-        -------
-        ndarray of shape (n_prompts, n_samples), bool
-        """
-        keeper = self._keeper(generator, None, seed)
-        kept = [self._draws.get(keeper.key(prompt), {}) for prompt in prompts]
-        known = [[start + j in row for j in range(n_samples)] for row in kept]
-        return np.array(known, dtype=bool).reshape(len(prompts), n_samples)
-
-    def _keeper(self, generator: Generator, name: str | None, seed: int) -> "_MemoryKeeper":
-        if name is None:
-            try:
-                with strictly():
-                    name = fingerprint_of(generator)
-            except UnidentifiedError:
-                self._nameless[id(generator)] = generator
-                name = f"object {id(generator)}"
-        return _MemoryKeeper(self, name, seed)
+    def _name(self, generator: Generator) -> str:
+        try:
+            with strictly():
+                return fingerprint_of(generator)
+        except UnidentifiedError:
+            self._nameless[id(generator)] = generator
+            return f"object {id(generator)}"
 
     def _recall(self, key: bytes) -> Mapping[int, Generation]:
         with self._lock:

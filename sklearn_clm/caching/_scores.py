@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sklearn_clm.caching._cache import Record, ResultCache
+from sklearn_clm.caching._cache import ResultCache
 from sklearn_clm.caching._store import Row, decoded, encoded
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import UnidentifiedError, digest_of, strictly
@@ -91,14 +91,6 @@ class _PairCache(ResultCache):
         self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
     ) -> None:
         """Hand the position and the value of each pair to `keep` as they become known."""
-
-    def _record(self, row: Row, content: Any) -> Record:
-        return {
-            "scorer": row.space.name,
-            "pair": content,
-            "pair_key": row.digest.hex(),
-            "value": decoded(row.value, self.path),
-        }
 
 
 class CachedAdmission(_PairCache, PairJudge):

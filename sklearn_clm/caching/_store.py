@@ -20,7 +20,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -109,44 +109,14 @@ class Store:
 
     def put(self, row: Row) -> str:
         """Store a value; the first one stored under a key stays, and is what is returned."""
-
-        def put(connection: sqlite3.Connection) -> tuple[str, bytes]:
-            if _insert(connection, row):
-                return row.value, _checksum(row)
-            query = (
-                "SELECT value, checksum FROM entries WHERE seed = ? AND draw = ? "
-                "AND space = (SELECT id FROM spaces WHERE kind = ? AND name = ?) "
-                "AND key = (SELECT id FROM keys WHERE digest = ?)"
-            )
-            known = (row.seed, row.draw, *row.space, row.digest)
-            value, checksum = connection.execute(query, known).fetchone()
-            return value, checksum
-
-        value, checksum = self.write(put)
-        return self._checked(row._replace(value=value), checksum).value
+        if self.put_all([row]):
+            return row.value
+        known = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
+        return known[row.digest, row.draw]
 
     def put_all(self, rows: Iterable[Row]) -> int:
         """Store many values at once, all or (where `rows` raises) none; the number that is new."""
         return self.write(lambda connection: sum(_insert(connection, row) for row in rows))
-
-    def rows(self, space: Space) -> Iterator[Row]:
-        """All stored values of a space, in order of their keys."""
-        query = (
-            "SELECT keys.digest, keys.content, entries.seed, entries.draw, entries.value, "
-            "entries.checksum, entries.key FROM entries CROSS JOIN keys ON keys.id = entries.key "
-            "WHERE entries.space = (SELECT id FROM spaces WHERE kind = ? AND name = ?) "
-            "AND (entries.key, entries.seed, entries.draw) > (?, ?, ?) "
-            "ORDER BY entries.key, entries.seed, entries.draw LIMIT 1000"
-        )
-        # pages, not one long cursor: the lock is free, and writers go on, between two of them
-        last = (-1, -1, -1)
-        while True:
-            page = self.select(query, (*space, *last))
-            for *fields, checksum, _ in page:
-                yield self._checked(Row(space, *fields), checksum)
-            if not page:
-                return
-            last = (page[-1][6], page[-1][2], page[-1][3])
 
     def count(self, kind: str, name: str | None = None) -> int:
         """Number of stored values of a kind (under one name)."""
@@ -278,27 +248,25 @@ def _connect(path: str | None, read_only: bool) -> sqlite3.Connection:
     import sqlite3
 
     try:
-        return _prepared(_opened(path or ":memory:"), path, read_only)
+        return _opened(path or ":memory:", path, read_only)
     except sqlite3.OperationalError:
         log = Path(f"{path}-wal")
         if path is None or not read_only or (log.exists() and log.stat().st_size):
             raise
         # beside a file on a read-only medium SQLite cannot make the log that it wants to read
-        name = f"{Path(path).as_uri()}?immutable=1"
-        return _prepared(_opened(name, uri=True), path, read_only)
+        return _opened(f"{Path(path).as_uri()}?immutable=1", path, read_only)
 
 
-def _opened(name: str, *, uri: bool = False) -> sqlite3.Connection:
+def _opened(name: str, path: str | None, read_only: bool) -> sqlite3.Connection:
     import sqlite3
 
-    return sqlite3.connect(
-        name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
+    connection = sqlite3.connect(
+        name,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=name.startswith("file:"),
     )
-
-
-def _prepared(
-    connection: sqlite3.Connection, path: str | None, read_only: bool
-) -> sqlite3.Connection:
     try:
         if _number(connection, "application_id") != _APPLICATION_ID:
             _create(connection, path)

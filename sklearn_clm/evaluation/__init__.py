@@ -64,7 +64,7 @@ from sklearn_clm.evaluation._component_trials import reference_scores, run_compo
 from sklearn_clm.evaluation._monitor import RiskMonitor
 from sklearn_clm.evaluation._plan import Plan, chance_of_null, plan, smallest_epsilons
 from sklearn_clm.evaluation._results import ComponentTrialResults, PairedDifference, TrialResults
-from sklearn_clm.evaluation._trials import random_splits, run_trials
+from sklearn_clm.evaluation._trials import run_trials
 
 __all__ = [
     "AuditPlan",
@@ -76,7 +76,6 @@ __all__ = [
     "chance_of_null",
     "plan",
     "plan_audits",
-    "random_splits",
     "reference_scores",
     "run_component_trials",
     "run_trials",

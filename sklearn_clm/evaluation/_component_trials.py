@@ -85,7 +85,11 @@ def run_component_trials(
         data = {"component_score": data}
     if reference_scores is not None and not isinstance(reference_scores, Mapping):
         reference_scores = {"component_score": reference_scores}
-    n = _check_data(data, reference_scores)
+    n = _number_of_prompts(data)
+    if reference_scores is not None:
+        sizes = {name: len(reference_scores.get(name, ())) for name in data}
+        if set(sizes.values()) != {n}:
+            raise ValueError(f"reference_scores must hold {n} arrays each, got {sizes} instead.")
     levels = check_levels("alphas", alphas)
     check_level(delta, "delta")
     (n_calibration,) = part_sizes(n, {"calibration_fraction": calibration_fraction})
@@ -183,10 +187,7 @@ def _at_least(
     return total[-1] - total[below]
 
 
-def _check_data(
-    data: Mapping[str, ComponentCalibrationData],
-    reference_scores: Mapping[str, Sequence[ArrayLike]] | None,
-) -> int:
+def _number_of_prompts(data: Mapping[str, ComponentCalibrationData]) -> int:
     """Number of prompts, the same for all component scores."""
     if not isinstance(data, Mapping) or not data:
         raise TypeError(
@@ -199,10 +200,6 @@ def _check_data(
     n = next(iter(sizes.values()))
     if any(size != n for size in sizes.values()):
         raise ValueError(f"data must be of the same prompts throughout, got {sizes} instead.")
-    if reference_scores is not None:
-        for name in data:
-            if len(reference_scores.get(name, ())) != n:
-                raise ValueError(f"reference_scores must hold {n} arrays for {name!r}.")
     return n
 
 

@@ -408,9 +408,9 @@ def _certified(target: object) -> SamplerCalibration | SelectorCalibration:
     record = target.calibration_
     if not record.certified or not record.claim.admission:
         raise ValueError(
-            f"target must be certified to give what is admissible, got a {type(target).__name__} "
-            "that certifies nothing, other losses or answers instead: give the level that is "
-            "watched, and update with that loss, or with the prompts answered alone."
+            "target must be certified to give what is admissible, got one of which this holds "
+            f"instead: {record.claim.sentence()} Give the level that is watched, and update with "
+            "the loss that it bounds."
         )
     return record
 

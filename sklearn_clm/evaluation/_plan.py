@@ -1,6 +1,5 @@
 """How many calibration prompts to collect, and what to expect of so many."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights, evaluate_configurations
 from sklearn_clm.evaluation._results import markdown_table
 from sklearn_clm.evaluation._trials import choose
+from sklearn_clm.policies._shift import Shift
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -304,6 +304,7 @@ def plan(
         confidence,
         random_state,
     )
+    shift = Shift.of(data.provenance)
     own_text = pilot.first == np.arange(pilot.k_max)
     calls = mean_interval(own_text.sum(axis=1).astype(float), confidence)
     return Plan(
@@ -330,16 +331,8 @@ def plan(
         looks=int(looks),
         n_pilot=n,
         k_max=pilot.k_max,
-        share_kept=_share_kept(data),
+        share_kept=1.0 if shift is None else shift.n_kept / shift.n_offered,
     )
-
-
-def _share_kept(data: CalibrationData) -> float:
-    """The share of prompts that their weights let into the data."""
-    if data.provenance.shift is None:
-        return 1.0
-    shift = json.loads(data.provenance.shift)
-    return float(shift["n_kept"] / shift["n_offered"])
 
 
 def _smallest_epsilons(

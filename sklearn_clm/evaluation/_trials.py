@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, validate_params
+from sklearn.utils import check_random_state, check_scalar
 from tqdm.auto import tqdm
 
 from sklearn_clm.calibration import CalibrationData, critical_count, learn_then_test
@@ -168,7 +167,7 @@ def run_trials(
 
 
 class Split(NamedTuple):
-    """One random split of prompts, as :func:`random_splits` describes it."""
+    """Sorted positions of the prompts in both parts, and a seed for splitting the first anew."""
 
     calibration: np.ndarray
     test: np.ndarray
@@ -247,59 +246,23 @@ def part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
     return sizes
 
 
-@validate_params(
-    {"n_trials": [Interval(Integral, 1, None, closed="left")], "random_state": ["random_state"]},
-    prefer_skip_nested_validation=True,
-)
 def random_splits(
     n_prompts: int,
     n_calibration: int,
     n_trials: int,
     random_state: RandomState = None,
     *,
-    prompts: ArrayLike | None = None,
+    prompts: np.ndarray | None = None,
 ) -> Iterator[Split]:
-    """Independent random splits, the same whatever order and number of workers use them.
-
-    Parameters
-    ----------
-    n_prompts : int
-        Prompts to split.
-    n_calibration : int
-        Prompts in the calibration part; the rest is the test part.
-    n_trials : int
-        Number of splits.
-    random_state : int, RandomState or None, default=None
-        Seed of the splits.
-    prompts : array-like of shape (n_prompts,), default=None
-        What tells prompts from each other, such as `prompts` of calibration data: equal ones are
-        in the same part. None: all differ.
-
-    Returns
-    -------
-    iterator of named tuples (calibration, test, seed)
-        For each trial the sorted positions of the prompts in each part, and the seed of the split
-        of the calibration part into one that finds the frontier and one that tests it: those of
-        :func:`run_trials` and :func:`run_component_trials` with this seed.
-
-    Examples
-    --------
-    >>> from sklearn_clm.evaluation import random_splits
-    >>> [split.test.tolist() for split in random_splits(6, 4, n_trials=2, random_state=0)]
-    [[3, 4], [1, 3]]
-    """
-    digests = np.arange(n_prompts) if prompts is None else np.asarray(prompts)
-    # one seed of all trials, which spawns those of each
+    """Independent random splits; equal `prompts`, which all differ by default, stay together."""
+    check_scalar(n_trials, "n_trials", Integral, min_val=1)
+    digests = np.arange(n_prompts) if prompts is None else prompts
+    # one seed of all trials, which spawns those of each, whatever order they run in
     seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-    return (
-        _split(np.random.default_rng(child), digests, n_calibration)
-        for child in np.random.SeedSequence(seed).spawn(n_trials)
-    )
-
-
-def _split(stream: np.random.Generator, digests: np.ndarray, n_calibration: int) -> Split:
-    calibration, test = split_prompts(digests, n_calibration, stream)
-    return Split(calibration, test, int(stream.integers(2**31)))
+    for child in np.random.SeedSequence(seed).spawn(n_trials):
+        stream = np.random.default_rng(child)
+        calibration, test = split_prompts(digests, n_calibration, stream)
+        yield Split(calibration, test, int(stream.integers(2**31)))
 
 
 def critical_counts(n: int, levels: np.ndarray, delta: float) -> np.ndarray:

@@ -37,32 +37,32 @@ class AchievableBandDisplay(EstimatorDisplay):
 
     Parameters
     ----------
-    error : ndarray of shape (n_draws,)
-        Share of the prompts with no admissible response among the first 1, 2, ... draws.
-    low, high : ndarray of shape (n_draws,)
-        Their exact (Clopper-Pearson) confidence intervals.
+    n_errors : ndarray of int, shape (n_draws,)
+        Prompts with no admissible response among the first 1, 2, ... draws.
     reachable : ndarray of shape (n_draws,)
         Smallest epsilon that `n_calibration` prompts with this share of errors certify. Of an
         estimator, the last is what its calibration part certifies.
     n_prompts, n_calibration : int
-        Prompts that `error` was measured on; prompts in the calibration part.
-    confidence, delta : float
-        Confidence of the intervals; level of the tests.
+        Prompts that the errors are counted in; prompts in the calibration part.
+    delta : float
+        Level of the tests.
     epsilon : float, optional
         An epsilon to mark.
     """
 
-    error: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    n_errors: np.ndarray
     reachable: np.ndarray
     n_prompts: int
     n_calibration: int
-    confidence: float = 0.95
     delta: float = 0.05
     epsilon: float | None = None
 
     title = "What more draws bring"
+
+    @property
+    def error(self) -> np.ndarray:
+        """Share of the prompts with no admissible response among the first 1, 2, ... draws."""
+        return self.n_errors / self.n_prompts
 
     @classmethod
     def _of(cls, estimator: ConformalSampler) -> Self:
@@ -133,12 +133,9 @@ class AchievableBandDisplay(EstimatorDisplay):
         cls, labels: np.ndarray, n_calibration: int, *, epsilon: float | None, delta: float
     ) -> Self:
         n, n_errors = len(labels), first_k_errors(labels)
-        low, high = clopper_pearson(n_errors, n)
         reachable = [smallest_epsilons(int(e), n, [n_calibration], delta)[0] for e in n_errors]
         return cls(
-            error=n_errors / n,
-            low=low,
-            high=high,
+            n_errors=n_errors,
             reachable=np.array(reachable),
             n_prompts=n,
             n_calibration=n_calibration,
@@ -147,22 +144,21 @@ class AchievableBandDisplay(EstimatorDisplay):
         )
 
     def _draw(self) -> None:
-        ax = self.ax_
-        k = np.arange(1, len(self.error) + 1)
-        top = min(1.0, 1.25 * max(self.high[0], self.reachable[0]))
-        ax.axhspan(self.error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
+        ax, error = self.ax_, self.error
+        low, high = clopper_pearson(self.n_errors, self.n_prompts)
+        k = np.arange(1, len(error) + 1)
+        top = min(1.0, 1.25 * max(high[0], self.reachable[0]))
+        ax.axhspan(error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
         label = f"smallest $\\epsilon$ within reach, n = {self.n_calibration}, "
         label += f"$\\delta$ = {self.delta:g}"
         squares: dict[str, Any] = {"marker": "s", "markerfacecolor": "none", "markersize": 5.5}
         ax.plot(k, self.reachable, color=RED, linestyle=DASHED, lw=1.4, label=label, **squares)
-        label = f"error of first-k, bars: {100 * self.confidence:g} % interval"
-        bars = [self.error - self.low, self.high - self.error]
-        ax.errorbar(
-            k, self.error, yerr=bars, color=BLUE, label=label, fmt="-o", ms=3.5, lw=1.6, capsize=2
-        )
+        style: dict[str, Any] = {"fmt": "-o", "ms": 3.5, "lw": 1.6, "capsize": 2, "color": BLUE}
+        label = "error of first-k, bars: 95 % interval"
+        ax.errorbar(k, error, yerr=[error - low, high - error], label=label, **style)
         if self.epsilon is not None:
             ax.axhline(self.epsilon, label=f"$\\epsilon$ = {self.epsilon:g}", **LIMIT)
-        label = f"achievable, not trivial: {self.error[-1]:.3f} to {self.error[0]:.3f}"
+        label = f"achievable, not trivial: {error[-1]:.3f} to {error[0]:.3f}"
         ax.plot([], [], " ", label=label)
         ax.set_xlabel("k (budget of draws)")
         ax.set_ylabel(f"Share of {self.n_prompts} prompts without\nan admissible response")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration import critical_count
+from sklearn_clm.calibration import LearnThenTestResult, critical_count
+from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.inspection._figures import (
     BLUE,
     DASHED,
@@ -38,52 +39,28 @@ class FrontierDisplay(EstimatorDisplay):
 
     Parameters
     ----------
-    objective, loss : ndarray of shape (n_configurations,)
-        On the calibration part, in the order of the tests.
-    optimization_objective, optimization_loss : ndarray of shape (n_configurations,)
-        The same on the optimisation part.
-    p_values : ndarray of shape (n_configurations,)
-        On the calibration part.
-    n_valid : int
-        How many configurations passed, from the first on.
-    selected : int or None
-        Position of lambda-hat in the sequence; None where none was certified.
-    epsilon, delta : float
-        The tolerated risk, and the level of the tests.
-    n_calibration : int
-        Prompts in the calibration part.
+    result : LearnThenTestResult
+        Configurations in the order of their tests, and what came of these.
+    weights : dict of str to float
+        Weights of the objective.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, learn_then_test
     >>> from sklearn_clm.inspection import FrontierDisplay
-    >>> objective, loss = np.array([3.0, 2.0, 1.0]), np.array([0.1, 0.15, 0.4])
-    >>> display = FrontierDisplay(
-    ...     objective=objective,
-    ...     loss=loss,
-    ...     optimization_objective=objective,
-    ...     optimization_loss=loss,
-    ...     p_values=np.array([0.0001, 0.0004, 0.98]),
-    ...     n_valid=2,
-    ...     selected=1,
-    ...     epsilon=0.3,
-    ...     delta=0.05,
-    ...     n_calibration=100,
-    ... )
-    >>> round(display.critical_loss, 2)
-    0.22
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.random((300, 4))
+    >>> data = CalibrationData(quality, np.zeros((300, 4, 4)), rng.random((300, 4)) < quality)
+    >>> result = learn_then_test(data, 0.3, random_state=0)
+    >>> weights = {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
+    >>> display = FrontierDisplay(result=result, weights=weights)
+    >>> round(display.critical_loss, 3)
+    0.24
     """
 
-    objective: np.ndarray
-    loss: np.ndarray
-    optimization_objective: np.ndarray
-    optimization_loss: np.ndarray
-    p_values: np.ndarray
-    n_valid: int
-    selected: int | None
-    epsilon: float
-    delta: float
-    n_calibration: int
+    result: LearnThenTestResult
+    weights: Weights
 
     title = "Frontier of configurations"
     shape = (1, 2)
@@ -94,26 +71,14 @@ class FrontierDisplay(EstimatorDisplay):
     @property
     def critical_loss(self) -> float:
         """Largest loss on the calibration part that passes a test; NaN if even 0 does not."""
-        count = critical_count(self.n_calibration, self.epsilon, self.delta)
-        return np.nan if count < 0 else count / self.n_calibration
+        n = self.result.n_calibration
+        count = critical_count(n, self.result.epsilon, self.result.delta)
+        return np.nan if count < 0 else count / n
 
     @classmethod
     def _of(cls, estimator: ConformalSampler) -> Self | None:
-        result, weights = estimator.calibration_.result, estimator.calibration_.weights
-        if result is None:
-            return None
-        return cls(
-            objective=np.asarray(result.risks.objective(**weights)),
-            loss=np.asarray(result.risks.loss),
-            optimization_objective=np.asarray(result.frontier.objective),
-            optimization_loss=np.asarray(result.frontier.loss),
-            p_values=np.asarray(result.p_values),
-            n_valid=len(result.valid_lambdas),
-            selected=result.position,
-            epsilon=result.epsilon,
-            delta=result.delta,
-            n_calibration=result.n_calibration,
-        )
+        record = estimator.calibration_
+        return None if record.result is None else cls(result=record.result, weights=record.weights)
 
     def _draw(self) -> None:
         self._plot_frontier(self.axes_[0])
@@ -121,30 +86,32 @@ class FrontierDisplay(EstimatorDisplay):
             self._plot_tests(self.axes_[1])
 
     def _plot_frontier(self, axes: "Axes") -> None:
-        found = self.optimization_objective, self.optimization_loss
+        result = self.result
+        objective, loss = result.risks.objective(**self.weights), result.risks.loss
+        found = result.frontier.objective, result.frontier.loss
         label = "frontier, optimisation part"
         axes.plot(*found, color="0.5", linestyle=DOTTED, linewidth=1.0, label=label)
-        self._points(axes, self.objective, self.loss)
-        axes.axhline(self.epsilon, label=f"$\\epsilon$ = {self.epsilon:.3g}", **LIMIT)
+        self._points(axes, objective, loss)
+        axes.axhline(result.epsilon, label=f"$\\epsilon$ = {result.epsilon:.3g}", **LIMIT)
         if not np.isnan(self.critical_loss):
-            label = f"largest loss that passes, $\\delta$ = {self.delta:g}"
+            label = f"largest loss that passes, $\\delta$ = {result.delta:g}"
             axes.axhline(self.critical_loss, linestyle=DASHED, label=label, **LIMIT)
         axes.set_xlabel("Objective of Eq. 7 (size and excess draws)")
         # one costly rule would squeeze all others onto the axis
-        typical = float(np.median(self.objective))
-        if 0.0 < 5.0 * typical < float(np.max(self.objective)):
+        typical = float(np.median(objective))
+        if 0.0 < 5.0 * typical < float(np.max(objective)):
             axes.set_xscale("symlog", linthresh=typical)
-        axes.set_ylabel(f"Loss (n = {self.n_calibration})")
+        axes.set_ylabel(f"Loss (n = {result.n_calibration})")
         # the end of the frontier, which returns next to nothing, would squeeze all the rest
-        top = max(2.0 * self.epsilon, 1.5 * float(self.loss[0]), 0.2)
-        axes.set_ylim(0.0, min(1.05 * max(float(self.loss.max()), self.epsilon), top))
+        top = max(2.0 * result.epsilon, 1.5 * float(loss[0]), 0.2)
+        axes.set_ylim(0.0, min(1.05 * max(float(loss.max()), result.epsilon), top))
 
     def _plot_tests(self, axes: "Axes") -> None:
-        order = np.arange(1, len(self.p_values) + 1)
-        self._points(axes, order, np.maximum(self.p_values, _SMALLEST_P))
-        axes.axhline(self.delta, linestyle=DASHED, **LIMIT)
+        p_values, delta = self.result.p_values, self.result.delta
+        self._points(axes, np.arange(1, len(p_values) + 1), np.maximum(p_values, _SMALLEST_P))
+        axes.axhline(delta, linestyle=DASHED, **LIMIT)
         above: dict[str, Any] = {"textcoords": "offset points", "fontsize": "x-small"}
-        axes.annotate(f"$\\delta$ = {self.delta:g}", (1, self.delta), (0, 3), **above)
+        axes.annotate(f"$\\delta$ = {delta:g}", (1, delta), (0, 3), **above)
         axes.set_yscale("log")
         axes.set_ylim(_SMALLEST_P / 2.0, 2.0)
         axes.set_xlabel("Order of the tests, from the safest")
@@ -152,15 +119,15 @@ class FrontierDisplay(EstimatorDisplay):
         axes.set_title("Their tests", fontsize="medium", loc="left")
 
     def _points(self, axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
-        n, stop = len(x), self.n_valid
+        n, stop, chosen = len(x), self.result.n_valid, self.result.position
         axes.plot(x, y, color="0.8", linewidth=0.8, zorder=1)
         parts: list[tuple[int, int, str, dict[str, Any]]] = [
             (0, stop, f"valid ({stop})", {"marker": "o", "c": BLUE, "s": 13, "zorder": 3}),
             (stop + 1, n, f"not tested ({n - stop - 1})", {**_OPEN, "edgecolors": "0.5", "s": 13}),
         ]
-        if self.selected is not None:
+        if chosen is not None:
             star = {**_OPEN, "marker": "*", "edgecolors": "black", "s": 190, "linewidths": 1.1}
-            parts.append((self.selected, self.selected + 1, r"$\hat{\lambda}$", star))
+            parts.append((chosen, chosen + 1, r"$\hat{\lambda}$", star))
         cross = {"marker": "x", "c": RED, "s": 40, "linewidths": 1.8, "zorder": 5}
         parts.append((stop, stop + 1, "first failure, tests stop", cross))
         for first, end, label, style in parts:

@@ -54,13 +54,6 @@ def test_a_flipped_bit_never_changes_a_draw(tmp_path):
         path.write_bytes(damaged)
         try:
             assert cache(path).sample(PROMPTS, 4) == rows
-            cached = cache(path)
-            cached.export_jsonl(tmp_path / "draws.jsonl")
-            for line in (tmp_path / "draws.jsonl").read_text().splitlines():
-                record = json.loads(line)
-                if record["prompt"] is not None:
-                    draw = ToyModel()._draw(record["prompt"], record["seed"], record["draw"])
-                    assert record["response"] == draw.response
         except (ValueError, OSError) as error:
             messages.append((str(path), str(error)))
     assert all(path in message for path, message in messages)

@@ -1,7 +1,6 @@
 """Draws that are kept: keys, sharing, counts, files that are not caches."""
 
 import copy
-import json
 import pickle
 import sqlite3
 import tracemalloc
@@ -249,20 +248,6 @@ def test_fit_is_the_inner_ones_and_part_of_the_key(path, key):
     if key is not None:
         assert cached.fingerprint() == key
         assert one.fingerprint().startswith(f"{key}-")
-
-
-def test_what_is_kept_can_be_written_to_a_file(tmp_path, path):
-    cached = CachedGenerator(Keyed(), path)
-    prompts = ["a", [{"role": "user", "content": "b"}], np.array([1.5, 2.0])]
-    cached.sample(prompts, 3, seed=4)
-    clone(cached).set_params(generator__temperature=2.0).sample(["other"], 1)
-    file = tmp_path / "draws.jsonl"
-    assert cached.export_jsonl(file) == 9
-    records = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {record["generator"] for record in records} == {cached.fingerprint()}
-    assert [record["prompt"] for record in records[::3]] == [*prompts[:2], None]
-    expected = [Keyed().draw("a", 4, j).response for j in range(3)]
-    assert [record["response"] for record in records[:3]] == expected
 
 
 def test_draws_made_elsewhere_are_all_kept_or_none():

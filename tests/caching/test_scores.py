@@ -3,7 +3,6 @@
 import copy
 import functools
 import itertools
-import json
 import sqlite3
 import time
 import warnings
@@ -234,16 +233,6 @@ def test_scores_of_whole_sets_have_nothing_to_keep():
 
     with pytest.raises(TypeError, match=r"score must be a callable .* got Whole"):
         CachedScore(Whole(), key="x")("a", "b")
-
-
-def test_what_is_kept_can_be_written_to_a_file(tmp_path):
-    cached = CachedAdmission(same_start, tmp_path / "scores.sqlite")
-    admission_matrix(cached, REFERENCES, RESPONSES)
-    file = tmp_path / "verdicts.jsonl"
-    assert cached.export_jsonl(file) == 8
-    record = json.loads(file.read_text().splitlines()[0])
-    assert record["pair"] == ["apple", "ant"]
-    assert record["value"] is True
 
 
 def test_an_interrupt_loses_no_verdict_that_was_paid(tmp_path, interrupted_after):

@@ -3,7 +3,8 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import ComponentCalibrationData, component_learn_then_test
-from sklearn_clm.evaluation import random_splits, run_component_trials
+from sklearn_clm.evaluation import run_component_trials
+from sklearn_clm.evaluation._trials import random_splits
 
 
 def simulated(n, seed=0, ties=False):

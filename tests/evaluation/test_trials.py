@@ -11,7 +11,8 @@ from sklearn_clm.calibration import (
     learn_then_test,
 )
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.evaluation import random_splits, run_trials
+from sklearn_clm.evaluation import run_trials
+from sklearn_clm.evaluation._trials import random_splits
 from sklearn_clm.scoring import get_set_score
 from tests.evaluation.simulated import simulated_data
 

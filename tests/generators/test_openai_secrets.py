@@ -116,9 +116,8 @@ def test_no_file_holds_it(tmp_path, origin):
         generator = generator_for(server, origin, max_retries=20)
         cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
         cached.sample(PROMPTS, 5)
-        cached.export_jsonl(tmp_path / "draws.jsonl")
         files = list(tmp_path.iterdir())
-        assert len(files) >= 2
+        assert files
         assert not [file for file in files if KEY.encode() in file.read_bytes()]
 
 

@@ -9,7 +9,6 @@ import pytest
 from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 
 PROMPTS = ["Capital of France?", "Capital of Spain?"]
@@ -83,18 +82,20 @@ def test_json_lines_by_draw_and_by_prompt(tmp_path):
     assert responses(generator.sample([lines[3]["prompt"]], 1)) == [["hello"]]
 
 
-def test_an_exported_cache_can_be_read(tmp_path):
-    inner = PrecomputedGenerator(PROMPTS, RESPONSES)
-    cached = CachedGenerator(inner)
-    cached.sample(PROMPTS, 3)
-    cached.export_jsonl(tmp_path / "one.jsonl")
-    again = PrecomputedGenerator.from_jsonl(tmp_path / "one.jsonl")
+def test_draws_of_two_seeds_do_not_mix(tmp_path):
+    file = tmp_path / "draws.jsonl"
+    lines = [
+        {"generator": "model", "seed": 0, "draw": j, "prompt": prompt, "response": response}
+        for prompt, row in zip(PROMPTS, RESPONSES)
+        for j, response in enumerate(row)
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    again, inner = PrecomputedGenerator.from_jsonl(file), PrecomputedGenerator(PROMPTS, RESPONSES)
     assert again.sample(PROMPTS, 3) == inner.sample(PROMPTS, 3)
     assert again.fingerprint() == inner.fingerprint()
-    cached.sample(PROMPTS, 3, seed=1)
-    cached.export_jsonl(tmp_path / "two.jsonl")
+    file.write_text("\n".join(map(json.dumps, [*lines, lines[0] | {"seed": 1}])))
     with pytest.raises(ValueError, match="one generator and seed"):
-        PrecomputedGenerator.from_jsonl(tmp_path / "two.jsonl")
+        PrecomputedGenerator.from_jsonl(file)
 
 
 LINE = '{"prompt": "a", "response": "x", "draw": 0}'

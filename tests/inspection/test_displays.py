@@ -1,6 +1,7 @@
 """Figures: what they show, on which axes, and of which estimators."""
 
 import sys
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
     binomial_p_value,
+    clopper_pearson,
     smallest_epsilon,
 )
 from sklearn_clm.evaluation import RiskMonitor, run_component_trials, run_trials
@@ -182,36 +184,28 @@ def test_lines_differ_without_colour():
 def test_frontier_shows_the_sequence_of_tests(sampler, data):
     display = FrontierDisplay.from_estimator(sampler)
     result = sampler.result_
-    assert tuple(result.frontier.lambdas[display.selected]) == result.lambda_hat
     legend = labels(display.ax_)
     assert f"valid ({len(result.valid_lambdas)})" in legend
     assert {"first failure, tests stop", r"$\hat{\lambda}$"} < set(legend)
     assert display.axes_[1].get_yscale() == "log"
-    border = round(display.critical_loss * display.n_calibration)
-    assert binomial_p_value(border, display.n_calibration, 0.3) <= 0.05
-    assert binomial_p_value(border + 1, display.n_calibration, 0.3) > 0.05
+    border = round(display.critical_loss * result.n_calibration)
+    assert binomial_p_value(border, result.n_calibration, 0.3) <= 0.05
+    assert binomial_p_value(border + 1, result.n_calibration, 0.3) > 0.05
     with pytest.warns(NullCalibrationWarning):
         null = sampling(epsilon=0.03).calibrate(data)
     display = FrontierDisplay.from_estimator(null)
-    assert (display.selected, display.n_valid) == (None, 0)
+    assert {r"$\hat{\lambda}$", "valid (0)"}.isdisjoint(labels(display.ax_))
     assert "first failure, tests stop" in labels(display.ax_)
 
 
-def test_one_costly_rule_squeezes_no_others():
+def test_one_costly_rule_squeezes_no_others(sampler):
+    result = sampler.result_
     for costly, scale in ((4.0, "linear"), (90.0, "symlog")):
-        objective, loss = np.array([costly, 3.0, 2.0, 1.0]), np.array([0.1, 0.12, 0.2, 0.5])
-        display = FrontierDisplay(
-            objective=objective,
-            loss=loss,
-            optimization_objective=objective,
-            optimization_loss=loss,
-            p_values=loss,
-            n_valid=2,
-            selected=1,
-            epsilon=0.3,
-            delta=0.05,
-            n_calibration=100,
-        )
+        size = np.linspace(3.0, 1.0, len(result.frontier))
+        size[0] = costly
+        changed = replace(result, risks=replace(result.risks, size=size))
+        weights = {"size_weight": 1.0, "excess_weight": 0.0, "draw_weight": 0.0}
+        display = FrontierDisplay(result=changed, weights=weights)
         assert display.plot().ax_.get_xscale() == scale
 
 
@@ -219,8 +213,9 @@ def test_achievable_band(data, sampler):
     display = AchievableBandDisplay.from_estimator(sampler)
     found = np.logical_or.accumulate(data.admissible, axis=1)
     np.testing.assert_allclose(display.error, 1.0 - found.mean(axis=0))
-    assert (display.low < display.error).all()
-    assert (display.error < display.high).all()
+    low, high = clopper_pearson(display.n_errors, 600)
+    segments = display.ax_.containers[0][2][0].get_segments()
+    np.testing.assert_allclose([one[:, 1] for one in segments], np.column_stack([low, high]))
     assert (display.reachable > display.error).all()
     assert display.n_calibration == sampler.result_.n_calibration
     legend = " ".join(labels(display.ax_))

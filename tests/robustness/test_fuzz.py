@@ -129,10 +129,8 @@ def use_cache(path):
         for use in (
             lambda: generator.sample(prompts, 4),
             lambda: generator.gives_logprobs,
-            lambda: generator.export_jsonl(path.with_suffix(".jsonl")),
             generator.stats,
             lambda: judge.judge_pairs(references, references[::-1]),
-            lambda: judge.export_jsonl(path.with_suffix(".jsonl")),
         )
     ]
 

@@ -249,7 +249,7 @@ def test_sql_is_a_value_like_any_other(tmp_path):
     assert CachedGenerator(Echo(), path, key=SQL).sample(texts, 2) == rows
     judge = CachedAdmission(exact_match, path, key=SQL)
     assert dict(judge.judge_pairs([SQL, "a"], [SQL, SQL])) == {0: True, 1: False}
-    assert cached.export_jsonl(tmp_path / "draws.jsonl") == 12
+    assert cached.stats()["n_stored"] == 12
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM entries").fetchone() == (14,)
     connection.close()
