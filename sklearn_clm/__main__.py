@@ -127,10 +127,10 @@ def _command(
     return command.add_argument
 
 
-def _number(add: _Add, names: str, default: float, text: str) -> None:
-    """An option of the type of its default, under the names of its parameter and shorter ones."""
+def _number(add: _Add, name: str, default: float, text: str) -> None:
+    """An option of the type of its default."""
     text += " (default: %(default)s)"
-    add(*names.split(), type=type(default), default=default, help=text)
+    add(name, type=type(default), default=default, help=text)
 
 
 def _add_evaluate(commands: _Commands) -> None:
@@ -143,13 +143,13 @@ def _add_evaluate(commands: _Commands) -> None:
     text = "tolerated risks, in [0, 1] (default: 0, 0.01, ..., 1)"
     epsilons = np.linspace(0.0, 1.0, 101).tolist()
     add("--epsilons", type=float, nargs="+", default=epsilons, metavar="E", help=text)
-    _number(add, "--n-trials --trials", 100, "random splits")
+    _number(add, "--n-trials", 100, "random splits")
     _number(add, "--frontier-fraction", 0.2, "share for the frontier")
     text = "share for fixed sequence testing; the rest measures"
     _number(add, "--testing-fraction", 0.4, text)
     _add_search(add)
     text = "trials in parallel, -1 for all cores (default: 1)"
-    add("--n-jobs", "--jobs", type=int, help=text)
+    add("--n-jobs", type=int, help=text)
     formats, text = ["png", "pdf", "svg", "none"], "format of the figures, which need matplotlib"
     add("--figure-format", choices=formats, default="png", help=text)
     add("--quiet", action="store_true", help="no progress bar, no table")
@@ -172,7 +172,7 @@ def _add_plan(commands: _Commands) -> None:
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
     _number(add, "--power", 0.9, "wanted probability of success")
     _number(add, "--confidence", 0.95, "confidence of the intervals")
-    _number(add, "--n-trials --trials", 40, "simulations")
+    _number(add, "--n-trials", 40, "simulations")
     _number(add, "--looks", 1, "calibrations of more and more prompts that share delta")
     _add_one_level(add)
 
@@ -248,7 +248,7 @@ def _add_search(add: _Add) -> None:
     _number(add, "--excess-weight", 0.5, "weight of excess draws in Eq. 7")
     text = "budgets of draws to search (default: all draws)"
     add("--k-max", type=int, nargs="+", metavar="K", help=text)
-    _number(add, "--random-state --seed", 0, "seed of the splits")
+    _number(add, "--random-state", 0, "seed of the splits")
 
 
 def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:

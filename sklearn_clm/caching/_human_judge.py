@@ -129,12 +129,14 @@ class HumanJudge(StoreBacked, PairJudge):
         self._warn_of_changes(log)
         pairs = [WantedVerdict(as_judged(one), text) for one, text in zip(references, responses)]
         verdicts = self.verdicts(pairs)
-        missing = {pair.id: pair for pair, known in zip(pairs, verdicts) if known is None}
-        known = [verdict for verdict in verdicts if verdict is not None]
-        in_use = self._shared().in_use
+        missing: dict[str, WantedVerdict] = {}
+        known: list[bool] = []
         for pair, verdict in zip(pairs, verdicts):
-            if verdict is not None:
-                in_use[self.question, pair.id] = verdict
+            if verdict is None:
+                missing[pair.id] = pair
+            else:
+                known.append(verdict)
+                self._shared().in_use[self.question, pair.id] = verdict
         if missing:
             wanted = list(missing.values())
             log.want(wanted)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 
 from sklearn_clm.caching._cache import ResultCache
 from sklearn_clm.caching._store import Row, decoded, encoded
@@ -14,10 +16,11 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
 from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
-from sklearn_clm.scoring._callables import map_as_done, number_from
+from sklearn_clm.scoring._callables import number_from
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Responses
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
+_TASKS_PER_WORKER = 8  # at once, where a backend returns results together
 
 
 class _PairCache(ResultCache):
@@ -160,7 +163,7 @@ class CachedAdmission(_PairCache, PairJudge):
         if isinstance(admission, PairJudge):
             take_verdicts(admission, pairs, keep)
             return
-        for k, verdict in map_as_done(_judge_one, pairs, admission, n_jobs=n_jobs):
+        for k, verdict in _as_done(_judge_one, pairs, admission, n_jobs):
             keep(k, verdict)
 
 
@@ -231,16 +234,35 @@ class CachedScore(_PairCache):
     def _make(
         self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
     ) -> None:
-        for k, value in map_as_done(_score_one, pairs, self.score, n_jobs=n_jobs):
+        for k, value in _as_done(_score_one, pairs, self.score, n_jobs):
             keep(k, value)
 
 
-def _judge_one(pair: Pair, admission: Admission) -> bool:
-    return verdict_of(admission, pair[1], pair[0])
+def _judge_one(k: int, pair: Pair, admission: Admission) -> tuple[int, bool]:
+    return k, verdict_of(admission, pair[1], pair[0])
 
 
-def _score_one(pair: Pair, score: Callable[[Any, Any], float]) -> float:
-    return number_from(score, "score", *pair)
+def _score_one(k: int, pair: Pair, score: Callable[[Any, Any], float]) -> tuple[int, float]:
+    return k, number_from(score, "score", *pair)
+
+
+def _as_done(
+    ask: Callable[..., tuple[int, Any]], pairs: Sequence[Pair], asked: object, n_jobs: int | None
+) -> Iterator[tuple[int, Any]]:
+    """Yield ``ask(k, pairs[k], asked)`` as results become known, in any order."""
+    n_workers = effective_n_jobs(n_jobs)
+    if n_workers == 1 or len(pairs) <= 1:
+        for k, pair in enumerate(pairs):
+            yield ask(k, pair, asked)
+        return
+    tasks = [delayed(ask)(k, pair, asked) for k, pair in enumerate(pairs)]
+    backend, _ = get_active_backend()
+    if backend.supports_return_generator:
+        yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(tasks)
+        return
+    size = _TASKS_PER_WORKER * n_workers
+    for first in range(0, len(tasks), size):
+        yield from Parallel(n_jobs=n_jobs)(tasks[first : first + size])
 
 
 def _plain(value: object) -> object:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,9 +11,6 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration import prompts_needed, two_phase_power
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.evaluation._plan import chance_to_certify
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _N_SIZES, _N_TRUTHS = 15, 100
 _NEARLY = 0.9
@@ -73,13 +70,6 @@ class AuditPlan:
             f"audits in two phases, {self.n_two_phase or 'no number is enough'}; prompts that "
             f"people judge alone, {self.n_people or 'no number is enough'}."
         )
-
-    def to_frame(self) -> "pd.DataFrame":
-        """The power of both designs, one row for each number of audits."""
-        import pandas as pd
-
-        columns = {"two_phase": self.two_phase, "people": self.people}
-        return pd.DataFrame(columns, index=pd.Index(self.n_audits, name="n_audits"))
 
 
 def plan_audits(

@@ -1,11 +1,10 @@
 """What users give as scores and judges: chosen, asked by workers, and their results checked."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
-from joblib.parallel import get_active_backend
 
 from sklearn_clm.scoring._protocols import PairScorer
 
@@ -130,27 +129,3 @@ def map_chunks(
     chunks = (items[first : first + size] for first in range(0, len(items), size))
     results = Parallel(n_jobs=n_jobs)(delayed(function)(chunk, *args) for chunk in chunks)
     return [value for chunk in results for value in chunk]
-
-
-def map_as_done(
-    function: Callable[..., Result], items: Sequence[Item], *args: object, n_jobs: int | None = None
-) -> Iterator[tuple[int, Result]]:
-    """Yield ``(k, function(items[k], *args))`` as results become known, in any order."""
-    if effective_n_jobs(n_jobs) == 1 or len(items) <= 1:
-        for k, item in enumerate(items):
-            yield k, function(item, *args)
-        return
-    tasks = [delayed(_numbered)(k, function, item, *args) for k, item in enumerate(items)]
-    backend, _ = get_active_backend()
-    if backend.supports_return_generator:
-        yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(tasks)
-        return
-    size = _CHUNKS_PER_WORKER * effective_n_jobs(n_jobs)
-    for first in range(0, len(tasks), size):
-        yield from Parallel(n_jobs=n_jobs)(tasks[first : first + size])
-
-
-def _numbered(
-    k: int, function: Callable[..., Result], item: Item, *args: object
-) -> tuple[int, Result]:
-    return k, function(item, *args)

@@ -47,13 +47,3 @@ def test_a_judge_that_is_often_lenient_leaves_no_number():
     assert plan.n_two_phase is None
     assert plan.n_people is None
     assert "no number" in str(plan)
-
-
-def test_the_frame_holds_the_power_of_both_designs():
-    pytest.importorskip("pandas")
-    frame = plan_audits(
-        *pilot(np.random.default_rng(0), 60, 0.05, 0.0), n_prompts=200, epsilon=0.2
-    ).to_frame()
-    assert list(frame.columns) == ["two_phase", "people"]
-    assert frame.index[-1] == 200
-    assert ((frame >= 0) & (frame <= 1)).all(axis=None)
