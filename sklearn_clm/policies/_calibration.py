@@ -425,11 +425,6 @@ class SelectorCalibration(Calibration):
         return gamma
 
     @property
-    def digest(self) -> str:
-        """What decides what is selected."""
-        return repr(list(self.thresholds.items()))
-
-    @property
     def shift(self) -> Shift | None:
         """The shift of prompts that the guarantee holds for."""
         return Shift.of(self.provenance)
