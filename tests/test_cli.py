@@ -38,7 +38,7 @@ def files(data, tmp_path, monkeypatch):
 
 
 def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys):
-    command = ["evaluate", *files, "--output", "out", "--trials", "3", "--n-lambdas", "5"]
+    command = ["evaluate", *files, "--output", "out", "--n-trials", "3", "--n-lambdas", "5"]
     epsilons = ["--epsilons", *["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]]
     assert main([*command, *epsilons, "--methods", "max", "first_k"]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -68,7 +68,7 @@ def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys)
 
 
 def test_evaluate_without_figures_says_why_there_are_no_areas(files, tmp_path, capsys):
-    command = ["evaluate", "--data", "data.npz", "--trials", "2", "--n-lambdas", "3"]
+    command = ["evaluate", "--data", "data.npz", "--n-trials", "2", "--n-lambdas", "3"]
     options = ["--epsilons", "0.02", "0.03", "--figure-format", "none"]
     assert main([*command, *options, "--quiet"]) == 0
     assert not list((tmp_path / "clm-evaluation").glob("*.png"))
@@ -83,7 +83,7 @@ class Words(BaseGenerator):
 
 
 def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
-    options = ["--epsilon", "0.35", "--seed", "7", "--output", "thresholds.json"]
+    options = ["--epsilon", "0.35", "--random-state", "7", "--output", "thresholds.json"]
     assert main(["calibrate", *files, *options]) == 0
     output = capsys.readouterr().out
     assert "lambda-hat" in output
@@ -109,7 +109,7 @@ def test_known_provenance_goes_into_the_file(files, data, capsys):
     given = {"generator": "6f1c", "seed": 5, "quality": "likelihood", "similarity": "rouge_l"}
     parts = data.quality, data.similarity, data.admissible
     CalibrationData(*parts, provenance=Provenance(**given)).save("own.npz")
-    assert main(["calibrate", "--data", "own.npz", "--epsilon", "0.5", "--seed", "1"]) == 0
+    assert main(["calibrate", "--data", "own.npz", "--epsilon", "0.5", "--random-state", "1"]) == 0
     known = json.loads(Path("calibration.json").read_text(encoding="utf-8"))["provenance"]
     assert known == {**known, **given, "admission": None}
     assert "Provenance unknown: admission." in capsys.readouterr().out
@@ -123,7 +123,7 @@ def test_evaluate_draws_the_band_of_the_budget(files, data, monkeypatch):
         "plot",
         lambda self, **options: (drawn.append(len(self.error)), original(self, **options))[1],
     )
-    command = ["evaluate", *files, "--trials", "1", "--n-lambdas", "3", "--quiet"]
+    command = ["evaluate", *files, "--n-trials", "1", "--n-lambdas", "3", "--quiet"]
     assert main([*command, "--epsilons", "0.4", "--methods", "max", "--k-max", "2"]) == 0
     assert drawn == [2]
 
@@ -152,7 +152,7 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["evaluate", "--data", "scores.npy"], "scores.npy"),
         (["evaluate", "--data", "data.npz", "--epsilons", "1.5"], "epsilons must"),
         (["evaluate", "--data", "data.npz", "--methods", "best"], "'best'"),
-        (["evaluate", "--data", "data.npz", "--trials", "0"], "n_trials"),
+        (["evaluate", "--data", "data.npz", "--n-trials", "0"], "n_trials"),
         (["evaluate", "--data", "data.npz", "--testing-fraction", "0.9"], "testing_fraction must"),
         (["calibrate", "--data", "data.npz", "--set-score", "best"], "set_score"),
         (["calibrate", "--data", "data.npz", "--epsilon", "1.5"], "epsilon"),
@@ -164,14 +164,14 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["calibrate", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
         (["calibrate", "--data", "data.npz", "--excess-weight=nan"], "excess_weight"),
         (["calibrate", "--data", "data.npz", "--optimization-fraction=1"], "optimization_fraction"),
-        (["calibrate", "--data", "data.npz", "--seed=-1"], "random_state"),
+        (["calibrate", "--data", "data.npz", "--random-state=-1"], "random_state"),
         (["evaluate", "--data", "data.npz", "--delta=0"], "delta"),
         (["evaluate", "--data", "data.npz", "--n-lambdas=-3"], "n_lambdas"),
         (["evaluate", "--data", "data.npz", "--k-max=0"], "k_max"),
         (["evaluate", "--data", "data.npz", "--frontier-fraction=2"], "frontier_fraction"),
         (["evaluate", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
-        (["evaluate", "--data", "data.npz", "--jobs=0"], "n_jobs"),
-        (["evaluate", "--data", "data.npz", "--seed=-1"], "random_state"),
+        (["evaluate", "--data", "data.npz", "--n-jobs=0"], "n_jobs"),
+        (["evaluate", "--data", "data.npz", "--random-state=-1"], "random_state"),
         (["plan", "--data", "data.npz", "--sizes", "1"], "sizes must"),
         (["plan", "--data", "data.npz", "--power", "2"], "power must"),
     ],
@@ -204,7 +204,7 @@ def test_files_are_never_unpickled(files, tmp_path, capsys):
 
 
 def test_usage_errors_exit_with_2(capsys):
-    for arguments in ([], ["evaluate", "--trials", "many"], ["explain"]):
+    for arguments in ([], ["evaluate", "--n-trials", "many"], ["explain"]):
         with pytest.raises(SystemExit) as exit_info:
             main(arguments)
         assert exit_info.value.code == 2
@@ -241,7 +241,7 @@ def test_as_a_module(files, name, status):
 
 
 def test_plan_prints_and_writes_what_the_function_says(files, data, tmp_path, capsys):
-    options = ["--sizes", "100", "400", "--trials", "3", "--n-lambdas", "4", "--epsilon", "0.4"]
+    options = ["--sizes", "100", "400", "--n-trials", "3", "--n-lambdas", "4", "--epsilon", "0.4"]
     assert main(["plan", *files, *options, "--output", "plan.md"]) == 0
     expected = plan(data, 0.4, sizes=[100, 400], n_trials=3, n_lambdas=4, random_state=0)
     assert capsys.readouterr().out == expected.to_markdown()
@@ -304,7 +304,7 @@ def test_no_input_is_written_over(files, capsys):
 
 def test_output_that_nobody_reads_ends_it_quietly(files):
     environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}
-    options = [*files, "--sizes", "100", "--trials", "2", "--n-lambdas", "3"]
+    options = [*files, "--sizes", "100", "--n-trials", "2", "--n-lambdas", "3"]
     command = [sys.executable, "-m", "sklearn_clm", "plan", *options]
     read, write = os.pipe()
     os.close(read)
