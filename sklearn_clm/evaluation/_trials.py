@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, validate_params
 from tqdm.auto import tqdm
 
 from sklearn_clm.calibration import CalibrationData, critical_count, learn_then_test
@@ -246,6 +247,10 @@ def part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
     return sizes
 
 
+@validate_params(
+    {"n_trials": [Interval(Integral, 1, None, closed="left")], "random_state": ["random_state"]},
+    prefer_skip_nested_validation=True,
+)
 def random_splits(
     n_prompts: int,
     n_calibration: int,
@@ -255,7 +260,6 @@ def random_splits(
     prompts: np.ndarray | None = None,
 ) -> Iterator[Split]:
     """Independent random splits; equal `prompts`, which all differ by default, stay together."""
-    check_scalar(n_trials, "n_trials", Integral, min_val=1)
     digests = np.arange(n_prompts) if prompts is None else prompts
     # one seed of all trials, which spawns those of each, whatever order they run in
     seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

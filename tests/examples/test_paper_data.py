@@ -32,7 +32,9 @@ def test_the_commands_for_the_authors_arrays(tmp_path):
     np.save(folder / "losses.npy", np.where(right, 0.65, 0.9).astype(object), allow_pickle=True)
     np.save(folder / "diversity_rouge_scores.npy", similarity.astype(object), allow_pickle=True)
     (commands,) = (block for block in BLOCKS if "sklearn_clm evaluate" in block)
-    commands = commands.replace("--jobs -1", "--trials 3").replace("python ", f"{sys.executable} ")
+    commands = commands.replace("--n-jobs -1", "--n-trials 3").replace(
+        "python ", f"{sys.executable} "
+    )
     subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True, capture_output=True)
     for results in (tmp_path / "triviaqa_results", folder / "cnn_dm_results"):
         assert {"areas.txt", "curves.png", "trials.npz"} <= {

@@ -176,7 +176,8 @@ def command_line(world: World, set_score, setting: Setting, rng) -> bool | None:
             "similarity": part.similarity,
             "labels": part.admissible,
         }
-        command = ["calibrate", "--quiet", "--set-score", set_score, "--seed", str(seed)]
+        command = ["calibrate", "--quiet", "--set-score", set_score]
+        command += ["--random-state", str(seed)]
         command += ["--epsilon", str(setting.epsilon), "--delta", str(setting.delta)]
         for name, array in arrays.items():
             path = Path(folder, f"{name}.npy")
