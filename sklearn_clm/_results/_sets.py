@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _USUAL = Claim(0.5, 0.5)  # what sets without a claim say of it
 
 
-class _SetOfOne:
+class SetOfOne:
     """A set of members for one prompt, and what it says of its guarantee."""
 
     guaranteed: bool
@@ -79,7 +79,7 @@ class _SetOfOne:
     __hash__ = None  # type: ignore[assignment]
 
 
-_Set = TypeVar("_Set", bound=_SetOfOne)
+_Set = TypeVar("_Set", bound=SetOfOne)
 
 
 class SetSequence(Sequence[_Set]):
@@ -180,7 +180,7 @@ class SetSequence(Sequence[_Set]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PredictionSet(_SetOfOne):
+class PredictionSet(SetOfOne):
     """The set of responses returned for one prompt.
 
     Parameters
@@ -417,7 +417,7 @@ class PredictionSets(SetSequence[PredictionSet]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ComponentSet(_SetOfOne):
+class ComponentSet(SetOfOne):
     """The components selected for one prompt.
 
     Parameters

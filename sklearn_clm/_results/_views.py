@@ -16,7 +16,7 @@ from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import is_image, prompt_text
 
 if TYPE_CHECKING:
-    from sklearn_clm._results._sets import ComponentSet, PredictionSet
+    from sklearn_clm._results._sets import ComponentSet, PredictionSet, SetOfOne
 
 SHOWN_SETS = 20
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -98,7 +98,7 @@ def view_of_components(one: "ComponentSet", style: type[PlainText]) -> str:
     return "\n".join(lines)
 
 
-def guarantees(sets: Iterable["PredictionSet | ComponentSet"]) -> list[str]:
+def guarantees(sets: Iterable["SetOfOne"]) -> list[str]:
     """The guarantees of sets in words, each once."""
     claims = {id(one.claim): one.claim for one in sets if one.claim is not None}
     return list(dict.fromkeys(claim.sentence() for claim in claims.values() if claim.holds))
@@ -111,7 +111,7 @@ def ending(one: "PredictionSet") -> str:
     return f"{counted(one.n_samples, 'draw')}, {stopped}{remarks}"
 
 
-def common_remarks(sets: Iterable["PredictionSet | ComponentSet"]) -> str:
+def common_remarks(sets: Iterable["SetOfOne"]) -> str:
     """Remarks on the guarantees of many sets, each once; those about a group stand at the set."""
     claims = {id(one.claim): one.claim for one in sets if one.claim is not None}
     found = [remark for claim in claims.values() for remark in claim.common_remarks()]
