@@ -97,13 +97,12 @@ class ConformalSampler(CalibratedEstimator):
     optimization_fraction : float, default=1/3
         Part of the collected prompts that chooses which configurations to test, in (0, 1).
     on_null : {"warn", "raise"}, default="warn"
-        What happens if nothing can be certified, because no configuration is safe enough or there
-        are too few prompts for any test: a :class:`NullCalibrationWarning`, after which ``predict``
-        returns all draws, marked as not guaranteed; or a :class:`NullCalibrationError`.
+        What happens if nothing can be certified: a :class:`NullCalibrationWarning`, after which
+        ``predict`` returns all draws, marked as not guaranteed; or a :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
-        An int is itself the seed of the draws, and seeds the random splits of the data. With
-        None the seed is 0, so that draws which were paid for are found again in a cache, and the
-        splits come from the prompts, whatever their order: trying again after a null gains nothing.
+        An int is the seed of the draws, and of the random splits of the data. With None the seed
+        is 0, and the splits come from the prompts, whatever their order: trying again after a null
+        gains nothing.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
@@ -112,20 +111,17 @@ class ConformalSampler(CalibratedEstimator):
         Part of the data that trains a generator with a ``fit`` method, in (0, 1).
     policy : ThresholdPolicy, ExitPolicy or AnswerPolicy, default=None
         How sampling stops and what is returned, see :mod:`sklearn_clm.policies`. None is
-        ``ThresholdPolicy()``: the thresholds of Algorithm 1, and the objective of Eq. 7. With
-        :class:`~sklearn_clm.policies.AnswerPolicy` the guarantee is about answers.
+        ``ThresholdPolicy()``: the thresholds of Algorithm 1, and the objective of Eq. 7.
     judging : {"all", "lazy"}, LazyJudging or AuditedJudging, default="all"
-        Whether ``fit`` makes and judges all draws, or only those that a test's decision needs. With
-        :class:`~sklearn_clm.policies.AuditedJudging` people audit `admission`, and the guarantee
-        is about what they admit.
+        Whether ``fit`` makes and judges all draws, or only those that a test's decision needs, or
+        whether people audit `admission`.
     groups : Groups, default=None
         A guarantee within each group of prompts. None is one for all prompts together, unless
         ``fit`` is given groups.
     shift : CovariateShift, default=None
         A guarantee for new prompts that are distributed otherwise than those that calibrate.
     losses : Losses, default=None
-        Other losses of a set that are kept besides that of admission, or instead of it; for
-        thresholds with ``judging="all"``.
+        Other losses of a set that are kept; for thresholds with ``judging="all"``.
 
     Attributes
     ----------
@@ -145,8 +141,7 @@ class ConformalSampler(CalibratedEstimator):
     achievable_epsilon_ : tuple of float (low, high)
         Error of always drawing K, and of always drawing one (appendix C); NaN with lazy judging.
     groups_ : dict
-        With groups: the rule of each. The other attributes are those of the rule for all prompts
-        together, which is tested for comparison.
+        With groups: the rule of each. The other attributes are about all prompts together.
     shift_ : Shift or None
         The shift that the guarantee holds for, with the numbers of prompts offered and kept.
     n_judgements_, n_draws_ : int
@@ -171,21 +166,17 @@ class ConformalSampler(CalibratedEstimator):
     seed*, the losses of independent prompts are independent, and the guarantee holds. It is one
     guarantee over random new prompts, not one for each prompt, and it is spent once: choosing
     among several estimators by their calibration data, or `epsilon` after a look at what these
-    data certify, voids it. Search on other data, or give `k_max` a sequence.
+    data certify, voids it. Search on other data, or give `k_max` a sequence. An admission that is
+    stricter than the one in mind keeps it (Corollary A.4).
 
-    The unit is the prompt: all rows of one prompt stand on one side of every split (training,
-    optimisation, calibration). A test still counts rows, and the rows of one prompt succeed or
-    fail together: n rows of prompts that stand there m times each are worth, at worst,
+    The unit is the prompt: all rows of one prompt stand on one side of every split, yet a test
+    counts rows. n rows of prompts that stand there m times each are worth, at worst,
     n^2 / sum(m^2) independent ones, and below nine tenths of n ``fit`` warns. Pass each prompt
-    once, with a list of its references; the promise is then about distinct prompts.
+    once, with a list of its references.
 
-    Steps of a pipeline that learn from references, such as a selection of features, belong to the
-    estimator inside the generator, which is trained on prompts of its own: before the sampler they
-    would have seen the references that calibrate. A service that is not keyed gives other draws
-    once `memory_` is gone: put a :class:`sklearn_clm.caching.CachedGenerator` before it.
-
-    Calibrating with an admission that is stricter than the one in mind keeps the guarantee
-    (Corollary A.4).
+    Steps of a pipeline that learn from references belong to the estimator inside the generator,
+    which is trained on prompts of its own. A service that is not keyed gives other draws once
+    `memory_` is gone: put a :class:`sklearn_clm.caching.CachedGenerator` before it.
 
     Examples
     --------
@@ -270,42 +261,6 @@ class ConformalSampler(CalibratedEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(
-        self, X: object, y: object, *, groups: object = None, prompt_weight: object = None
-    ) -> "ConformalSampler":
-        """Collect draws for the prompts and calibrate on them.
-
-        Parameters
-        ----------
-        X : sequence of length n, numeric array of shape (n, d), or data frame
-            Prompts. Of a data frame one column, or several of numbers; for a generator that is a
-            classifier, of text and categories as well.
-        y : sequence of length n
-            Admissions: for each prompt either a callable ``A_i(response) -> bool``, or a
-            reference that `admission` judges by. A list, tuple or set holds several references,
-            each judged by itself, any of which will do; a dict is one reference.
-        groups : sequence of length n, default=None
-            The group of each prompt, where the parameter `groups` does not give it.
-        prompt_weight : array-like of shape (n,), default=None
-            Density of new prompts relative to these, where the parameter `shift` does not give it.
-
-        Returns
-        -------
-        ConformalSampler
-            Itself.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If an argument does not fit, or the generator, a score or an admission gives what it
-            should not. The next ``fit`` uses the draws that were made until then, and the verdicts
-            of a :class:`sklearn_clm.caching.CachedAdmission`.
-        NullCalibrationError
-            If nothing can be certified and ``on_null="raise"``. What was collected is kept.
-        """
-        self._validate_params()
-        return self.calibrate(self._collect(X, y, groups, prompt_weight, lazily=True))
-
     def collect(
         self,
         prompts: object,
@@ -344,8 +299,8 @@ class ConformalSampler(CalibratedEstimator):
         groups: object,
         prompt_weight: object,
         *,
-        memory: str | os.PathLike[str] | None = None,
         lazily: bool = False,
+        memory: str | os.PathLike[str] | None = None,
         tries: TryOut | None = None,
     ) -> CalibrationData:
         """Collect all draws; `lazily`, where judging is lazy, the first one of each prompt.

@@ -93,20 +93,18 @@ class ComponentSelector(CalibratedEstimator):
         (start, stop) character offsets, or the parts themselves, in order. A response that is not
         text, such as a number, is a single component.
     component_score : str, callable, classifier or object, default="span_likelihood"
-        Confidence F^c in a component: "span_likelihood", "random" (a baseline), "support", a
-        callable ``f(prompt, component) -> float``, a fitted binary classifier with
-        ``predict_proba``, or an object with ``score_components`` such as
-        :class:`sklearn_clm.scoring.EntailmentScore`. A score that looks at the other samples must
-        never fall when samples are added; ``fit`` warns where it does.
+        Confidence F^c in a component: a name, a callable ``f(prompt, component) -> float``, a
+        fitted binary classifier, or an object with ``score_components``, see
+        :mod:`sklearn_clm.scoring`. A score that looks at the other samples must never fall when
+        samples are added; ``fit`` warns where it does.
     admission : str or callable, default="rouge_l"
         Admission A^c, used where admissions are references. "rouge_l" admits a component whose
         ROUGE-L with any component of the reference is at least 0.4 (one that is not text if it
         equals the reference), "exact_match" one that matches any of them exactly. A callable
         ``admission(reference, component) -> bool`` is given the whole reference, each of several.
     judging : {"all", "lazy"}, default="all"
-        With "lazy" components are judged from the highest score down, until the threshold is
-        known: it is that of all labels.
-        ``calibrate`` then asks, and not ``collect``.
+        With "lazy" ``calibrate`` asks, and not ``collect``: for components from the highest score
+        down, until the threshold is known, which is that of all labels.
     on_null : {"warn", "raise"}, default="warn"
         What happens if no threshold can be certified: a :class:`NullCalibrationWarning`, after
         which every selection is empty, which is valid; or a :class:`NullCalibrationError`.
@@ -130,8 +128,7 @@ class ComponentSelector(CalibratedEstimator):
         The threshold: components that score at least this are selected; +inf where none could be
         certified.
     groups_ : dict of float
-        With groups: the threshold of each. The other attributes are those of the threshold for all
-        prompts together, which is tested for comparison.
+        With groups: the threshold of each. The other attributes are about all prompts together.
     shift_ : Shift or None
         The shift of prompts that the guarantee holds for; it is that of the sampler.
     achievable_alpha_ : tuple of float (low, high)
@@ -240,43 +237,6 @@ class ComponentSelector(CalibratedEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(
-        self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
-    ) -> "ComponentSelector":
-        """Collect components and calibrate on them.
-
-        Parameters
-        ----------
-        X : sequence of length n, numeric array of shape (n, d), or PredictionSets
-            Prompts, or, inside a Pipeline, the sets that the ``fit_transform`` of the sampler
-            gave: their draws are used again, and prompts that trained a generator left out.
-        y : sequence of length n
-            Admissions: for each prompt either a callable ``A^c_i(component) -> bool``, or a
-            reference that `admission` judges by. A list, tuple or set holds several references,
-            each judged by itself, any of which will do; a dict is one reference.
-        groups : sequence of length n, default=None
-            The group of each prompt, where the parameter `groups` does not give it. A sampler with
-            ``groups=Groups()`` is given them as well.
-        prompt_weight : array-like of shape (n,), default=None
-            Density of new prompts relative to these, where the `shift` of the sampler does not
-            give it. A prompt calibrates with probability weight / bound, as it does the sampler.
-
-        Returns
-        -------
-        ComponentSelector
-            Itself.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If an argument does not fit, or a splitter, a score or an admission gives what it
-            should not. The next ``fit`` uses the draws that were made until then, and the verdicts
-            of a :class:`sklearn_clm.caching.CachedAdmission`.
-        NullCalibrationError
-            If nothing can be certified and ``on_null="raise"``.
-        """
-        return self.calibrate(self.collect(X, y, groups=groups, prompt_weight=prompt_weight))
-
     def collect(
         self, prompts: Any, admissions: Any, *, groups: object = None, prompt_weight: object = None
     ) -> ComponentCalibrationData:
@@ -296,13 +256,18 @@ class ComponentSelector(CalibratedEstimator):
             carry what they were collected with.
         """
         self._validate_params()
+        return self._collect(prompts, admissions, groups, prompt_weight)
+
+    def _collect(
+        self, X: Any, y: Any, groups: object, prompt_weight: object, *, lazily: bool = False
+    ) -> ComponentCalibrationData:
         splitter, component_score = self._parts()
         admission = get_component_admission(self.admission, splitter)
-        sets = prompts if isinstance(prompts, PredictionSets) else None
+        sets = X if isinstance(X, PredictionSets) else None
         given = self.sampler if sets is None else sets.sampler or self.sampler
         # mistakes are found before anything is paid for
-        checked = self._checked(prompts)
-        references = check_admissions(admissions, len(checked), estimator=self)
+        checked = self._checked(X)
+        references = check_admissions(y, len(checked), estimator=self)
         names = groups_of(self.groups, groups, len(checked), checked)
         names = None if groups is None else names
 

@@ -389,7 +389,7 @@ def test_a_foreign_generator_is_not_trained_again_under_a_fitted_sampler():
 
 def test_prompts_that_a_policy_has_seen(fitted, tmp_path):
     data = fitted.calibration_data_
-    policies = [ExitPolicy().fit(data, data.first), ThresholdPolicy(frontier=fitted.frontier_)]
+    policies = [ExitPolicy().fit(data), ThresholdPolicy(frontier=fitted.frontier_)]
     # the prompts themselves tell, where scores and draws differ
     for changes in ({}, {"quality": rounded}, {"random_state": 5}):
         again = through_file(sampler(**changes).collect(X[:60], Y[:60]), tmp_path)
@@ -412,7 +412,7 @@ def test_a_frontier_of_other_budgets(fitted, judging, k_max):
 
 def test_files_of_exit_policies(fitted, tmp_path):
     path, data = tmp_path / "calibration.json", fitted.calibration_data_
-    learnt = ExitPolicy().fit(data, data.first)
+    learnt = ExitPolicy().fit(data)
     sampler(policy=ExitPolicy()).fit(NEW, NEW_Y).save_calibration(path)
     for policy, name in (
         (None, "policy"),

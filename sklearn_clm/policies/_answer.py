@@ -26,7 +26,6 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._open_sets import DrawScores, ExitSets
 from sklearn_clm.policies._rules import Certified, Everything, Row, Rule, Rules
 from sklearn_clm.policies._verdicts import bounding
 
@@ -65,8 +64,8 @@ class AnswerLevel(LevelRule):
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
         return None
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> "AnswerSets":
-        return AnswerSets(self, scores, claim, progress)
+    def stopping(self) -> AnswerRule:
+        return AnswerRule(self.level, self.k_min, self.k_max)
 
     def content(self) -> dict[str, Any]:
         return {**super().content(), "k_min": self.k_min}
@@ -74,17 +73,6 @@ class AnswerLevel(LevelRule):
     @classmethod
     def of_content(cls, content: dict[str, Any], k_max: int) -> Self:
         return replace(super().of_content(content, k_max), k_min=int(content["k_min"]))
-
-
-class AnswerSets(ExitSets):
-    """The answers to many prompts: those of an exit policy, with another rule."""
-
-    def __init__(self, level: AnswerLevel, scores: DrawScores, claim: Claim, progress: Any) -> None:
-        super().__init__(level.model, level.level, None, level.equal_texts, scores, claim, progress)
-        self._k_min = level.k_min
-
-    def _rule(self) -> AnswerRule:
-        return AnswerRule(self._level, self._k_min, self._model.k_max)
 
 
 class AnswerPolicy(Policy):
@@ -180,14 +168,10 @@ class AnswerPolicy(Policy):
             return Certified(Everything(table.k_max), claim.nullified(null))
         level = float(levels[passed - 1])
         answered, draws = answers.at(level)
-        share = answered.n_prompts / n
         result = LevelResult(
             level=level,
             n_errors_allowed=int(critical_count(answered.n_prompts, self.alpha, part.delta)),
             n_optimization=len(part.searched),
-            n_calibration=n,
-            size=share,
-            samples=float(draws.mean()),
             smallest_epsilon=np.nan,
             n_hopeless=None,
             n_errors=int(np.sum(answered.labels != 1)),
@@ -197,7 +181,7 @@ class AnswerPolicy(Policy):
         )
         equal_texts = table.data.texts is not None
         rule = AnswerLevel(path.model, None, equal_texts, level, result, k_min=path.k_min)
-        return Certified(rule, replace(claim, answered=share))
+        return Certified(rule, replace(claim, answered=result.size))
 
 
 def _why_null(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:

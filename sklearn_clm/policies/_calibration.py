@@ -73,28 +73,13 @@ def groups_in_use(
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration(ABC):
-    """What an estimator has calibrated, and all that its predictions depend on.
+    """What an estimator has calibrated, and all that its predictions depend on."""
 
-    Parameters
-    ----------
-    rules : dict from group to Certified
-        What is done with the prompts of each group, and what may be said of it; None is the rule
-        for all prompts together, the last one.
-    delta : float
-        As calibration was asked for.
-    provenance : Provenance
-        What the data were collected with; unknown fields are None.
-    data : CalibrationData, ComponentCalibrationData or None
-        What was calibrated on; None for a calibration from a file.
-    groups : Groups or None
-        Within which groups it holds.
-    """
-
-    rules: Rules
+    rules: Rules  # by group, and at last for all prompts together, None
     delta: float
-    provenance: Provenance
-    data: Any = None
-    groups: Groups | None = None
+    provenance: Provenance  # of the data; unknown fields are None
+    data: Any = None  # None for a calibration from a file
+    groups: Groups | None = None  # within which it holds
 
     file_format: ClassVar[str]
     _collected_with: ClassVar[tuple[str, ...]]
@@ -221,34 +206,16 @@ def unknown_fields(known: Provenance, fields: tuple[str, ...]) -> tuple[str, ...
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerCalibration(Calibration):
-    """What was calibrated of a sampler: fields as in Calibration, and these.
+    """What was calibrated of a sampler."""
 
-    Parameters
-    ----------
-    width : int
-        The largest budget that calibration saw.
-    epsilon : float
-        As calibration was asked for.
-    weights : Weights
-        Prices of the objective.
-    quality, similarity, set_score : str, callable or object
-        The scores, and the set function F.
-    source : DrawSource
-        Generator and seed of the draws.
-    n_judgements : int or None
-        With lazy judging: how many responses were judged, in all.
-    shift, losses : Shift, Losses or None
-        For which prompts and for which losses it holds.
-    """
-
-    width: int
+    width: int  # the largest budget that calibration saw
     epsilon: float
-    weights: Weights
+    weights: Weights  # prices of the objective
     quality: QualityLike
     similarity: SimilarityLike
     set_score: SetScoreLike
     source: DrawSource
-    n_judgements: int | None = None
+    n_judgements: int | None = None  # with lazy judging: responses that were judged, in all
     shift: Shift | None = None
     losses: Losses | None = None
 
@@ -391,28 +358,14 @@ class SamplerCalibration(Calibration):
 
 @dataclass(frozen=True, kw_only=True)
 class SelectorCalibration(Calibration):
-    """What was calibrated of a selector: fields as in Calibration, and these.
-
-    Parameters
-    ----------
-    alpha : float
-        As calibration was asked for.
-    splitter, component_score : callable, ComponentScore
-        As calibration used them.
-    n_draws : int or None
-        Draws that calibration saw for each prompt; None where it is unknown.
-    sampler : ConformalSampler or None
-        Makes sets of prompts; None where there is none yet.
-    remarks : tuple of str
-        What calibration warned of; empty for one from a file.
-    """
+    """What was calibrated of a selector."""
 
     alpha: float
     splitter: Any
     component_score: Any
-    n_draws: int | None
-    sampler: Any = None
-    remarks: tuple[str, ...] = field(default=(), repr=False)
+    n_draws: int | None  # that calibration saw for each prompt; None where it is unknown
+    sampler: Any = None  # makes sets of prompts; None where there is none yet
+    remarks: tuple[str, ...] = field(default=(), repr=False)  # what calibration warned of
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/3"
     _collected_with: ClassVar[tuple[str, ...]] = SELECTED_WITH

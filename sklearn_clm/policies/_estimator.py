@@ -52,6 +52,53 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             self._memory = DrawMemory()
         return self._memory
 
+    def fit(self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None) -> Self:
+        """Collect draws, scores and verdicts for the prompts, and calibrate on them.
+
+        Parameters
+        ----------
+        X : sequence of length n, numeric array of shape (n, d), or data frame
+            Prompts. Of a data frame one column, or several of numbers; for a generator that is a
+            classifier, of text and categories as well. A selector inside a Pipeline is given the
+            sets that the ``fit_transform`` of its sampler made: their draws are used again.
+        y : sequence of length n
+            Admissions: for each prompt either a callable, ``A_i(response) -> bool`` (of a selector
+            ``A^c_i(component)``), or a reference that `admission` judges by. A list, tuple or set
+            holds several references, each judged by itself, any of which will do; a dict is one
+            reference.
+        groups : sequence of length n, default=None
+            The group of each prompt, where the parameter `groups` does not give it.
+        prompt_weight : array-like of shape (n,), default=None
+            Density of new prompts relative to these, where the `shift` of the sampler does not
+            give it.
+
+        Returns
+        -------
+        ConformalSampler or ComponentSelector
+            Itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an argument does not fit, or the generator, a score or an admission gives what it
+            should not. The next ``fit`` uses the draws that were made until then, and the verdicts
+            of a :class:`sklearn_clm.caching.CachedAdmission`.
+        NullCalibrationError
+            If nothing can be certified and ``on_null="raise"``. What was collected is kept.
+        """
+        self._validate_params()
+        return self.calibrate(self._collect(X, y, groups, prompt_weight, lazily=True))
+
+    @abstractmethod
+    def _collect(
+        self, X: Any, y: Any, groups: object, prompt_weight: object, *, lazily: bool = False
+    ) -> Any:
+        """The data of prompts; `lazily`, without what calibration may ask for later."""
+
+    @abstractmethod
+    def calibrate(self, data: Any, *, groups: object = None) -> Self:
+        """Calibrate on collected data."""
+
     @abstractmethod
     def predict(self, X: Any, *, groups: object = None) -> Any:
         """Sets for new prompts."""

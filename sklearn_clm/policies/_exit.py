@@ -28,7 +28,7 @@ from sklearn_clm.calibration._exit_model import (
     fit_exit_model,
     texts_of_draws,
 )
-from sklearn_clm.calibration._exit_policy import ExitEntries
+from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
@@ -45,46 +45,38 @@ _MANY_MERGED = 0.05  # of the prompts
 
 @dataclass(frozen=True)
 class LevelResult:
-    """What calibrating an exit level found.
+    """What calibrating an exit level found."""
 
-    Parameters
-    ----------
-    level : float
-        u-hat; -inf where none is certified.
-    n_errors_allowed : int
-        c, the most errors among the calibration prompts; negative where none is allowed.
-    n_optimization, n_calibration : int
-        Numbers of prompts in the two parts.
-    size, samples : float
-        Mean set size and mean number of draws of the calibration prompts at the level.
-    smallest_epsilon : float
-        The smallest epsilon at which these prompts calibrate; NaN where too few labels are known.
-        Where nothing is certified lazily it is a bound: none below would have worked.
-    n_errors : int
-        Calibration prompts whose set at the level has no admissible response.
-        With lazy judging, those in whose set none is known: the most that there can be.
-    n_hopeless : int or None
-        Calibration prompts with no admissible draw at all; None where too few labels are known.
-    sizes, draws : ndarray of int
-        Set size and number of draws of each calibration prompt at the level.
-    n_judgements : int or None
-        With lazy judging: how many responses of the calibration part were judged.
-    """
-
-    level: float
-    n_errors_allowed: int
-    n_optimization: int
-    n_calibration: int
-    size: float
-    samples: float
+    level: float  # u-hat; -inf where none is certified
+    n_errors_allowed: int  # c of the calibration prompts; negative where none is allowed
+    n_optimization: int  # prompts that learnt the policy
+    # at which these prompts calibrate; NaN where too few labels are known. Where nothing is
+    # certified lazily it is a bound: none below would have worked
     smallest_epsilon: float
+    # calibration prompts whose set at the level has no admissible response; with lazy judging
+    # those in whose set none is known, the most that there can be
     n_errors: int
-    n_hopeless: int | None
-    sizes: np.ndarray = field(compare=False, repr=False)
-    draws: np.ndarray = field(compare=False, repr=False)
-    n_judgements: int | None
+    n_hopeless: int | None  # with no admissible draw; None where too few labels are known
+    sizes: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt's set
+    draws: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt
+    n_judgements: int | None  # with lazy judging: responses of the calibration part
 
     parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
+
+    @property
+    def n_calibration(self) -> int:
+        """Number of prompts in the calibration part."""
+        return len(self.draws)
+
+    @property
+    def size(self) -> float:
+        """Mean set size of the calibration prompts at the level."""
+        return float(self.sizes.mean())
+
+    @property
+    def samples(self) -> float:
+        """Their mean number of draws."""
+        return float(self.draws.mean())
 
     @property
     def errors_of_choice(self) -> tuple[str, int]:
@@ -140,9 +132,11 @@ class LevelRule(Rule):
         return Outcomes(found.errors_of_choice, found.sizes, found.draws)
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> ExitSets:
-        return ExitSets(
-            self.model, self.level, self.same_text, self.equal_texts, scores, claim, progress
-        )
+        return ExitSets(self, scores, claim, progress)
+
+    def stopping(self) -> Any:
+        """What decides on one prompt, before its first draw."""
+        return ExitRule(self.level, self.model.rho, self.k_max)
 
     @property
     def described(self) -> dict[str, object]:
@@ -312,7 +306,6 @@ class ExitPolicy(Policy):
     def fit(
         self,
         data: CalibrationData,
-        first: np.ndarray,
         *,
         labels: np.ndarray | None = None,
         epsilon: float = 0.3,
@@ -324,8 +317,6 @@ class ExitPolicy(Policy):
         ----------
         data : CalibrationData
             Draws of prompts that will not calibrate.
-        first : ndarray of int, shape (n, K)
-            Draw in which each draw's text occurs first.
         labels : ndarray of int8, shape (n, K), default=None
             1, 0, or -1 for unknown. None are the labels of `data`.
         epsilon : float, default=0.3
@@ -352,7 +343,7 @@ class ExitPolicy(Policy):
         model: ExitModel = fit_exit_model(
             data.quality,
             data.similarity,
-            texts_of_draws(data.similarity, first, self.same_text),
+            texts_of_draws(data.similarity, data.first, self.same_text),
             labels,
             new_classifier=classifier_factory(self.estimator),
             epsilon=epsilon,
@@ -392,7 +383,7 @@ class ExitPolicy(Policy):
             if not (labels >= 0).any():
                 labels = estimated.astype(np.int8)
         learner = ExitPolicy(**self.get_params(deep=False))
-        learner.fit(part, part.first, labels=labels, epsilon=terms.epsilon)
+        learner.fit(part, labels=labels, epsilon=terms.epsilon)
         return learner.model_
 
     def test(
@@ -423,20 +414,15 @@ class ExitPolicy(Policy):
         if level == -np.inf and not table.is_lazy:
             # predict returns all draws, like texts or not
             right = (table.labels[part.rows] == 1).any(axis=1)
-        sizes = inside.sum(axis=1)
-        draws = 1 + np.sum(entries.exits[:, :-1] >= level, axis=1)
         result = LevelResult(
             level=level,
             n_errors_allowed=allowed,
             n_optimization=len(part.searched),
-            n_calibration=n,
-            size=float(sizes.mean()),
-            samples=float(draws.mean()),
             smallest_epsilon=smallest,
             n_errors=n - int(right.sum()),
             n_hopeless=hopeless,
-            sizes=sizes,
-            draws=draws,
+            sizes=inside.sum(axis=1),
+            draws=1 + np.sum(entries.exits[:, :-1] >= level, axis=1),
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         if level == -np.inf:

@@ -21,17 +21,12 @@ _FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
 class LazyJudging(BaseEstimator):
     """Judge, and draw, only what a decision still needs.
 
-    On the calibration part labels are asked for until each test is decided; each decision is that
-    of the full table of labels. On the optimisation part a few draws of each prompt are judged, and
-    the other labels are estimated. There they shape the path of the tests, so that other
-    configurations are tested than with all labels, and another one may be chosen: with the same
-    guarantee, and as a rule with sets that are a little larger. With
-    ``optimization_judgements=None`` the path, and what is certified on it, are those of
-    ``judging="all"``.
-
-    ``fit`` is lazy in drawing, too, where ``collect`` makes all K draws: a calibration prompt gets
-    none beyond the last that a test asks for, see :mod:`sklearn_clm.policies`. What is found is the
-    same as with all draws; `calibration_data_` holds those that were made, `n_draws_` of them.
+    On the calibration part draws are made and labels asked for until each test is decided; each
+    decision is that of all draws and labels. On the optimisation part a few draws of each prompt
+    are judged, and the other labels are estimated: they shape the path of the tests alone, so that
+    other configurations may be tested than with all labels, with the same guarantee. See
+    :mod:`sklearn_clm.policies`; `calibration_data_` holds the draws that were made, `n_draws_` of
+    them.
 
     Parameters
     ----------
@@ -50,12 +45,9 @@ class LazyJudging(BaseEstimator):
 
     Notes
     -----
-    *Why another judge is valid there.* What is learnt on the optimisation part is the path of the
-    tests: which configurations are tested, and in which order. Fixed sequence testing holds for
-    every path that does not depend on the calibration part, a bad one included. So labels of the
-    optimisation part may be wrong in any way, and only a path that is worse than need be comes of
-    it: more draws, larger sets, or no guarantee. The labels of the other judge are kept apart, and
-    none of them ever enters a test.
+    Why another judge is valid there: fixed sequence testing holds for every path that does not
+    depend on the calibration part, a bad one included. So these labels may be wrong in any way, and
+    only more draws, larger sets, or no guarantee come of it. None of them ever enters a test.
 
     Examples
     --------

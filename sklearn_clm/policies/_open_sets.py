@@ -10,8 +10,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import Claim, Configuration, SamplingRule
-from sklearn_clm.calibration._exit_model import ExitModel, text_of_draw
-from sklearn_clm.calibration._exit_policy import ExitRule
+from sklearn_clm.calibration._exit_model import text_of_draw
 from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import Generation
@@ -194,33 +193,19 @@ class ThresholdSets(OpenSets):
 
 
 class ExitSets(OpenSets):
-    """The exit policy on many prompts, at the level u-hat; texts as in ExitResult."""
+    """An exit policy on many prompts, by a LevelRule; texts as in ExitResult."""
 
-    def __init__(
-        self,
-        model: ExitModel,
-        level: float,
-        same_text: float | None,
-        equal_texts: bool,
-        scores: DrawScores,
-        claim: Claim,
-        progress: Any,
-    ) -> None:
+    def __init__(self, rule: Any, scores: DrawScores, claim: Claim, progress: Any) -> None:
         super().__init__(scores, claim, progress)
-        self._model, self._level = model, level
-        self._same_text, self._equal_texts = same_text, equal_texts
-        self._paths = model.paths(0)
+        self._rule, self._paths = rule, rule.model.paths(0)
         self._free: list[int] = []
-
-    def _rule(self) -> Any:
-        return ExitRule(self._level, self._model.rho, self._model.k_max)
 
     def _new(self) -> _OpenSet:
         if not self._free:
             n = len(self._paths.n_draws)
             self._paths.grow(max(n, 64))
             self._free = list(range(n, len(self._paths.n_draws)))
-        return _OpenSet(self._rule(), self._free.pop())
+        return _OpenSet(self._rule.stopping(), self._free.pop())
 
     def _advance(self, members: list[int], draws: list[list[Generation]], start: int) -> None:
         quality = self._scores.quality_of(members, draws, start)[:, 0]
@@ -228,17 +213,17 @@ class ExitSets(OpenSets):
         sets = [self._open[i] for i in members]
         before = np.array([one.texts for one in sets], dtype=np.intp).reshape(len(sets), start)
         first = np.full(len(sets), start)
-        if self._equal_texts:
+        if self._rule.equal_texts:
             first[:] = [
                 one.seen.setdefault(text_key(one.draws[start].response), start) for one in sets
             ]
-        first = text_of_draw(before, first, similarity, self._same_text)
+        first = text_of_draw(before, first, similarity, self._rule.same_text)
         for one, text, value in zip(sets, first.tolist(), quality.tolist(), strict=True):
             one.qualities.append(value)
             one.texts.append(text)
         rows = np.array([one.row for one in sets], dtype=np.intp)
         self._paths.update(rows, quality, similarity, first)
-        chances, arrival = self._model.probabilities(self._paths, rows)
+        chances, arrival = self._rule.model.probabilities(self._paths, rows)
         for m, one in enumerate(sets):
             one.rule.update(chances[m], float(arrival[m]))
 

@@ -53,25 +53,15 @@ class Rule(ABC):
     """How sampling stops and what is returned, as calibration found it.
 
     A rule makes the sets of prediction, states itself in reports, writes itself into a file and
-    reads itself from one: nobody else knows of its kind.
-
-    Parameters
-    ----------
-    k_max : int
-        The budget.
-    result
-        The tests of calibration; None where there were none, or for a calibration from a file.
-    lambda_hat : Configuration or None
-        Certified thresholds, where it has any.
-    means : dict of str to float
-        With other losses: mean of each on the calibration part.
+    reads itself from one: nobody else knows of its kind. `lambda_hat` are certified thresholds,
+    where it has any, and `means` those of other losses on the calibration part.
     """
 
     kind: ClassVar[str]  # in files
     heading: ClassVar[str]  # in reports
     certified: ClassVar[bool] = True
     k_max: int
-    result: Any
+    result: Any  # the tests; None where there were none, or for a calibration from a file
 
     @property
     @abstractmethod

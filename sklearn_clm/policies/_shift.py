@@ -25,25 +25,13 @@ _MOST_SEEN = 0.1
 
 @dataclass(frozen=True)
 class Shift:
-    """The shift that a calibration holds for.
-
-    Parameters
-    ----------
-    weight_bound : float
-        Largest weight that any prompt may have.
-    estimated : bool
-        Whether weights were estimated, so that the guarantee is approximate.
-    n_offered, n_kept : int
-        Prompts with a weight, and those of them that calibrate.
-    effective_size : float
-        How many prompts of equal weight would tell as much: the squared sum of the weights over
-        the sum of their squares.
-    """
+    """The shift that a calibration holds for."""
 
     weight_bound: float
-    estimated: bool
+    estimated: bool  # so that the guarantee is approximate
     n_offered: int
     n_kept: int
+    # how many prompts of equal weight would tell as much: (sum of weights)^2 / sum of squares
     effective_size: float
 
     def to_json(self) -> str:

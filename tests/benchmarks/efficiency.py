@@ -303,9 +303,7 @@ def _one_sample(
         }
         n_texts = int(np.sum(optimization.first == np.arange(data.k_max)))
         for few, texts in (("", n_texts), (", few labels", n_known)):
-            policy = ExitPolicy().fit(
-                optimization, optimization.first, labels=known if few else None, epsilon=epsilon
-            )
+            policy = ExitPolicy().fit(optimization, labels=known if few else None, epsilon=epsilon)
             new = exit_scores_of(policy.model_, data)
             for name, allowed in counts.items():
                 methods[name + few] = _exit(policy.model_, allowed, calibration, texts, new, data)

@@ -90,7 +90,7 @@ def test_another_epsilon_draws_what_is_new(policy, tmp_path):
     with pytest.raises(ValueError, match="must hold all 6 draws"):
         search_frontier(data)
     with pytest.raises(ValueError, match="must hold all 6 draws"):
-        ExitPolicy().fit(data, data.first)
+        ExitPolicy().fit(data)
     with pytest.raises(ValueError, match="n_draws must lie between 0 and 6"):
         CalibrationData(data.quality, data.similarity, np.ones((150, K)), n_draws=data.n_draws)
     with pytest.raises(ValueError, match="must hold all 6 draws"):

@@ -171,7 +171,7 @@ def test_the_exit_level_is_that_of_all_labels():
 def test_a_policy_from_elsewhere_spends_no_prompt():
     prompts, references = questions(300)
     source = sampler(policy=ExitPolicy()).fit(prompts, references)
-    policy = ExitPolicy().fit(source.calibration_data_, source.calibration_data_.first)
+    policy = ExitPolicy().fit(source.calibration_data_)
     others = questions(100, first=2000)
     one = clone(sampler(policy=policy)).fit(*others)
     found = one.calibration_.rule.result
@@ -272,7 +272,7 @@ def test_scores_that_many_prompts_share_are_no_sign_of_common_prompts():
         return CalibrationData(quality, np.zeros((n, 2, 2)), rng.random((n, 2)) < 0.8)
 
     one, other = discrete(100), discrete(100)
-    policy = ExitPolicy().fit(one, one.first)
+    policy = ExitPolicy().fit(one)
     sampler(policy=policy, k_max=2).calibrate(other)
 
 

@@ -134,7 +134,7 @@ def classes(**params):
 
 
 def exit_policy(**params):
-    return ExitPolicy().fit(**{"data": DATA, "first": DATA.first} | params)
+    return ExitPolicy().fit(**{"data": DATA} | params)
 
 
 GRID = {f"{name}_thresholds": [0.5] for name in ("similarity", "quality", "set_score")}
@@ -416,7 +416,7 @@ BAD_PARTS = [
     ("weight_bound", {"shift": CovariateShift(len, weight_bound=-1)}),
     ("unknown", {"groups": Groups(unknown="any")}),
     ("k_max", {"policy": ThresholdPolicy(frontier=FRONTIER), "k_max": 4}),
-    ("policy", {"policy": ExitPolicy().fit(DATA, DATA.first)}),
+    ("policy", {"policy": ExitPolicy().fit(DATA)}),
     ("k_max", {"policy": ExitPolicy(), "k_max": [2, 4]}),
     ("look_ahead", {"policy": ExitPolicy(look_ahead=0)}),
     ("predict_proba", {"policy": ExitPolicy(estimator=object())}),
