@@ -5,7 +5,9 @@ import sys
 import pytest
 
 from sklearn_clm.caching import HumanJudge
+from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import OpenAIGenerator, TransformersGenerator
+from sklearn_clm.inspection import RiskMonitorDisplay
 from sklearn_clm.judging import serve
 from sklearn_clm.scoring import EntailmentScore
 
@@ -26,6 +28,10 @@ def _judge_in_the_browser():
     serve(HumanJudge("never-made.sqlite"))
 
 
+def _draw_a_figure():
+    RiskMonitorDisplay.from_monitor(RiskMonitor(0.3).update([1, 0]))
+
+
 @pytest.mark.parametrize(
     ("package", "use", "extra"),
     [
@@ -33,6 +39,7 @@ def _judge_in_the_browser():
         ("transformers", _draw_from_a_model, "transformers"),
         ("openai", _draw_from_a_service, "openai"),
         ("transformers", _judge_entailment, "transformers"),
+        ("matplotlib.pyplot", _draw_a_figure, "plot"),
         ("uvicorn", _judge_in_the_browser, "judge"),
     ],
 )

@@ -8,8 +8,6 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
@@ -41,29 +39,6 @@ def test_cached_draws_are_the_inner_ones_and_are_made_once(path):
     assert cached.sample(PROMPTS, 4, seed=7) == plain
     assert len(Keyed.asked) == 20
     assert (cached.n_hits_, cached.n_misses_) == (28, 20)
-
-
-@given(
-    calls=st.lists(
-        st.tuples(
-            st.lists(st.sampled_from("abcdef"), max_size=5),
-            st.integers(0, 4),
-            st.integers(0, 6),
-            st.integers(0, 1),
-        ),
-        max_size=6,
-    )
-)
-@settings(max_examples=50, deadline=None)
-def test_any_sequence_of_calls_asks_for_each_draw_once(calls):
-    Keyed.asked.clear()
-    cached = CachedGenerator(Keyed())
-    for prompts, n_samples, start, seed in calls:
-        rows = cached.sample(prompts, n_samples, start=start, seed=seed)
-        assert rows == [
-            [Keyed().draw(p, seed, j) for j in range(start, start + n_samples)] for p in prompts
-        ]
-    assert len(Keyed.asked) == len(set(Keyed.asked))
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

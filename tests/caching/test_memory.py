@@ -1,6 +1,7 @@
 """Draws kept in memory: what is known is not asked for again."""
 
 import copy
+import functools
 import gc
 import pickle
 import threading
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.caching import DrawMemory
+from sklearn_clm.caching import CachedGenerator, DrawMemory
 from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, draw_stream
 from tests.toy import Streaming, together
 
@@ -69,7 +70,7 @@ def rows_of(prompts, n, start=0, seed=0):
     return [[Streaming().draw(p, seed, j) for j in range(start, start + n)] for p in prompts]
 
 
-@pytest.mark.parametrize("make", [Counting, Serving])
+@pytest.mark.parametrize("kind", ["memory", "memory of one that serves", "cache"])
 @given(
     calls=st.lists(
         st.tuples(
@@ -82,10 +83,13 @@ def rows_of(prompts, n, start=0, seed=0):
     )
 )
 @settings(max_examples=50, deadline=None)
-def test_any_sequence_of_calls_asks_for_each_draw_once(make, calls):
-    generator, memory = make(), DrawMemory()
+def test_any_sequence_of_calls_asks_for_each_draw_once(kind, calls):
+    generator = Serving() if "serves" in kind else Counting()
+    ask = functools.partial(sample, DrawMemory(), generator)
+    if kind == "cache":
+        ask = CachedGenerator(generator).sample
     for prompts, n_samples, start, seed in calls:
-        rows = sample(memory, generator, prompts, n_samples, start=start, seed=seed)
+        rows = ask(prompts, n_samples, start=start, seed=seed)
         assert rows == rows_of(prompts, n_samples, start, seed)
     assert len(generator.asked) == len(set(generator.asked))
 

@@ -1,5 +1,4 @@
 import json
-import sys
 
 import pytest
 
@@ -128,41 +127,6 @@ def test_variants_of_a_language_are_aliases(questions):
     }
     assert by_pair["DE", "fr"] == ("Allemagne",)
     assert {"Vietname", "Vietnã"} == set(by_pair["VN", "pt"])
-
-
-def test_checkpoint_is_small_and_safe(questions):
-    from safetensors.torch import load_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    sizes = {path.name: path.stat().st_size for path in CHECKPOINT.iterdir() if path.is_file()}
-    assert sum(sizes.values()) <= 2 * 2**20
-    assert load_file(CHECKPOINT / "model.safetensors")
-    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
-    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
-    assert type(model).__name__ == "LlamaForCausalLM"
-    question = questions.load_questions("held_out")[100]
-    text = f"{question.prompt} {question.answers[0]}\n"
-    ids = tokenizer(text)["input_ids"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == text
-
-
-@pytest.mark.slow
-def test_training_reads_no_held_out_question(questions, monkeypatch, tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    train = load(CHECKPOINT / "train.py", monkeypatch)
-    read = []
-
-    def few(part):
-        read.append(part)
-        return questions.load_questions(part)[:60]
-
-    monkeypatch.setattr(train, "load_questions", few)
-    argv = ["train.py", "--no-compile", "--epochs", "1", "--threads", "1"]
-    monkeypatch.setattr(sys, "argv", [*argv, "--output", str(tmp_path)])
-    train.main()
-    assert set(read) == {"train", "validation"}
-    assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() < 1_000_000
 
 
 def test_every_family_has_languages_that_are_asked_for(language_families, questions):

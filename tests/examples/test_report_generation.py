@@ -74,10 +74,6 @@ def test_component_admission(tasks):
     assert not tasks.states_the_right_digit(report, "We see a two.")
 
 
-def test_checkpoint_is_small():
-    assert (CHECKPOINT / "model.safetensors").stat().st_size <= 2 * 2**20
-
-
 def test_sentences_that_state_the_same(tasks):
     assert tasks.states_the_same("The second one reads 2.", "In position 2 we see a two.")
     assert not tasks.states_the_same("The second one reads 2.", "The second one reads 3.")

@@ -1,5 +1,4 @@
 import re
-import sys
 
 import pytest
 
@@ -57,20 +56,6 @@ def test_a_docstring_is_parted_from_its_summary(few_docstrings, tmp_path):
     ]
 
 
-def test_checkpoint_is_small_and_safe():
-    from safetensors.torch import load_file
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-    sizes = [path.stat().st_size for path in CHECKPOINT.iterdir() if path.is_file()]
-    assert sum(sizes) <= 2 * 2**20
-    assert load_file(CHECKPOINT / "model.safetensors")
-    model = AutoModelForSeq2SeqLM.from_pretrained(CHECKPOINT)
-    assert type(model).__name__ == "T5ForConditionalGeneration"
-    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
-    text = "Return the mean of x."
-    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
-
-
 @pytest.mark.slow
 def test_reduced_run_writes_tables_and_figures(few_docstrings, monkeypatch, tmp_path, capsys):
     example = load(EXAMPLES / "summarization.py", monkeypatch)
@@ -90,22 +75,3 @@ def test_classifier_and_evaluation_use_different_texts(few_docstrings, monkeypat
     (train_texts, _), (texts, references) = example.load_data(example.parse(["--texts", "100"]))
     assert len(texts) == len(references) == 100
     assert not set(train_texts) & set(texts)
-
-
-@pytest.mark.slow
-def test_training_reads_no_held_out_docstring(few_docstrings, monkeypatch, tmp_path):
-    from transformers import AutoModelForSeq2SeqLM
-
-    train = load(CHECKPOINT / "train.py", monkeypatch)
-    read = []
-
-    def few(part):
-        read.append(part)
-        return few_docstrings.load_docstrings(part)[:40]
-
-    monkeypatch.setattr(train, "load_docstrings", few)
-    argv = ["train.py", "--no-compile", "--epochs", "1", "--threads", "1"]
-    monkeypatch.setattr(sys, "argv", [*argv, "--output", str(tmp_path)])
-    train.main()
-    assert set(read) == {"train", "validation"}
-    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).num_parameters() < 1_000_000

@@ -1,6 +1,5 @@
 """Figures: what they show, on which axes, and of which estimators."""
 
-import sys
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -294,9 +293,3 @@ def test_figures_are_of_estimators_that_have_something_to_show(data, sampler, se
     for without in (few, sampling(policy=ExitPolicy()).calibrate(data)):
         with pytest.raises(ValueError, match="estimator"):
             FrontierDisplay.from_estimator(without)
-
-
-def test_missing_matplotlib_is_explained(results, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"pip install 'sklearn-clm\[plot\]'"):
-        RiskCurveDisplay.from_trials(results)

@@ -78,6 +78,8 @@ def test_labels_may_be_of_any_kind(first, second, equal):
 def test_missing_labels_are_refused(label):
     with pytest.raises(ValueError, match="labeler"):
         label_match(lambda text: label)("a", "b")
+    with pytest.raises(TypeError, match="labeler"):
+        label_match(3)
 
 
 def test_labels_may_be_tensors():

@@ -12,7 +12,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 from validity.monitoring import monitoring_markdown, monitoring_results  # noqa: E402
 from validity.mutations import MUTATIONS  # noqa: E402
 from validity.power import power_markdown  # noqa: E402
-from validity.report import as_markdown, plot, summary_markdown, update_page  # noqa: E402
+from validity.report import as_markdown, summary_markdown, update_page  # noqa: E402
 from validity.study import PROCEDURES, all_cells, run_cell, run_study  # noqa: E402
 
 
@@ -21,8 +21,6 @@ def main() -> int:
     parser.add_argument("--calibrations", type=int, default=2000, help="in each cell")
     parser.add_argument("--quick", action="store_true", help="100 calibrations in each cell")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: all cores)")
-    parser.add_argument("--markdown", type=Path, help="write the full table to this file")
-    parser.add_argument("--figure", type=Path, help="write the figure to this file")
     parser.add_argument(
         "--only",
         nargs="+",
@@ -45,10 +43,6 @@ def main() -> int:
         table, tables["results"] = as_markdown(results), summary_markdown(results, date)
         print(table, "", tables["results"], sep="\n")
         print(f"\n{len(results)} cells, {violated} with an interval above what is allowed.")
-        if arguments.markdown:
-            arguments.markdown.write_text(f"{tables['results']}\n\n{table}\n", "utf-8")
-        if arguments.figure:
-            plot(results, str(arguments.figure))
     if "mutations" in parts:
         print(f"{time.monotonic() - start:.0f} s; now what is broken on purpose:", flush=True)
         lines = ["| broken on purpose | failed | allowed | noticed |", "|---|---|---|---|"]

@@ -1,11 +1,11 @@
-"""The study's results as a table and as a figure."""
+"""The study's results as tables."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .study import CellResult
 
-__all__ = ["as_markdown", "plot", "summary_markdown", "update_page"]
+__all__ = ["as_markdown", "summary_markdown", "update_page"]
 
 
 def as_markdown(results: Sequence[CellResult]) -> str:
@@ -61,30 +61,3 @@ def update_page(path: Path, tables: Mapping[str, str]) -> None:
             rows += kept
         text = before + start + "\n" + "\n".join(rows) + "\n\n" + end + after
     path.write_text(text, "utf-8")
-
-
-def plot(results: Sequence[CellResult], path: str) -> None:
-    """Failure frequencies with their intervals, as shares of what is allowed."""
-    import matplotlib.pyplot as plt
-
-    ordered = sorted(results, key=lambda result: result.frequency / result.cell.allowed)
-    figure, ax = plt.subplots(figsize=(8, 5), layout="constrained")
-    for position, result in enumerate(ordered):
-        low, high = (bound / result.cell.allowed for bound in result.interval)
-        ax.plot([position, position], [low, high], color="0.6", linewidth=1)
-    ax.plot(
-        [result.frequency / result.cell.allowed for result in ordered],
-        "o",
-        color="#0072B2",
-        markersize=3,
-        label="observed, with 99.9 % interval",
-    )
-    ax.axhline(1.0, color="black", linestyle="--", label="allowed")
-    ax.set(
-        xlabel="cells, sorted",
-        ylabel="share of calibrations that failed / allowed",
-        title=f"{len(results)} cells, {ordered[0].n_calibrations:,} calibrations each",
-    )
-    ax.legend(loc="upper left")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
