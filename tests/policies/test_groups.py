@@ -1,6 +1,8 @@
-"""Guarantees within groups of prompts."""
+"""Guarantees within groups of prompts, of sets and of components."""
 
+import functools
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,38 +11,55 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 
-from sklearn_clm import (
-    ComponentSelector,
-    NullCalibrationError,
-    NullCalibrationWarning,
-)
-from sklearn_clm.calibration import learn_then_test
+from sklearn_clm import ComponentSelector, NullCalibrationError, NullCalibrationWarning
+from sklearn_clm.calibration import component_learn_then_test, learn_then_test
 from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, ThresholdPolicy
-from tests.toy import drawn, questions, toy_sampler
+from tests.reports import ReportModel, cases
+from tests.toy import questions, toy_sampler
 
 N = 300
-X, Y = questions(N)
-NAMES = [f"group {i % 3}" for i in range(N)]
-NEW, _ = questions(30, first=1000)
-NEW_NAMES = [f"group {i % 3}" for i in range(1000, 1030)]
+NAMES = [f"ward {i % 3}" for i in range(N)]
+FIRST_NEW = 999  # a multiple of 3
+EXIT = {"policy": ExitPolicy()}
+
+
+def ward(prompt):
+    return f"ward {int(prompt.split()[-1]) % 3}"
 
 
 def sampler(log=None, **options):
     return toy_sampler(log=log, **{"policy": ThresholdPolicy(n_lambdas=6)} | options)
 
 
-def group_of(prompt):
-    return f"group {int(prompt.split()[-1]) % 3}"
+def selector(given=None, **options):
+    options = {"alpha": 0.3, "admission": "exact_match"} | options
+    few = {"k_max": 3, "epsilon": 0.5, "policy": ThresholdPolicy(n_lambdas=3)}
+    return ComponentSelector(
+        toy_sampler(ReportModel(), **few) if given is None else given, **options
+    )
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return sampler().fit(X, Y, groups=NAMES)
+@functools.cache
+def kind_of(name):
+    """How an estimator is made, its data, and one that is fitted with groups."""
+    of_sets = name != "selector"
+    make = {"selector": selector, "exit": functools.partial(sampler, **EXIT)}.get(name, sampler)
+    X, Y = (questions if of_sets else cases)(N)
+    new, _ = (questions if of_sets else cases)(30, first=FIRST_NEW)
+    fitted = make().fit(X, Y, groups=np.array(NAMES))
+    # the draws of a selector's sampler are those of the fitted one
+    again = make if of_sets else functools.partial(selector, fitted.sampler_)
+    return SimpleNamespace(make=make, again=again, X=X, Y=Y, new=new, fitted=fitted)
+
+
+@pytest.fixture(params=["sampler", "selector"])
+def kind(request):
+    return kind_of(request.param)
 
 
 @pytest.mark.parametrize("guarantee", ["each", "all"])
-def test_tests_are_those_of_the_function_of_arrays(fitted, guarantee):
-    data = fitted.calibration_data_
+def test_tests_are_those_of_the_function_of_arrays(guarantee):
+    data = kind_of("sampler").fitted.calibration_data_
     one = sampler(groups=Groups(guarantee=guarantee)).calibrate(data, groups=NAMES)
     assert list(one.groups_) == sorted(set(NAMES))
     # one path, from the prompts that nobody tests
@@ -56,30 +75,56 @@ def test_tests_are_those_of_the_function_of_arrays(fitted, guarantee):
     assert len({tuple(rule.result.n_errors) for rule in one.groups_.values()}) == 3
 
 
-@pytest.mark.parametrize("options", [{}, {"policy": ExitPolicy()}], ids=["thresholds", "exit"])
-def test_sets_are_those_of_the_rule_of_their_group(options, tmp_path):
-    one = sampler(**options).fit(X, Y, groups=np.array(NAMES))
-    sets = one.predict(NEW, groups=NEW_NAMES)
-    assert [part.group for part in sets] == NEW_NAMES
+@pytest.mark.parametrize("guarantee", ["each", "all"])
+@pytest.mark.parametrize("unknown", ["error", "pooled"])
+def test_thresholds_of_components_are_those_of_the_function_of_arrays(guarantee, unknown):
+    known = kind_of("selector")
+    data, groups = known.fitted.calibration_data_, Groups(guarantee=guarantee, unknown=unknown)
+    one = known.again(groups=groups).calibrate(data, groups=NAMES)
+    level = 0.05 if guarantee == "each" else 0.05 / (3 + (unknown == "pooled"))
+    for g in range(3):
+        part = data.take(np.flatnonzero(np.arange(N) % 3 == g))
+        wanted = component_learn_then_test(part, 0.3, level)
+        assert one.groups_[f"ward {g}"] == wanted.gamma_hat
+        found = one.calibration_.rules[f"ward {g}"].rule.result
+        np.testing.assert_array_equal(found.p_values, wanted.p_values)
+    pooled = component_learn_then_test(data, 0.3, level if unknown == "pooled" else 0.05)
+    assert one.gamma_hat_ == pooled.gamma_hat
+    assert len({*one.groups_.values(), one.gamma_hat_}) > 2
+
+
+@pytest.mark.parametrize("name", ["sampler", "exit", "selector"])
+def test_what_is_predicted_is_by_the_rule_of_the_group(name, tmp_path):
+    known = kind_of(name)
+    one, new, names = known.fitted, known.new, NAMES[:30]
+    sets = one.predict(new, groups=names)
+    assert [part.group for part in sets] == names
     assert sets.guaranteed
-    assert sets.to_frame()["group"].tolist() == NEW_NAMES
-    assert f"; group {NEW_NAMES[0]!r}" in str(sets[0])
-    part = [i for i, name in enumerate(NEW_NAMES) if name == "group 1"]
-    alone = one.predict([NEW[i] for i in part], groups=["group 1"] * len(part))
+    assert sets.to_frame()["group"].isin(names).all()
+    assert "group 'ward 0'" in str(sets[0])
+    part = [i for i, name in enumerate(names) if name == "ward 1"]
+    alone = one.predict([new[i] for i in part], groups=["ward 1"] * len(part))
     assert list(alone) == [sets[i] for i in part]
-    if options:
+    one.save_calibration(tmp_path / "file.json")
+    loaded = known.again().load_calibration(tmp_path / "file.json")
+    for other in (loaded, pickle.loads(pickle.dumps(one))):
+        assert other.predict(new, groups=names) == sets
+    with pytest.raises(ValueError, match="groups"):
+        known.again(groups=Groups(ward)).load_calibration(tmp_path / "file.json")
+    again = clone(one).fit_transform(known.X, known.Y, groups=NAMES)
+    assert again == one.transform(known.X, groups=NAMES)
+    if name == "selector":
+        assert all(each.scores.min(initial=np.inf) >= one.groups_[each.group] for each in sets)
+        assert one.predict(one.sampler_.predict(new), groups=names) == sets
+        assert one.score(new, groups=names) == sets.sizes.mean()
+    if name == "exit":
         levels = {rule.level for rule in one.groups_.values()}
         assert len(levels) > 1
         assert one.exit_level_ not in levels
-    one.save_calibration(tmp_path / "file.json")
-    loaded = sampler(**options).load_calibration(tmp_path / "file.json")
-    assert loaded.predict(NEW, groups=NEW_NAMES) == sets
-    assert pickle.loads(pickle.dumps(one)).predict(NEW, groups=NEW_NAMES) == sets
-    assert one.fit_transform(X, Y, groups=NAMES) == one.transform(X, groups=NAMES)
 
 
 def test_own_data_are_known_again_with_their_groups():
-    one = sampler()
+    one, (X, Y) = sampler(), questions(N)
     data = one.collect(X, Y, groups=NAMES)
     one.calibrate(sampler().collect(*questions(N, first=5000)))
     assert not hasattr(one, "groups_")
@@ -91,42 +136,56 @@ def test_own_data_are_known_again_with_their_groups():
     assert list(one.calibrate(part, groups=np.array(NAMES[:200])).groups_) == NAMES[:3]
 
 
-def test_a_callable_tells_the_groups(fitted, tmp_path):
-    told = sampler(groups=Groups(group_of))
-    assert told.fit(X, Y).predict(NEW) == fitted.predict(NEW, groups=NEW_NAMES)
+def test_a_callable_tells_the_groups(kind, tmp_path):
+    told = kind.make(groups=Groups(ward)).fit(kind.X, kind.Y)
+    assert told.predict(kind.new) == kind.fitted.predict(kind.new, groups=NAMES[:30])
     data = told.calibration_data_
-    assert told.calibrate(data).predict(NEW).guaranteed
-    with pytest.raises(ValueError, match="groups must"):
-        told.predict(NEW, groups=NEW_NAMES)
-    with pytest.raises(ValueError, match="groups must"):
-        told.calibrate(data.take(np.arange(200)))
+    assert told.calibrate(data).predict(kind.new).guaranteed
+    for call in (
+        lambda: told.predict(kind.new, groups=NAMES[:30]),
+        lambda: told.calibrate(data.take(np.arange(200))),
+    ):
+        with pytest.raises(ValueError, match="groups must"):
+            call()
+    told = kind.make(groups=Groups(ward)).fit(kind.X, kind.Y)
     told.save_calibration(tmp_path / "file.json")
-    loaded = sampler(groups=Groups(group_of)).load_calibration(tmp_path / "file.json")
-    assert loaded.predict(NEW) == told.predict(NEW)
     with pytest.raises(ValueError, match="groups"):
-        sampler().load_calibration(tmp_path / "file.json")
-    selector = ComponentSelector(told, alpha=0.6, component_score="support").fit(X, Y)
-    assert len(selector.predict(NEW)) == len(NEW)
+        kind.again().load_calibration(tmp_path / "file.json")
 
 
-def test_unknown_groups(fitted):
-    names = ["group 1", "group 7"]
-    with pytest.raises(ValueError, match=r"groups must.*'group 7'"):
-        fitted.predict(NEW[:2], groups=names)
-    data = fitted.calibration_data_
-    pooled = sampler(groups=Groups(unknown="pooled")).calibrate(data, groups=NAMES)
-    alone = sampler().calibrate(data)
-    sets = pooled.predict(NEW[:2], groups=names)
-    assert [one.group for one in sets] == ["group 1", None]
-    assert pooled.lambda_hat_ == alone.lambda_hat_
-    assert sets[1].responses == alone.predict(NEW[1:2])[0].responses
-    both = Groups(unknown="pooled", guarantee="all")
-    shared = sampler(groups=both).calibrate(data, groups=NAMES)
-    assert shared.result_.delta == shared.groups_["group 0"].result.delta == 0.05 / 4
+def test_a_sampler_and_a_selector_have_groups_of_their_own():
+    known = kind_of("selector")
+    inner = toy_sampler(ReportModel(), k_max=3, epsilon=0.6, groups=Groups())
+    both = selector(inner).fit(known.X, known.Y, groups=NAMES)
+    assert set(both.sampler_.groups_) == set(both.groups_)
+    sets = both.predict(known.new, groups=NAMES[:30])
+    assert [(one.group, one.prediction_set.group) for one in sets] == [
+        (name, name) for name in NAMES[:30]
+    ]
+    # and a selector for all prompts together, after a sampler with groups
+    alone = selector(both.sampler_).calibrate(both.calibration_data_)
+    assert {one.group for one in alone.predict(known.new, groups=NAMES[:30])} == {None}
 
 
-def test_of_many_small_groups_a_few_are_told_in_full(fitted):
-    data, names = fitted.calibration_data_, [f"group {i % 100}" for i in range(N)]
+def test_unknown_groups(kind):
+    names, data = ["ward 1", "attic"], kind.fitted.calibration_data_
+    with pytest.raises(ValueError, match=r"groups must.*'attic'"):
+        kind.fitted.predict(kind.new[:2], groups=names)
+    pooled = kind.again(groups=Groups(unknown="pooled")).calibrate(data, groups=NAMES)
+    sets = pooled.predict(kind.new[:2], groups=names)
+    assert [one.group for one in sets] == ["ward 1", None]
+    alone = kind.again().calibrate(data).predict(kind.new[1:2])[0]
+    kept = "components" if kind.make is selector else "responses"
+    assert getattr(sets[1], kept) == getattr(alone, kept)
+    if kind.make is sampler:
+        both = Groups(unknown="pooled", guarantee="all")
+        shared = sampler(groups=both).calibrate(data, groups=NAMES)
+        assert shared.result_.delta == shared.groups_["ward 0"].result.delta == 0.05 / 4
+
+
+def test_of_many_small_groups_a_few_are_told_in_full():
+    data = kind_of("sampler").fitted.calibration_data_
+    names = [f"group {i % 100}" for i in range(N)]
     counted = r"are lacking\. So are 95 more, 100 of 100 in all\."
     with pytest.warns(NullCalibrationWarning, match=counted) as caught:
         sampler().calibrate(data, groups=names)
@@ -136,53 +195,57 @@ def test_of_many_small_groups_a_few_are_told_in_full(fitted):
         sampler(groups=pooled, epsilon=0.03).calibrate(data, groups=names)
 
 
-def test_small_groups_are_null_and_say_what_they_lack(fitted):
-    names = ["rare" if i < 9 else "common" for i in range(N)]
-    data = fitted.calibration_data_
+def test_small_groups_are_null_and_say_what_they_lack(kind):
+    names, data = ["rare" if i < 5 else "common" for i in range(N)], kind.fitted.calibration_data_
     lacks = r"Group 'rare' is null: .* lacking"
     with pytest.warns(NullCalibrationWarning, match=lacks):
-        one = sampler().calibrate(data, groups=names)
-    assert one.groups_["common"].certified
-    assert not one.groups_["rare"].certified
-    sets = one.predict(NEW[:2], groups=["rare", "common"])
-    assert (sets[0].guaranteed, len(sets[0]), sets[1].guaranteed) == (False, 5, True)
+        one = kind.again().calibrate(data, groups=names)
+    rare, common = one.predict(kind.new[:2], groups=["rare", "common"])
+    size = 0 if kind.make is selector else 5
+    assert (rare.guaranteed, len(rare), common.guaranteed) == (False, size, True)
     with pytest.raises(NullCalibrationError, match=lacks):
-        sampler(on_null="raise").calibrate(data, groups=names)
+        kind.again(on_null="raise").calibrate(data, groups=names)
     with pytest.warns(NullCalibrationWarning, match="is null"):
-        none = sampler().calibrate(data.take(np.arange(8)), groups=names[:8])
-    assert not none.groups_["rare"].certified
-    with pytest.warns(NullCalibrationWarning, match="Group 'common' is null: no exit level is"):
-        sampler(policy=ExitPolicy(), epsilon=0.02, delta=0.2).calibrate(data, groups=names)
+        none = kind.again().calibrate(data.take(np.arange(8)), groups=names[:8])
+    assert not none.predict(kind.new[:1], groups=["rare"]).guaranteed
+    if kind.make is sampler:
+        with pytest.warns(NullCalibrationWarning, match="Group 'common' is null: no exit level is"):
+            sampler(**EXIT, epsilon=0.02, delta=0.2).calibrate(data, groups=names)
 
 
 @pytest.mark.parametrize(
-    "policy", [ThresholdPolicy(excess_weight=0.0), ExitPolicy()], ids=["thresholds", "exit"]
+    ("name", "options"),
+    [
+        ("sampler", {"policy": ThresholdPolicy(excess_weight=0.0)}),
+        ("sampler", EXIT),
+        ("selector", {}),
+    ],
+    ids=["thresholds", "exit", "components"],
 )
-def test_lazy_judging_certifies_the_same_in_each_group(policy):
-    options = {"policy": policy}
-    full = sampler(**options).fit(X, Y, groups=NAMES)
-    judging = LazyJudging(optimization_judgements=None)
-    lazy = sampler(judging=judging, **options).fit(X, Y, groups=NAMES)
+def test_lazy_judging_certifies_the_same_in_each_group(name, options):
+    known, judging = kind_of(name), "lazy"
+    if name == "sampler":
+        judging = LazyJudging(optimization_judgements=None)
+    full = known.make(**options).fit(known.X, known.Y, groups=NAMES)
+    lazy = known.make(judging=judging, **options).fit(known.X, known.Y, groups=NAMES)
     assert lazy.n_judgements_ < full.n_judgements_
-    sets = full.predict(NEW, groups=NEW_NAMES)
-    assert lazy.predict(NEW, groups=NEW_NAMES) == sets
-    assert lazy.fit(X, Y, groups=NAMES).predict(NEW, groups=NEW_NAMES) == sets
+    sets = full.predict(known.new, groups=NAMES[:30])
+    assert lazy.predict(known.new, groups=NAMES[:30]) == sets
+    lazy.fit(known.X, known.Y, groups=NAMES)
+    assert lazy.predict(known.new, groups=NAMES[:30]) == sets
 
 
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-def test_groups_through_pipelines_and_searches():
-    prompts, references, names = X[:120], Y[:120], NAMES[:120]
+def test_groups_through_pipelines_and_searches(kind):
+    prompts, references, names = kind.X[:120], kind.Y[:120], NAMES[:120]
+    level = "alpha" if kind.make is selector else "epsilon"
     with config_context(enable_metadata_routing=True):
-        one = (
-            sampler(k_max=3, policy=ThresholdPolicy(n_lambdas=3))
-            .set_fit_request(groups=True)
-            .set_predict_request(groups=True)
-        )
-        pipeline = make_pipeline(clone(one)).fit(prompts, references, groups=names)
-        sets = pipeline.predict(NEW, groups=NEW_NAMES)
-        assert [part.group for part in sets] == NEW_NAMES
+        one = kind.make().set_fit_request(groups=True).set_predict_request(groups=True)
         one.set_score_request(groups=True)
-        search = GridSearchCV(one, {"epsilon": [0.5, 0.6]}, cv=2, error_score="raise")
+        pipeline = make_pipeline(clone(one)).fit(prompts, references, groups=names)
+        sets = pipeline.predict(kind.new, groups=NAMES[:30])
+        assert [part.group for part in sets] == NAMES[:30]
+        search = GridSearchCV(one, {level: [0.5, 0.6]}, cv=2, error_score="raise")
         search.fit(prompts, references, groups=names)
         assert np.isfinite(search.cv_results_["mean_test_score"]).all()
         assert set(search.best_estimator_.groups_) == set(names)
@@ -190,33 +253,36 @@ def test_groups_through_pipelines_and_searches():
             one, prompts, references, cv=2, params={"groups": names}, error_score="raise"
         )
         assert np.isfinite(scores["test_score"]).all()
-        one.set_transform_request(groups=True)
-        alone = ComponentSelector(alpha=0.6, component_score="support")
-        for request in (alone.set_fit_request, alone.set_predict_request):
+    step = type(one).__name__.lower()
+    plain = make_pipeline(kind.make()).fit(prompts, references, **{f"{step}__groups": names})
+    assert plain.predict(kind.new, groups=NAMES[:30]) == sets
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_groups_of_the_first_step_alone():
+    known = kind_of("sampler")
+    with config_context(enable_metadata_routing=True):
+        first = sampler(k_max=3).set_fit_request(groups=True).set_transform_request(groups=True)
+        last = ComponentSelector(alpha=0.6, component_score="support")
+        for request in (last.set_fit_request, last.set_predict_request):
             request(groups=False)
-        selecting = make_pipeline(one, alone)
-        parts = selecting.fit(prompts, references, groups=names).predict(NEW, groups=NEW_NAMES)
-        assert [part.prediction_set.group for part in parts] == NEW_NAMES
-    plain = make_pipeline(sampler(k_max=3, policy=ThresholdPolicy(n_lambdas=3))).fit(
-        prompts, references, conformalsampler__groups=names
-    )
-    assert plain.predict(NEW, groups=NEW_NAMES) == sets
+        selecting = make_pipeline(first, last).fit(known.X, known.Y, groups=NAMES)
+        parts = selecting.predict(known.new, groups=NAMES[:30])
+    assert [part.prediction_set.group for part in parts] == NAMES[:30]
 
 
-def test_groups_where_there_are_none(fitted, tmp_path):
-    log = tmp_path / "draws"
-    data = fitted.calibration_data_
-    alone = sampler().calibrate(data.take(np.arange(200)))
-    strange = sampler().calibrate(data, groups=[(name,) for name in NAMES])
+def test_groups_where_there_are_none(kind, tmp_path):
+    data = kind.fitted.calibration_data_
+    alone = kind.again().calibrate(data.take(np.arange(200)))
+    strange = kind.again().calibrate(data, groups=[(name,) for name in NAMES])
     marginal = sampler(groups=Groups(guarantee="all"), policy=ExitPolicy(guarantee="marginal"))
     for call in (
-        lambda: sampler(str(log), groups=Groups()).fit(X, Y),
-        lambda: fitted.predict(NEW),
-        lambda: alone.predict(NEW, groups=NEW_NAMES),
-        lambda: marginal.fit(X, Y, groups=NAMES),
+        lambda: kind.make(groups=Groups()).fit(kind.X, kind.Y),
+        lambda: kind.fitted.predict(kind.new),
+        lambda: alone.predict(kind.new, groups=NAMES[:30]),
         lambda: strange.save_calibration(tmp_path / "file.json"),
+        lambda: marginal.fit(*questions(N), groups=NAMES),
     ):
         with pytest.raises(ValueError, match="groups must"):
             call()
-    assert drawn(log) == []
     assert not hasattr(alone, "groups_")

@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -356,7 +356,12 @@ def selector(log=None, **params):
 @pytest.fixture(scope="module", params=[sampler, selector], ids=lambda make: make.__name__)
 def kind(request):
     """How an estimator is made, and one that is fitted."""
-    return request.param, request.param().fit(X, Y)
+    return request.param, fitted_by(request.param)
+
+
+@cache
+def fitted_by(make):
+    return make().fit(X, Y)
 
 
 def nothing_fitted(estimator):
@@ -446,7 +451,7 @@ def test_parameters(make, name, value, tmp_path):
     if make is sampler and name != "training_fraction":
         refused(lambda: new.calibrate(FOUR_DRAWS), WRONG, name)
         nothing_fitted(new)
-    fitted = make().fit(X, Y)
+    fitted = fitted_by(make)
     before, good = fitted.predict(X[:5]), getattr(fitted, name)
     refused(lambda: fitted.set_params(**{name: value}).fit(X, Y), WRONG, name)
     assert fitted.set_params(**{name: good}).predict(X[:5]) == before
@@ -510,7 +515,7 @@ def test_data_to_calibrate_on(kind, data):
 
 
 BAD_GROUPS = [
-    *(dict.fromkeys(X, "a"), {"a"}, "a", X[:-1]),
+    *(None, dict.fromkeys(X, "a"), {"a"}, "a", X[:-1]),
     *(changed(X, 3, value) for value in (None, [1])),
 ]
 BAD_WEIGHTS = [None, np.ones(29), ["a"] * 30, [NAN] * 30, [-1.0] * 30, [3.0] * 30, np.zeros(30)]
@@ -527,9 +532,11 @@ BAD_WEIGHTS = [None, np.ones(29), ["a"] * 30, [NAN] * 30, [-1.0] * 30, [3.0] * 3
 def test_groups_and_weights(make, name, value, tmp_path):
     log = str(tmp_path / "draws")
     new = make(log)
-    if name == "prompt_weight":
-        weighted = {"shift": CovariateShift(weight_bound=2.0)}
-        new.set_params(**weighted if make is sampler else {"sampler__shift": weighted["shift"]})
+    if name == "groups":
+        new.set_params(groups=Groups())
+    else:
+        shift = "shift" if make is sampler else "sampler__shift"
+        new.set_params(**{shift: CovariateShift(weight_bound=2.0)})
     refused(lambda: new.fit(X, Y, **{name: value}), WRONG, name)
     assert not drawn(log)
 
