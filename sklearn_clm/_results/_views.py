@@ -107,6 +107,8 @@ def guarantees(sets: Iterable["SetOfOne"]) -> list[str]:
 def ending(one: "PredictionSet") -> str:
     """How the set came to its end, and what is to be known of its guarantee."""
     stopped = "stopped" if one.stopped else "budget used up"
+    if one.guaranteed and one.claim is not None and one.claim.about == "answers":
+        stopped = "answered" if len(one) else "escalated"
     remarks = "".join(f"; {remark}" for remark in one.remarks())
     return f"{counted(one.n_samples, 'draw')}, {stopped}{remarks}"
 

@@ -218,7 +218,7 @@ class CachedScore(_PairCache):
     def score_pairs(
         self, firsts: Sequence[object], seconds: Sequence[object], *, n_jobs: int | None = None
     ) -> np.ndarray:
-        """Score of each pair, as in :class:`sklearn_clm.scoring.PairScorer`.
+        """Score of each pair, kept or made.
 
         Workers score what is not kept. They need not see the file.
         """

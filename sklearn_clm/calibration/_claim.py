@@ -185,7 +185,7 @@ class Claim:
         """The remarks that are not about one group."""
         remarks = {
             POOLED: self.pooled,
-            "guaranteed for other losses alone": not self.admission,
+            "guaranteed for other losses alone": not self.admission and self.about != "answers",
             "guaranteed on average": self.guarantee == "marginal",
             "approximate: weights are estimated": self.approximate,
             "provenance unknown": bool(self.unknown),
@@ -265,7 +265,10 @@ def nothing_passed(
                 "not know more."
             )
         elif rounded < 1:
-            text += f" The smallest {claim.level_name} that would have worked is {rounded:g}."
+            text += (
+                f" The smallest {claim.level_name} that would have worked is {rounded:g}. It may be "
+                "promised after a calibration on other prompts, not on these."
+            )
         else:
             text += f" No {claim.level_name} would have worked."
     return f"{text} {advice}".rstrip()

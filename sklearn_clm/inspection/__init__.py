@@ -12,7 +12,7 @@
 | :class:`RiskMonitorDisplay` | the watch on the risk in use |
 
 Reports are of samplers and of selectors. In a notebook they are HTML with pictures, in print
-Markdown:
+Markdown, and ``report.save("report.html")`` writes a file:
 
 >>> from sklearn.datasets import load_digits
 >>> from sklearn.naive_bayes import GaussianNB

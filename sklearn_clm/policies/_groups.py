@@ -66,7 +66,7 @@ class Groups(BaseEstimator):
         delta: float,
         groups: Sequence[Hashable] | None,
     ) -> list[Part]:
-        """The parts that are tested, see :func:`sklearn_clm.calibration._rows.parts_of`."""
+        """The parts that are tested: each group, where there are any, and at last all prompts."""
         together, pooled = self.guarantee == "all", self.unknown == "pooled"
         return parts_of(searched, tested, delta, groups, together=together, pooled=pooled)
 

@@ -149,8 +149,7 @@ def noting_lost_verdicts(
 class ComponentVerdicts(Verdicts):
     """The admission, asked for single components of collected prompts.
 
-    The admission is one of :func:`sklearn_clm.scoring.get_component_admission`; each prompt has a
-    reference, responses, and components that were found in them.
+    Each prompt has a reference, responses, and components that were found in them.
     """
 
     def __init__(

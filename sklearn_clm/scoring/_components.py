@@ -131,7 +131,7 @@ class SpanLikelihood(BaseEstimator):
             raise ValueError(
                 "component_score='span_likelihood' needs token_logprobs of at most 0, and "
                 f"token_spans, got {draw!r:.200} instead. Use a generator that gives them, or "
-                "another component_score."
+                "component_score='support', which counts draws that agree, or a callable."
             )
         return float(length_normalised(math.fsum(inside), n_tokens)) if inside else 0.0
 

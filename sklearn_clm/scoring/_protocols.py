@@ -133,8 +133,7 @@ class ComponentScore(Protocol):
     A score that depends on the other draws of a prompt must never fall when draws are added
     (Proposition 4.4). Such a score may set the class attribute ``counts_taken_draws`` to True. It
     is then given all draws that were taken for a prompt, accepted or not, in calibration and in
-    prediction alike; otherwise the accepted ones alone. :func:`component_scores` decides this: it
-    takes all draws, and `members`, the indices of the accepted ones.
+    prediction alike; otherwise the accepted ones alone.
     """
 
     def score_components(

@@ -109,6 +109,8 @@ def test_answers_keep_the_promise_and_stop_early():
     assert set(answered.sizes) == {1}
     assert set(sets.escalated.sizes) == {0}
     assert len(answered) + len(sets.escalated) == 200
+    assert all(str(one).endswith(" draws, answered)") for one in answered)
+    assert all(str(one).endswith(" (10 draws, escalated)") for one in sets.escalated)
     wrong = sum("0" not in one for one in answered)
     assert wrong <= binom.ppf(0.999, len(answered), 0.15)
     assert answered.n_samples.mean() < 10
