@@ -152,8 +152,7 @@ class LabelMatch(Named, PairJudge):
 def label_match(labeler: Callable[[Response], Any] | Predictor) -> PairJudge:
     """Admission of responses that a labeller labels as the reference.
 
-    As the paper judges radiology reports: by the 14 labels that CheXbert finds in the report
-    drawn and in the radiologist's.
+    As the paper judges radiology reports by the 14 labels that CheXbert finds.
 
     Parameters
     ----------

@@ -58,6 +58,7 @@ from sklearn_clm.scoring._splitters import (
     component_of,
     component_spans,
     get_splitter,
+    logprobs_inside,
     numbered_components,
 )
 
@@ -65,7 +66,7 @@ ComponentScorer = Callable[[Prompt, Response], float]
 
 
 class DistinctComponents(NamedTuple):
-    """The distinct components of one prompt's responses, in order of first occurrence."""
+    """Distinct components of one prompt's responses, in order of first occurrence."""
 
     components: list[Response]
     scores: np.ndarray
@@ -96,13 +97,10 @@ def distinct_components(
 class SpanLikelihood(BaseEstimator):
     """Likelihood of a component's tokens in their context, under the base model.
 
-    ``exp(log p / lp)``, where log p sums the log-probabilities of the tokens that produced some
-    character of the component, and ``lp = (5 + number of these tokens)^0.6 / 6^0.6``. A component
-    that no token produced scores 0. A sample needs `token_logprobs` and `token_spans`; a response
-    that is a single component by itself needs no more than `logprob`.
+    As :func:`likelihood`, of the tokens that produced some character of the component; 0 where
+    there are none. A draw needs `token_logprobs` and `token_spans`; a response that is a single
+    component by itself needs no more than `logprob`.
     """
-
-    needs_logprobs = True
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
@@ -117,11 +115,7 @@ class SpanLikelihood(BaseEstimator):
     def _one(self, draw: Generation, span: Span | None) -> float:
         whole = span is None or component_of(draw.response, span) == draw.response.strip()
         if draw.token_logprobs is not None and draw.token_spans is not None:
-            inside = [
-                logprob
-                for logprob, (start, stop) in zip(draw.token_logprobs, draw.token_spans)
-                if span is None or (start < stop and start < span[1] and stop > span[0])
-            ]
+            inside = list(draw.token_logprobs) if span is None else logprobs_inside(draw, span)
             n_tokens = len(inside)
         elif draw.logprob is not None and whole:
             inside, n_tokens = [draw.logprob], draw.n_tokens or 1
@@ -137,10 +131,7 @@ class SpanLikelihood(BaseEstimator):
 
 
 class RandomScore(BaseEstimator):
-    """A uniform random number for each distinct component of a prompt: the paper's baseline.
-
-    The number depends on (prompt, component, seed) alone.
-    """
+    """A uniform random number, by (prompt, component, seed): the paper's baseline."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -170,9 +161,9 @@ class Support(BaseEstimator):
     -----
     Proposition 4.4 needs a component of a prediction set never to score higher than among all K
     draws, which calibrate. The first S <= K draws of a prompt are the same in both (draws are
-    keyed), so the draws among them that hold the component are a subset of those among all K, and
-    the count over the S draws taken is at most the count over K. Rejected draws count on both
-    sides: near-duplicates, which the sampling rule rejects, are the agreement that is looked for.
+    keyed), so those among them that hold the component are a subset of those among all K, and are
+    no more. Rejected draws count on both sides: near-duplicates, which the sampling rule rejects,
+    are the agreement that is looked for.
 
     Examples
     --------
@@ -259,10 +250,7 @@ def component_scores(
     *,
     members: Sequence[Sequence[int] | np.ndarray] | None = None,
 ) -> Scores:
-    """Scores, checked, of all components, or of those of `members`, the draws accepted.
-
-    Other draws count only for scores whose ``counts_taken_draws`` is true.
-    """
+    """Scores, checked, of all components, or of those of `members`, the draws accepted."""
     if members is not None:
         if getattr(score, "counts_taken_draws", False):
             taken = component_scores(score, prompts, generations, spans)

@@ -64,13 +64,11 @@ class EntailmentScore(BaseEstimator):
 
     Notes
     -----
-    A score is that of the pair alone, its log-odds rounded to two decimals, whatever batch the
-    pair is in: where the log-odds in a batch come within 1e-4 (and 1e-5 of their size) of a
-    boundary of rounding, as one pair in fifty does, the pair is run again alone. This holds on one
-    machine with one number of threads, for a model whose batches move its log-odds by no more than
-    that; elsewhere the second decimal may differ. A checkpoint is run in single precision. A
-    loaded model in half precision, where batches differ by more, is given one pair at a time. A
-    loaded model is put into evaluation mode.
+    A score is that of the pair alone, its log-odds rounded to two decimals: where the log-odds in
+    a batch come within 1e-4 (and 1e-5 of their size) of a boundary of rounding, as one pair in
+    fifty does, the pair is run again alone. This holds on one machine with one number of threads;
+    elsewhere the second decimal may differ. A checkpoint is run in single precision. A loaded model
+    is put into evaluation mode; in half precision it is given one pair at a time.
 
     Examples
     --------

@@ -60,10 +60,9 @@ def normalize_answer(text: str) -> str:
     Returns
     -------
     str
-        `text` in lower case; with ASCII punctuation (the underscore included) and the quotation
-        marks ``‘ ’ ´ `` and the back quote replaced by a space; without the words "a", "an" and
-        "the"; with each run of white space as one space, and none at the ends. Letters with marks
-        are composed (Unicode's form NFC): both spellings of "é" are one.
+        `text` in lower case and in Unicode's form NFC, without the words "a", "an" and "the"; ASCII
+        punctuation, single quotation marks and runs of white space become one space, and none at
+        the ends.
 
     Examples
     --------
@@ -89,14 +88,12 @@ def exact_match(reference: Reference, response: Response) -> bool:
     Returns
     -------
     bool
-        Two texts: whether they are equal after :func:`normalize_answer`, and agree in these
-        characters, which that removes: ``+``, ``<``, ``>`` and ``=``; ``#`` after a word; ``-``
-        before a number or at the end of a word; a point or a comma between digits (but not the
-        comma of thousands), and a point before a first digit. So "+1" differs from "-1", "C++"
-        from "C#", "<=50K" from ">50K", and "1.5" from "1,5". Where nothing is left of the
-        reference after normalisation (the band "The The"), whether they are equal up to case and
-        outer white space. Anything else: whether the two are equal, as numbers or element by
-        element; NaN equals nothing, and a text never equals a number.
+        Two texts: whether they are equal after :func:`normalize_answer`, and agree in ``+``, ``<``,
+        ``>`` and ``=``; ``#`` after a word; ``-`` before a number or at the end of a word; a point
+        or a comma between digits (but not the comma of thousands), and a point before a first
+        digit. Where nothing is left of the reference (the band "The The"), whether they are equal
+        up to case and outer white space. Anything else: whether the two are equal, as numbers or
+        element by element; NaN equals nothing, and a text never equals a number.
 
     Examples
     --------

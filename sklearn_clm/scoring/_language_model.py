@@ -27,6 +27,7 @@ from sklearn_clm.scoring._protocols import (
     Response,
     Responses,
 )
+from sklearn_clm.scoring._splitters import logprobs_inside
 
 Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
 Understood = TypeVar("Understood")
@@ -148,9 +149,8 @@ Answer:"""
 class LLMJudge(_Asking, PairJudge):
     """Admission that asks a language model whether a response is acceptable.
 
-    What it admits defines what the guarantee is about. Where its errors matter, let it be stricter
-    than you are: calibration with a stricter admission holds for the laxer one, too
-    (Corollary A.4 of the paper).
+    Where its errors matter, let it be stricter than you are: calibration with a stricter admission
+    holds for the laxer one, too (Corollary A.4 of the paper).
 
     Parameters
     ----------
@@ -158,10 +158,10 @@ class LLMJudge(_Asking, PairJudge):
         Answers the question, as in :mod:`sklearn_clm.generators`. Best a deterministic one, or a
         :class:`sklearn_clm.caching.CachedGenerator` of one that is not.
     template : str or callable, default=None
-        The question. A text with ``{reference}`` and ``{response}``; a reference that is a mapping
-        fills in fields of its own, such as ``{question}``. Or a callable
+        The question. A text with ``{reference}`` and ``{response}`` (a reference that is a mapping
+        fills in fields of its own, such as ``{question}``), or a callable
         ``(reference, response) -> prompt``. None asks whether the response says what the reference
-        says. For components, ask about the part that ``{response}`` then is.
+        says.
     max_attempts : int, default=5
         How many answers to draw, one after the other, until one begins with yes or no.
     seed : int, default=0
@@ -195,11 +195,7 @@ class LLMJudge(_Asking, PairJudge):
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
     ) -> ArrivingVerdicts:
-        """Verdicts as answers arrive, as in :class:`PairJudge`.
-
-        How many questions are asked at a time is the generator's affair. A ValueError about a
-        question without an answer that is understood comes after all other verdicts.
-        """
+        """Verdicts as answers arrive, as in :class:`PairJudge`."""
         questions = []
         for reference, response in zip(references, responses):
             fields = reference if isinstance(reference, Mapping) else {"reference": reference}
@@ -228,7 +224,7 @@ How likely is it that the proposed answer is right? Begin your answer with a num
 Answer:"""
 
 
-class _AskedQuality(_Asking):
+class AskingQuality(_Asking):
     """Quality from the answer of a model to a question about each response."""
 
     def bind(self, generator: Generator) -> Self:
@@ -259,12 +255,11 @@ class _AskedQuality(_Asking):
         """A quality from the answers to each question."""
 
 
-class PTrue(_AskedQuality):
+class PTrue(AskingQuality):
     """Probability that a model answers yes when asked whether a response is right.
 
-    Where its answers come with log-probabilities, one answer gives the probability: that of the
-    tokens which hold the word, whatever white space or formatting stands before it. Elsewhere it is
-    the share of yes among several answers.
+    Where answers come with log-probabilities, one answer gives the probability: that of the tokens
+    which hold the word. Elsewhere it is the share of yes among several answers.
 
     Parameters
     ----------
@@ -316,7 +311,7 @@ class PTrue(_AskedQuality):
         return values
 
 
-class VerbalizedConfidence(_AskedQuality):
+class VerbalizedConfidence(AskingQuality):
     """Confidence that a model names when asked how likely it is that a response is right.
 
     The answer begins with a percentage ("95", "95%", "95 out of 100"), a decimal fraction of at
@@ -367,12 +362,7 @@ def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
     is_yes = found[1].lower() == "yes"
     logprobs = answer.token_logprobs
     if logprobs and answer.token_spans is not None:
-        first, last = found.span(1)
-        inside = [
-            logprob
-            for logprob, (start, stop) in zip(logprobs, answer.token_spans)
-            if start < stop and start < last and stop > first
-        ]
+        inside = logprobs_inside(answer, found.span(1))
     else:
         # without spans, a first token that need not be formatting is the word
         inside = list(logprobs[:1]) if logprobs is not None and found.start(1) == 0 else []

@@ -5,12 +5,12 @@ by a method of one of these protocols, and the functions of this package then ca
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.generators import Generation
 from sklearn_clm.generators._draws import Prompt as Prompt
 from sklearn_clm.generators._draws import Response as Response
 
@@ -76,14 +76,6 @@ class Predictor(Protocol):
 
     def predict(self, texts: Sequence[Response]) -> Iterable[Any]:
         """Label, or vector of labels, of each text, in order."""
-
-
-@runtime_checkable
-class AskingQuality(Protocol):
-    """Quality that asks a model, by default the generator of the estimator."""
-
-    def bind(self, generator: Generator) -> Self:
-        """The same quality, which asks `generator` unless it has one of its own."""
 
 
 @runtime_checkable

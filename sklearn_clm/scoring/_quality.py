@@ -18,9 +18,8 @@ from sklearn_clm.scoring._callables import (
     name_of,
     numbers_from,
 )
-from sklearn_clm.scoring._language_model import PTrue, VerbalizedConfidence
+from sklearn_clm.scoring._language_model import AskingQuality, PTrue, VerbalizedConfidence
 from sklearn_clm.scoring._protocols import (
-    AskingQuality,
     Classifier,
     Draws,
     DrawScorer,
@@ -39,8 +38,7 @@ _LENGTH_EXPONENT = 0.6
 # models in low precision give log-probabilities slightly above 0
 LOGPROB_ROUNDING = 0.01
 # Linear algebra rounds a row differently in batches of different sizes, and short answers are
-# shared by many prompts: a threshold that is one of their scores must not miss all of them. So
-# log-odds are rounded, and those that a batch leaves near a boundary are those of the row alone.
+# shared by many prompts: a threshold that is one of their scores must not miss all of them.
 _LOGIT_DECIMALS = 3
 _BATCH_ERROR = 5e-6
 _ROWS_SCORED_AGAIN = 5
@@ -67,25 +65,22 @@ def rounded_alone(
 class ClassifierScore(BaseEstimator):
     """Probability of the positive class of a fitted binary classifier.
 
-    It serves as quality of draws and as score of components. The classifier must have been trained
-    on other prompts than those that calibrate.
+    It serves as quality of draws and as score of components.
 
     Parameters
     ----------
     classifier : fitted classifier with ``predict_proba``
-        Two classes; the second one of its ``classes_`` means a good response, or a correct
-        component.
+        Two classes, the second of which means a good response, or a correct component. Trained on
+        other prompts than those that calibrate.
     features : callable (prompt, x) -> object, or None, default=None
-        Makes one row of the classifier's input from a draw, or a component, x. None gives it the
-        responses, or the components, themselves, as a list: what a pipeline that starts with a text
-        vectoriser takes. Give a callable where the prompt matters, such as
-        ``lambda prompt, generation: f"{prompt} {generation.response}"``.
+        Makes one row of the classifier's input from a draw, or a component, x. None gives a list of
+        the responses, or the components, which a pipeline with a text vectoriser takes.
 
     Notes
     -----
     Log-odds are rounded to three decimals, and are those of a row alone, as long as a batch
-    changes them by no more than 5e-6 (and 5e-7 of their size), as classifiers in single or double
-    precision do. A component of several draws is classified once.
+    changes them by no more than 5e-6 (and 5e-7 of their size). A component of several draws is
+    classified once.
 
     Examples
     --------
@@ -151,8 +146,8 @@ class ClassifierScore(BaseEstimator):
 class SelfConsistency(BaseEstimator):
     """Agreement of a response with the earlier draws for its prompt.
 
-    It needs no log-probabilities. Only *earlier* draws count, so that the quality of a draw is
-    known at the moment when the sampling rule asks for it, and never changes afterwards.
+    It needs no log-probabilities. Later draws do not count: the quality of a draw must be final
+    when the sampling rule asks for it.
 
     Parameters
     ----------
@@ -167,11 +162,9 @@ class SelfConsistency(BaseEstimator):
     The quality of draw j = 0, 1, ... is ``(prior + s_j0 + ... + s_j(j-1)) / (j + 1)``, with s_jl
     the similarity of draws j and l.
 
-    The quality of a draw may not depend on later ones, so nothing can be known of the first. Above
-    `prior`, a threshold accepts an answer when it is repeated: the repetition is what is kept. In
-    simulations of short answers and of paraphrases, priors of 0 and 0.1 took 2 to 10 draws and sets
-    of 0.9 to 1.9 responses for a certified loss of 0.1 to 0.3; a prior of 0.5 took all draws in
-    most of them, and sets up to 30 % larger.
+    Above `prior`, a threshold accepts an answer when it is repeated: the repetition is what is
+    kept. In simulations of short answers and of paraphrases, a prior of 0.5 took all draws, and
+    sets up to 30 % larger than priors of 0 and 0.1.
 
     Examples
     --------
@@ -209,7 +202,7 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
     Parameters
     ----------
     prompt : object
-        The prompt (not used; the log-probability is already given it).
+        Not used: the log-probability is already given the prompt.
     generation : Generation
         A draw, with `logprob` and `n_tokens`.
 
@@ -217,8 +210,8 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
     -------
     float
         ``exp(log p(y | x) / lp(y))`` with ``lp(y) = (5 + |y|)**0.6 / 6**0.6`` for |y| generated
-        tokens; 0.0 where that is smaller than a float can hold. 0.0, the lowest quality, for a
-        response of no tokens as well: its log-probability of 0 is that of nothing.
+        tokens; 0.0, the lowest quality, for a response of no tokens: its log-probability of 0 is
+        that of nothing.
 
     Examples
     --------

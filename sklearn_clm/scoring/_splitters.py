@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators._draws import prompt_bytes
+from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.scoring._callables import chosen, name_of
 from sklearn_clm.scoring._protocols import Response, Span
 
@@ -162,6 +162,15 @@ def component_spans(splitter: Splitter | str, response: Response) -> list[Span |
 def component_of(response: Response, span: Span | None) -> Response:
     """The component at a span of a response; the response itself where the span is None."""
     return response if span is None else response[span[0] : span[1]]
+
+
+def logprobs_inside(draw: Generation, span: Span) -> list[float]:
+    """Log-probabilities of the tokens that produced some character of a part of a response."""
+    return [
+        logprob
+        for logprob, (start, stop) in zip(draw.token_logprobs or (), draw.token_spans or ())
+        if start < stop and start < span[1] and stop > span[0]
+    ]
 
 
 def component_key(component: Response) -> Hashable:

@@ -29,13 +29,12 @@ class TransformersGenerator(BaseGenerator):
 
     Each draw is keyed: token t of draw j for prompt x under seed s inverts the model's truncated
     distribution at a uniform number that depends on (x, s, j, t) alone. The shape of a batch moves
-    logits by rounding: in float32 and float64, where that could change a token, the token is
-    decided by a forward pass of its own. So tokens do not depend on the batch as long as rounding
-    stays within the margin that is allowed for (64 units in the last place of the largest logit,
-    measured moves are below 16); log-probabilities agree to rounding. On another machine, or with
-    another version of torch, weights and kernels round differently, and a token in several
-    thousand may differ. In half precision rounding is too coarse for the check, and a draw may
-    change with the batch it is made in; a cache of draws gives it a fixed value.
+    logits by rounding: in float32 and float64, where that could change a token (where a logit moves
+    by 64 units in the last place of the largest; below 16 were measured), a forward pass of its own
+    decides it. Log-probabilities agree to rounding. On another machine, or with another version of
+    torch, a token in several thousand may differ. In half precision rounding is too coarse for the
+    check, and a draw may change with the batch it is made in; a cache of draws gives it a fixed
+    value.
 
     Each prompt runs through the model once for all its draws in one call, a prefix that prompts
     share runs once for all calls, and the row of a finished response takes the next draw at once.
@@ -107,10 +106,9 @@ class TransformersGenerator(BaseGenerator):
     through ``.data`` only a few of each tensor are looked at, so that such a change may stay
     unnoticed: make a new generator of the changed model.
 
-    Models with LongRoPE (Phi-3, MiniCPM) turn all tokens of a row by other angles once it is longer
-    than `original_max_position_embeddings`. Short and long rows are decoded apart, and a row that
-    grows beyond the limit is run anew, as `generate` does: each token is drawn after a pass over
-    all tokens before it. Use such a model in one thread at a time.
+    Of models with LongRoPE (Phi-3, MiniCPM), short and long rows are decoded apart, and a row that
+    grows beyond `original_max_position_embeddings` is run anew. Use such a model in one thread at a
+    time.
 
     Examples
     --------
@@ -198,9 +196,7 @@ class TransformersGenerator(BaseGenerator):
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
-        A prompt runs through the model once and its state is kept while it is open; a row whose
-        draw is finished goes on with another draw at once; rows for which nothing is wanted draw
-        ahead for prompts that are open.
+        Rows for which nothing is wanted draw ahead for prompts that are open.
         """
         if len(queue.prompts):
             for _ in self._draws(queue):
@@ -220,11 +216,7 @@ class TransformersGenerator(BaseGenerator):
             checkpoint,
             queue,
             encode,
-            temperature=float(self.temperature),
-            top_k=int(self.top_k or 0),
-            top_p=float(self.top_p),
-            stop=self._stop_strings(),
-            max_new_tokens=int(self.max_new_tokens),
+            **self._shaping(),
             batch_size=int(self.batch_size),
         )
         try:
@@ -234,12 +226,19 @@ class TransformersGenerator(BaseGenerator):
                 total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
                 setattr(self, f"{name}_tokens_", total)
 
-    def _stop_strings(self) -> list[str]:
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+    def _shaping(self) -> dict[str, Any]:
+        """What makes responses of the model's logits."""
+        return {
+            "max_new_tokens": int(self.max_new_tokens),
+            "temperature": float(self.temperature),
+            "top_k": int(self.top_k or 0),
+            "top_p": float(self.top_p),
+            "stop": [self.stop] if isinstance(self.stop, str) else list(self.stop or ()),
+        }
 
     def _load(self) -> Checkpoint:
         self._validate_params()
-        if not all(isinstance(string, str) and string for string in self._stop_strings()):
+        if not all(isinstance(string, str) and string for string in self._shaping()["stop"]):
             raise ValueError(f"stop must hold strings that are not empty, got {self.stop!r}.")
         import_transformers("TransformersGenerator")
         from sklearn_clm.generators.transformers._checkpoint import checkpoint_of
@@ -251,20 +250,12 @@ class TransformersGenerator(BaseGenerator):
     def fingerprint(self) -> str:
         """Hexadecimal digest of everything that the distribution of a draw depends on.
 
-        Returns
-        -------
-        str
-            Digest of the model's weights and config, the tokenizer, the image processor and the
-            parameters that shape a response; `batch_size`, `device` and the name of the model
-            do not enter.
+        The model's weights and config, the tokenizer, the image processor and the parameters that
+        shape a response; not `batch_size`, `device` and the name of the model.
         """
         described = {
             **self._load().description(),
-            "max_new_tokens": int(self.max_new_tokens),
-            "temperature": float(self.temperature),
-            "top_k": int(self.top_k or 0),
-            "top_p": float(self.top_p),
-            "stop": self._stop_strings(),
+            **self._shaping(),
             "prompt_template": self.prompt_template,
             "preprocess": self.preprocess,
         }
