@@ -190,11 +190,7 @@ class SavedArrays:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to a .npz file, without pickle.
 
-        Parameters
-        ----------
-        path : str or path
-            Name of the file, used as given. An existing file is replaced only once the new one is
-            complete.
+        An existing file is replaced only once the new one is complete.
         """
         arrays = {name: getattr(self, name) for name in (*self._members, *self._optional)}
         if self.unknown is not None:
@@ -208,16 +204,6 @@ class SavedArrays:
         """Read a file written by :meth:`save`.
 
         Nothing in the file is ever unpickled, so a file from elsewhere cannot run code.
-
-        Parameters
-        ----------
-        path : str or path
-            The file.
-
-        Returns
-        -------
-        object of this class
-            The data, checked like any other.
         """
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
             members = ("format", "provenance", *cls._members)

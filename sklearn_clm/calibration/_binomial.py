@@ -167,12 +167,8 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
 
     Parameters
     ----------
-    n : int or array of int
-        Number of independent prompts, >= 1.
-    epsilon : float or array of float
-        Tolerated risk, in (0, 1).
-    delta : float or array of float
-        Level of the test, in (0, 1).
+    n, epsilon, delta
+        As in :func:`binomial_p_value` and :func:`smallest_epsilon`.
 
     Returns
     -------

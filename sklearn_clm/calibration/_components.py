@@ -146,11 +146,6 @@ class ComponentCalibrationData(SavedArrays):
             What the scores were collected with, where it is known.
         prompts : ndarray of uint64, shape (n,), optional
             Digests by which prompts are known again.
-
-        Returns
-        -------
-        ComponentCalibrationData
-            The data.
         """
         if isinstance(scores, np.ndarray) and scores.ndim == 2:
             present = ~np.isnan(scores)

@@ -20,7 +20,7 @@ from sklearn_clm.calibration._arrays import (
     refuse_nan,
     refuse_unknown,
 )
-from sklearn_clm.calibration._provenance import Provenance, with_budget
+from sklearn_clm.calibration._provenance import Provenance
 
 _FEW_REPEATED = 0.9
 
@@ -111,7 +111,7 @@ class CalibrationData(SavedArrays):
         self.prompts = None if prompts is None else as_integers(prompts, "prompts", (n,), np.uint64)
         self.n_draws = None if n_draws is None else self._checked_n_draws(n_draws)
         refuse_nan(self.quality, self.similarity)
-        self.provenance = with_budget(provenance, k)
+        self.provenance = replace(provenance or Provenance(), k_max=k)
 
     def _checked_n_draws(self, n_draws: ArrayLike) -> np.ndarray | None:
         n, k = self.quality.shape
@@ -173,17 +173,12 @@ class CalibrationData(SavedArrays):
         return f"CalibrationData(n_prompts={self.n_prompts}, k_max={self.k_max})"
 
     def take(self, indices: ArrayLike | slice) -> "CalibrationData":
-        """The prompts at the given positions.
+        """The prompts at the given positions, as a copy; of a slice a view.
 
         Parameters
         ----------
         indices : array-like of int, boolean mask of shape (n,), or slice
             Positions, in the wanted order; repetitions are allowed.
-
-        Returns
-        -------
-        CalibrationData
-            A copy of those prompts, in memory; of a slice a view.
         """
         if isinstance(indices, slice):
             return self._part(indices, self.k_max)
@@ -217,11 +212,6 @@ class CalibrationData(SavedArrays):
             Source of the permutation. None takes it from the data: from the prompts, in whatever
             order, or from the qualities where the prompts are not known. The same data are then
             always split alike.
-
-        Returns
-        -------
-        optimization, calibration : CalibrationData
-            The two parts, disjoint.
         """
         optimization, calibration = split_of(self, fraction, random_state)
         return self.take(optimization), self.take(calibration)
@@ -251,11 +241,6 @@ class CalibrationData(SavedArrays):
             Leave the similarities on disk and read them as they are needed.
         provenance : Provenance or None, default=None
             What the draws were collected with, where it is known.
-
-        Returns
-        -------
-        CalibrationData
-            The data.
         """
         return cls(
             read_npy(scores, "scores"),

@@ -284,7 +284,7 @@ def _distinct_sets(words: np.ndarray, k: int) -> DistinctSets:
         pairs = keys.reshape(-1).astype(np.int32)
     else:
         rows = words.swapaxes(1, 2)
-        order = np.argsort(rows[0], axis=1) if n_words == 1 else np.lexsort(rows[::-1], axis=1)
+        order = np.lexsort(rows[::-1], axis=1)
         rows = np.take_along_axis(rows, order[np.newaxis], axis=2)
         new = np.ones((n, n_pairs), dtype=bool)
         np.any(rows[:, :, 1:] != rows[:, :, :-1], axis=0, out=new[:, 1:])

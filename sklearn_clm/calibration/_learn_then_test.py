@@ -1,5 +1,6 @@
 """Learn Then Test with Pareto testing (section 4.3 and appendix E)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -32,7 +33,7 @@ from sklearn_clm.calibration._search import (
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import AdmissionTest, LossTest, StepTest
+from sklearn_clm.calibration._tests import AdmissionTest, LossTest
 
 _SUSPICIOUS = 0.9  # error of all draws, above which references may be wrong
 
@@ -239,7 +240,7 @@ def learn_then_test(
     results = []
     for level in epsilons:
         test = AdmissionTest(columns, level, delta)
-        found = certify_frontier(columns, test, delta=delta, weights=weights, select="objective")
+        found = certify_frontier(columns, test, weights=weights, select="objective")
         results.append(found.within(n_optimization, band))
     return results[0] if np.ndim(epsilon) == 0 else tuple(results)
 
@@ -249,7 +250,6 @@ def certify_frontier(
     admission: AdmissionTest,
     others: Sequence[LossTest] = (),
     *,
-    delta: float,
     weights: Weights,
     select: Literal["objective", "last"],
     tests_admission: bool = True,
@@ -262,7 +262,7 @@ def certify_frontier(
     excess, which would need labels that no test asks for.
     """
     frontier, n, m = columns.frontier, admission.n_prompts, len(columns)
-    tests: list[StepTest] = [*([admission] if tests_admission else []), *others]
+    tests: list[AdmissionTest | LossTest] = [*([admission] if tests_admission else []), *others]
     lazily = columns.table.is_lazy
     start, before = 0, columns.table.n_judgements
     if lazily:
@@ -286,7 +286,9 @@ def certify_frontier(
     if n_passed:
         # argmin takes the first of equals, which is the safest
         chosen = n_passed - 1 if select == "last" else int(np.argmin(objective[:n_passed]))
-    counts = lazily or not others
+    smallest = math.nan
+    if lazily or not others:
+        smallest = float(smallest_epsilon(risks.n_errors[0], n, admission.delta))
     return LearnThenTestResult(
         frontier=frontier,
         n_valid=n_passed,
@@ -296,8 +298,8 @@ def certify_frontier(
         n_optimization=0,
         n_calibration=n,
         epsilon=admission.epsilon,
-        delta=delta,
-        smallest_epsilon=float(smallest_epsilon(risks.n_errors[0], n, delta)) if counts else np.nan,
+        delta=admission.delta,
+        smallest_epsilon=smallest,
         achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
         risks=risks,
         provenance=columns.table.data.provenance,
@@ -306,7 +308,7 @@ def certify_frontier(
     )
 
 
-def _all_pass(tests: Sequence[StepTest], step: int) -> bool:
+def _all_pass(tests: Sequence[AdmissionTest | LossTest], step: int) -> bool:
     """Whether all tests pass; each is made, so that the largest p-value of a step is known."""
     passed = [test.passes(step) for test in tests]
     return all(passed)

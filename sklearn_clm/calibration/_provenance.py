@@ -1,7 +1,7 @@
 """What calibration data were collected with."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -81,14 +81,3 @@ class Provenance:
             return cls(**json.loads(str(array)))
         except (TypeError, ValueError) as error:
             raise ValueError(f"its provenance is damaged: {error}") from error
-
-
-def with_budget(provenance: Provenance | None, k_max: int) -> Provenance:
-    """The given provenance, with the number of draws that arrays show."""
-    known = Provenance() if provenance is None else provenance
-    if known.k_max not in (None, k_max):
-        raise ValueError(
-            f"provenance.k_max must be the number of draws in the arrays, {k_max}, "
-            f"got {known.k_max} instead."
-        )
-    return replace(known, k_max=k_max)

@@ -101,7 +101,7 @@ class SamplingRule:
         return self.stopped or self.n_samples >= self.k_max
 
     def update(self, quality: float, similarity: Sequence[float]) -> bool:
-        """Take the next draw.
+        """Take the next draw; returns whether to stop.
 
         Parameters
         ----------
@@ -110,11 +110,6 @@ class SamplingRule:
         similarity : sequence of at least `n_samples` floats
             S(y_j, y_l) to each earlier draw l, accepted or not; entries from `n_samples` on are
             ignored.
-
-        Returns
-        -------
-        bool
-            Whether to stop, for confidence or because the budget is used up.
         """
         if self.done:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")

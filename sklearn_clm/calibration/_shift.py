@@ -75,12 +75,10 @@ def weighted_betting_p_value(
     ----------
     losses : array-like of shape (n,)
         Losses in [0, 1].
-    weights : array-like of shape (n,)
-        Density of the new prompts relative to the calibration prompts, in [0, bound].
+    weights, bound
+        As in :func:`keep_by_weight`.
     epsilon : float
         Tolerated risk of new prompts, in (0, 1).
-    bound : float
-        Largest weight that any prompt may have, B.
     seed : int, default=0
         Seed of the order of the prompts, fixed before any loss is seen.
 

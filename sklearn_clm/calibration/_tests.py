@@ -5,7 +5,6 @@ no correction: the largest of their p-values is a p-value of "some risk is too h
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -14,16 +13,6 @@ from sklearn_clm.calibration._binomial import binomial_p_value, critical_count
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._table import DrawEntries
-
-
-class StepTest(Protocol):
-    """A test of each step of a path."""
-
-    def passes(self, m: int) -> bool:
-        """Whether step m passes."""
-
-    def p_values(self) -> np.ndarray:
-        """P-value of each step that was tested, a bound where it is not exact; NaN elsewhere."""
 
 
 class Members(DrawEntries):
@@ -50,10 +39,12 @@ class AdmissionTest:
     """
 
     def __init__(self, columns: Columns, epsilon: float, delta: float) -> None:
-        self.columns, self.epsilon, self.n_prompts = columns, epsilon, len(columns.rows)
+        self.columns, self.n_prompts = columns, len(columns.rows)
+        self.epsilon, self.delta = epsilon, delta
         self.allowed = int(critical_count(self.n_prompts, epsilon, delta))
 
     def passes(self, m: int) -> bool:
+        """Whether step m passes."""
         fewest, most = self.errors(m)
         if most <= self.allowed or fewest > self.allowed:
             return most <= self.allowed
@@ -72,6 +63,7 @@ class AdmissionTest:
         return int(np.sum(~witnessed & ~is_open)), int(np.sum(~witnessed))
 
     def p_values(self) -> np.ndarray:
+        """P-value of each step, from a table that is filled."""
         return np.asarray(
             binomial_p_value(self.columns.risks.n_errors, self.n_prompts, self.epsilon)
         )
@@ -111,10 +103,12 @@ class LossTest:
         self.means, self._p_values = np.full((2, n_steps), np.nan)
 
     def passes(self, m: int) -> bool:
+        """Whether step m passes."""
         values = self._losses(m)
         self.means[m] = values.mean()
         self._p_values[m] = betting_p_value(values, self.level)
         return bool(self._p_values[m] <= self.delta)
 
     def p_values(self) -> np.ndarray:
+        """P-value of each step that was tested; NaN elsewhere."""
         return self._p_values

@@ -234,12 +234,8 @@ def two_phase_power(
         Probability that the model refuses all responses of a prompt, in [0, 1].
     missed : float or array of float
         Probability that people reject a witness, in [0, 1].
-    n_prompts, n_audited : int
-        Numbers of prompts and of audits.
-    epsilon : float
-        Tolerated risk, in (0, 1).
-    delta : float
-        Level of the test, in (0, 1).
+    n_prompts, n_audited, epsilon, delta
+        As in :func:`two_phase_p_value` and :func:`two_phase_smallest_epsilon`.
 
     Returns
     -------

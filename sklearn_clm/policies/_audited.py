@@ -173,9 +173,7 @@ class Audit:
             test = AdmissionTest(columns, terms.epsilon, part.delta)
             weights = policy.weights
             with bounding(self.verdicts, rows, test.may_ask):
-                result = certify_frontier(
-                    columns, test, delta=part.delta, weights=weights, select="last"
-                )
+                result = certify_frontier(columns, test, weights=weights, select="last")
             audit = (
                 f"People judged responses to {n_audits} calibration prompts that were drawn at "
                 "random."

@@ -212,7 +212,6 @@ class ThresholdPolicy(Policy):
                 columns,
                 admission,
                 others,
-                delta=part.delta,
                 weights=self.weights,
                 select=self.select,
                 tests_admission=claim.admission,

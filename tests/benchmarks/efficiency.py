@@ -360,7 +360,6 @@ def _lazy(
     result = certify_frontier(
         columns,
         AdmissionTest(columns, epsilon, DELTA),
-        delta=DELTA,
         weights={"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0},
         select=select,
     )

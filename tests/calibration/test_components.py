@@ -115,46 +115,12 @@ def test_first_test_fails():
     assert component_learn_then_test(data, result.smallest_alpha).gamma_hat < math.inf
 
 
-def test_a_failure_is_final():
-    # the second threshold fails, the third would pass again if errors could fall: they cannot
-    scores = [[0.9, 0.8, 0.7]] * 100
-    labels = [[True, i > 40, True] for i in range(100)]
-    assert (
-        component_learn_then_test(
-            ComponentCalibrationData.from_arrays(scores, labels), 0.3
-        ).gamma_hat
-        == 0.9
-    )
-
-
 def test_no_component_at_all():
     data = ComponentCalibrationData.from_arrays([[]] * 30, [[]] * 30)
     result = component_learn_then_test(data, 0.3)
     assert result.gamma_hat == math.inf
     assert result.achievable_alpha == (0.0, 0.0)
     assert math.isnan(result.smallest_alpha)
-
-
-def test_everything_right_selects_everything():
-    data = ComponentCalibrationData.from_arrays([[0.3, -math.inf], [0.9]] * 20, [[1, 1], [1]] * 20)
-    assert component_learn_then_test(data, 0.1).gamma_hat == -math.inf
-
-
-def test_wrong_component_of_the_lowest_score_counts():
-    data = ComponentCalibrationData.from_arrays([[0.5, -math.inf]] * 40, [[1, 0]] * 40)
-    result = component_learn_then_test(data, 0.1)
-    assert list(result.n_errors) == [0, 40]
-    assert result.gamma_hat == 0.5
-
-
-def test_scaling():
-    rng = np.random.default_rng(0)
-    n = 2_000
-    offsets = np.arange(n + 1) * 50
-    scores = rng.random(50 * n)
-    data = ComponentCalibrationData(scores, rng.random(50 * n) < 0.999, offsets)
-    result = component_learn_then_test(data, 0.02)
-    assert 0.5 < result.gamma_hat < 0.8
 
 
 def test_save_and_load(tmp_path):

@@ -35,12 +35,14 @@ def scores_of(model, quality, similarity, first):
     return exit_scores_of(model, data)
 
 
-def learnt(rng, n=120, **options):
-    quality, similarity, first, admissible = questions(rng, n)
+def model_of(quality, similarity, first, labels, **options):
     options = {"new_classifier": LogisticRegression, "epsilon": 0.3, **options}
-    return fit_exit_model(
-        quality, similarity, first, admissible.astype(np.int8), **options, cost=size_and_draws
-    )
+    labels = labels.astype(np.int8)
+    return fit_exit_model(quality, similarity, first, labels, cost=size_and_draws, **options)
+
+
+def learnt(rng, n=120, **options):
+    return model_of(*questions(rng, n), **options)
 
 
 @settings(max_examples=200, deadline=None)
@@ -121,30 +123,14 @@ def test_draw_by_draw_is_all_at_once():
 def test_labels_that_are_all_alike_or_unknown(label):
     rng = np.random.default_rng(0)
     quality, similarity, first, _ = questions(rng, 10)
-    model = fit_exit_model(
-        quality,
-        similarity,
-        first,
-        np.full(first.shape, label, dtype=np.int8),
-        new_classifier=LogisticRegression,
-        epsilon=0.3,
-        cost=size_and_draws,
-    )
+    model = model_of(quality, similarity, first, np.full(first.shape, label))
     tau, _ = scores_of(model, quality, similarity, first)
     assert np.all(np.isfinite(tau[first == np.arange(8)]))
 
 
 def test_one_prompt_and_one_draw():
     first = np.zeros((1, 1), dtype=np.intp)
-    model = fit_exit_model(
-        np.ones((1, 1)),
-        np.zeros((1, 1, 1)),
-        first,
-        np.ones((1, 1), dtype=np.int8),
-        new_classifier=LogisticRegression,
-        epsilon=0.3,
-        cost=size_and_draws,
-    )
+    model = model_of(np.ones((1, 1)), np.zeros((1, 1, 1)), first, np.ones((1, 1)))
     tau, exits = scores_of(model, np.ones((1, 1)), np.zeros((1, 1, 1)), first)
     assert np.isfinite(tau).all()
     assert exits.tolist() == [[-np.inf]]
@@ -154,15 +140,7 @@ def test_infinite_scores_are_scores():
     rng = np.random.default_rng(0)
     quality, similarity, first, admissible = questions(rng, 60)
     quality[::3, 1], similarity[::2] = np.inf, -np.inf
-    model = fit_exit_model(
-        quality,
-        similarity,
-        first,
-        admissible.astype(np.int8),
-        new_classifier=LogisticRegression,
-        epsilon=0.3,
-        cost=size_and_draws,
-    )
+    model = model_of(quality, similarity, first, admissible)
     assert not np.isnan(scores_of(model, quality, similarity, first)[0]).any()
 
 
@@ -204,15 +182,7 @@ def test_the_risk_exceeds_epsilon_no_more_often_than_delta(meaningless):
     labels = rng.random((80, 8)) < 0.5 if meaningless else admissible[:80]
     if meaningless:  # equal texts still have one label
         labels = np.take_along_axis(labels, first[:80], axis=1)
-    model = fit_exit_model(
-        quality[:80],
-        similarity[:80],
-        first[:80],
-        labels.astype(np.int8),
-        new_classifier=LogisticRegression,
-        epsilon=epsilon,
-        cost=size_and_draws,
-    )
+    model = model_of(quality[:80], similarity[:80], first[:80], labels, epsilon=epsilon)
     tau, _ = scores_of(model, quality[80:], similarity[80:], first[80:])
     population = np.where(admissible[80:], tau, -np.inf).max(axis=1)
     c = int(binom.ppf(delta, n, epsilon))
@@ -234,14 +204,13 @@ def test_a_text_counts_for_what_it_adds_to_better_ones():
     rng = np.random.default_rng(0)
     quality, first = np.tile([0.9, 0.1], (400, 1)), np.tile([0, 1], (400, 1))
     right = np.tile(rng.random((400, 1)) < 0.7, 2)
-    model = fit_exit_model(
+    model = model_of(
         quality,
         np.zeros((400, 2, 2)),
         first,
-        right.astype(np.int8),
+        right,
         new_classifier=lambda: LogisticRegression(C=1e4),
         epsilon=0.4,
-        cost=size_and_draws,
     )
     paths, rows = model.paths(1), np.array([0])
     for k in range(2):

@@ -211,12 +211,3 @@ def test_an_error_in_a_callable_comes_through():
 
     with pytest.raises(RuntimeError, match="no score today"):
         risk_surface(simulate(5, 3), [0.5], [0.0], [0.5], set_score=broken, n_jobs=2)
-
-
-def test_excess_is_exact_up_to_thirty_draws():
-    # stopping at draw 30 with the first admissible draw j: 1 - j / 30, and no rounding
-    k = 30
-    admissible = np.eye(k, dtype=bool)
-    data = CalibrationData(np.ones((k, k)), np.zeros((k, k, k)), admissible)
-    surface = risk_surface(data, [np.inf], [-np.inf], [k], set_score="first_k")
-    assert surface.excess[0, 0, 0] == sum(k - j for j in range(1, k + 1)) / k / k

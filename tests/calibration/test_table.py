@@ -108,12 +108,6 @@ def test_equal_texts():
     assert first.tolist() == [[0, 0, 2, 3], [0, 1, 2, 3]]
 
 
-@pytest.mark.parametrize("texts", [[[0, 0, 1]], [[0, 2, 2]], [[0, 1]], [[0.0, 1.0, 2.0]]])
-def test_texts_that_are_none(texts):
-    with pytest.raises(ValueError, match="texts"):
-        CalibrationData([[0.1] * 3], np.zeros((1, 3, 3)), [[1, 0, 0]], texts=texts)
-
-
 def test_labels_and_texts_survive_files_and_parts(tmp_path):
     texts = np.array([[0, 0, 2], [0, 1, 0]])
     data = CalibrationData(

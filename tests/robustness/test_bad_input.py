@@ -195,7 +195,14 @@ BAD_ARGUMENTS = [
     (CalibrationData, "similarity", S[:, :, :2], changed(S, (2, 1, 0), NAN), None, Q),
     (CalibrationData, "admissible", A[:, :2], np.full((60, 3), 0.5), np.full((60, 3), "yes")),
     (CalibrationData, "admissible", np.full((60, 3), NAN), [[1], [1, 0]]),
-    (CalibrationData, "texts", np.tile([0, 2, 2], (60, 1)), np.tile([0, 0, 1], (60, 1))),
+    (
+        CalibrationData,
+        "texts",
+        np.tile([0, 2, 2], (60, 1)),
+        np.tile([0, 0, 1], (60, 1)),
+        [[0, 1]],
+        1.0 * A,
+    ),
     (CalibrationData, "prompts", ["a"] * 60),
     (CalibrationData, "n_draws", [4] * 60, [2] * 60),  # of draws whose label is known
     (DATA.split, "fraction", 1.0, NAN, -0.5),
