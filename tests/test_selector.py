@@ -217,7 +217,7 @@ def test_null_gives_empty_selections_and_a_warning():
         component_score=lambda prompt, component: 0.5,
         admission=lambda reference, component: False,
     )
-    with pytest.warns(NullCalibrationWarning, match="alpha"):
+    with pytest.warns(NullCalibrationWarning, match="alpha.*beforehand"):
         wrong.fit(X, Y)
     assert wrong.gamma_hat_ == np.inf
     sets = wrong.predict(NEW[:5])

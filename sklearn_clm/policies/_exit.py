@@ -267,8 +267,8 @@ class ExitPolicy(Policy):
     Attributes
     ----------
     model_ : ExitModel
-        What was learnt. A policy that is fitted on other data is used as it is, and all prompts
-        calibrate its level.
+        What was learnt. A policy that is fitted on other data is used as it is, whatever its
+        parameters are later, and all prompts calibrate its level.
 
     Examples
     --------
