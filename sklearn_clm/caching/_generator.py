@@ -8,7 +8,7 @@ from typing import Any
 
 from sklearn_clm.caching._cache import ResultCache, Shared
 from sklearn_clm.caching._store import Row, Space, encoded
-from sklearn_clm.generators import DrawQueue, Generation, Generator, _base
+from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import WrappingGenerator
 from sklearn_clm.generators._identity import TRAINED_ON, UnidentifiedError, fingerprint, strictly
 from sklearn_clm.generators._kept import DrawKeeper, serve_kept
@@ -90,11 +90,6 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         self.generator = generator
         self.path = path
         self.key = key
-
-    @property
-    def chunk_size(self) -> int:  # type: ignore[override]
-        """The inner generator's."""
-        return int(_base.trait(self.generator, "chunk_size"))
 
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]

@@ -73,8 +73,6 @@ class BaseGenerator(BaseEstimator):
         Whether draws come with their log-probability.
     gives_labels : bool, default=False
         Whether responses are class labels, which are equal or not, and no text to be read.
-    is_cheap : bool, default=True
-        Whether one more draw costs next to nothing; False for services that charge for it.
 
     Examples
     --------
@@ -95,7 +93,6 @@ class BaseGenerator(BaseEstimator):
     chunk_size: int = 256
     gives_logprobs: bool = True
     gives_labels: bool = False
-    is_cheap: bool = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -121,22 +118,9 @@ class BaseGenerator(BaseEstimator):
         list of n lists of `n_samples` Generation
             Draws ``start`` to ``start + n_samples - 1`` of each prompt, in order.
         """
-        if not _streams_samples(self):
-            return sample(self, prompts, n_samples, start=start, seed=seed)
-        if not isinstance(self, QueueGenerator):
+        if _streams_samples(self) and not isinstance(self, QueueGenerator):
             raise TypeError(f"{type(self).__name__} must define sample, stream or serve, got none.")
-        refuse_single_text(prompts)
-        if not isinstance(prompts, np.ndarray):
-            prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        rows: list[list[Any]] = [[None] * n_samples for _ in prompts]
-
-        def on_draw(i: int, j: int, generation: Generation) -> None:
-            rows[i][j - start] = generation
-
-        if n_samples:
-            stop, first = start + n_samples, [start] * len(prompts)
-            self.serve(DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
-        return rows
+        return sample(self, prompts, n_samples, start=start, seed=seed)
 
     def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Yield draws as they become known, in any order.
@@ -193,11 +177,6 @@ class WrappingGenerator(BaseGenerator):
     def gives_labels(self) -> bool:  # type: ignore[override]
         """As the inner generator says."""
         return bool(trait(self._inner(), "gives_labels"))
-
-    @property
-    def is_cheap(self) -> bool:  # type: ignore[override]
-        """As the inner generator says."""
-        return bool(trait(self._inner(), "is_cheap"))
 
     @available_if(wraps_trainable)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
@@ -402,10 +381,18 @@ def sample(
     generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
 ) -> Rows:
     """Draws of any generator, checked as in :func:`stream`, as a list for each prompt."""
-    draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
-    for i, j, generation in stream(generator, prompts, n_samples, start=start, seed=seed):
-        draws[i][j - start] = generation
-    return draws
+    refuse_single_text(prompts)
+    if not isinstance(prompts, np.ndarray):
+        prompts = list(prompts)  # a pandas Series looks positions up among its labels
+    rows: list[list[Any]] = [[None] * n_samples for _ in prompts]
+
+    def on_draw(i: int, j: int, generation: Generation) -> None:
+        rows[i][j - start] = generation
+
+    if n_samples:
+        stop, first = start + n_samples, [start] * len(prompts)
+        serve(generator, DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
+    return rows
 
 
 def serve(generator: object, queue: DrawQueue) -> None:

@@ -27,8 +27,6 @@ _GRACE_SECONDS = 10.0  # how long an interrupt waits for calls that are under wa
 class ConcurrentGenerator(BaseGenerator):
     """Base of generators that make draws in calls, `max_concurrency` at a time."""
 
-    chunk_size = 4096
-    is_cheap = False
     max_concurrency: int
     n_per_request: int = 1
     draw_ahead: bool = False

@@ -163,7 +163,6 @@ def test_traits_are_the_inner_ones_and_log_probabilities_those_kept(path):
     class Silent(Keyed):
         gives_logprobs = False
         gives_labels = True
-        is_cheap = False
 
         def draw(self, prompt, seed, j):
             return Generation("x")
@@ -174,12 +173,11 @@ def test_traits_are_the_inner_ones_and_log_probabilities_those_kept(path):
             raise AssertionError("asked although draws are kept")
 
     silent = CachedGenerator(Silent(), path)
-    assert (silent.gives_logprobs, silent.gives_labels, silent.is_cheap) == (False, True, False)
+    assert (silent.gives_logprobs, silent.gives_labels) == (False, True)
     assert CachedGenerator(Keyed(), path).gives_logprobs is True
     cached = CachedGenerator(Unreachable(), path)
     cached.sample(["a"], 1)
     assert cached.gives_logprobs is True
-    assert cached.chunk_size == 3
     assert cached.usage_ == {}
 
 
