@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Integral, Real
@@ -12,10 +12,9 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
+from sklearn_clm._exceptions import warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._data import check_collected, split_of
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import Generation, Generator
@@ -49,7 +48,6 @@ from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import Shift, needed_shift, weighted
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -382,12 +380,6 @@ class ConformalSampler(CalibratedEstimator):
         -------
         ConformalSampler
             Itself.
-
-        Raises
-        ------
-        ValueError
-            If the data holds fewer draws than `k_max`, or another generator, other scores or
-            another admission collected it.
         """
         self._validate_params()
         check_collected(data)
@@ -431,7 +423,26 @@ class ConformalSampler(CalibratedEstimator):
         terms = self._terms(table, own, source)
         with nullcontext() if own is None else own.drawing(self.memory_):
             rules = policy.calibrate(table, parts, terms, claim)
-        self._keep(rules, table, own, source, shift, None if names is None else options)
+        data = table.filled()
+        if shift is not None:
+            data.provenance = replace(data.provenance, shift=shift.to_json())
+        if own is not None and data.k_max == own.data.k_max:
+            own.data = data
+        record = SamplerCalibration(
+            rules=rules,
+            width=table.k_max,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            weights=policy.weights,
+            source=source,
+            provenance=data.provenance,
+            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
+            data=data,
+            groups=None if names is None else frozen(options),
+            shift=shift,
+            **self._frozen_parts(),
+        )
+        self._keep(record, own)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -618,41 +629,8 @@ class ConformalSampler(CalibratedEstimator):
         budgets = draw_budgets(self.k_max)
         return Terms(self.epsilon, self.delta, budgets, judging, losses, audit)
 
-    def _keep(
-        self,
-        rules: Rules,
-        table: Table,
-        own: Collection | None,
-        source: DrawSource,
-        shift: Shift | None,
-        groups: Groups | None,
-    ) -> None:
-        """Keep what was calibrated, and say what is null or looks mistaken."""
-        data = table.filled()
-        if shift is not None:
-            data.provenance = replace(data.provenance, shift=shift.to_json())
-        record = SamplerCalibration(
-            rules=rules,
-            width=table.k_max,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            weights=self._policy.weights,
-            source=source,
-            provenance=data.provenance,
-            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
-            data=data,
-            groups=frozen(groups),
-            shift=shift,
-            **self._frozen_parts(),
-        )
-        report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
-        self._publish(record)
-        if own is not None:
-            self.calibration_indices_ = own.indices
-            if data.k_max == own.data.k_max:
-                own.data = data
-        for remark in filter(None, record.remarks()):
-            warn(remark)
+    def _remarks(self, record: SamplerCalibration, own: object) -> Iterable[str | None]:
+        return record.doubts()
 
     def _publish(self, record: SamplerCalibration) -> None:
         """Set the fitted attributes, those of this calibration alone."""

@@ -1,6 +1,6 @@
 """The estimator that calibrates which parts of the responses can be trusted."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from itertools import chain
 from numbers import Real
@@ -12,7 +12,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import (
@@ -21,7 +20,6 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._binomial import mistaken_delta
-from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import frozen, score_fingerprint
@@ -331,12 +329,6 @@ class ComponentSelector(CalibratedEstimator):
         -------
         ComponentSelector
             Itself.
-
-        Raises
-        ------
-        ValueError
-            If the data were collected with another splitter, score, admission, generator, seed
-            or a smaller budget of draws.
         """
         self._validate_params()
         check_components(data)
@@ -369,13 +361,7 @@ class ComponentSelector(CalibratedEstimator):
             groups=None if names is None else frozen(options),
             **self._own_parts(),
         )
-        report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
-        record = replace(record, remarks=self._remarks(record, own))
-        self._publish(record)
-        if own is not None:
-            self.calibration_indices_ = own.indices
-        for remark in record.remarks:
-            warn(remark)
+        self._keep(record, own)
         return self
 
     def predict(self, X: Any, *, groups: object = None) -> ComponentSets:
@@ -590,18 +576,17 @@ class ComponentSelector(CalibratedEstimator):
 
     def _remarks(
         self, record: SelectorCalibration, own: ComponentCollection | None
-    ) -> tuple[str, ...]:
-        """Warnings of a calibration whose guarantee is doubtful."""
-        remarks, sampler = [mistaken_delta(self.delta)], record.sampler
-        if own is not None and record.certified:
-            tried = own.prompts.take(range(len(own.first)))
-            names = own.groups and own.groups[: len(tried)]
-            needed = sampler.calibration_.groups
-            if names is not None or needed is None or needed.by is not None:
-                sets = sampler._sets(tried, _of_sampler(sampler, names))
-                split = components_of_sets(record.splitter, record.component_score, sets)
-                remarks.append(higher_in_sets(own.first, split))
-        return tuple(filter(None, remarks))
+    ) -> Iterable[str | None]:
+        yield mistaken_delta(self.delta)
+        if own is None or not record.certified:
+            return
+        tried, sampler = own.prompts.take(range(len(own.first))), record.sampler
+        names = own.groups and own.groups[: len(tried)]
+        needed = sampler.calibration_.groups
+        if names is not None or needed is None or needed.by is not None:
+            sets = sampler._sets(tried, _of_sampler(sampler, names))
+            split = components_of_sets(record.splitter, record.component_score, sets)
+            yield higher_in_sets(own.first, split)
 
     # --- predict ------------------------------------------------------------------------------
 

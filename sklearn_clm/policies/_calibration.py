@@ -80,6 +80,7 @@ class Calibration(ABC):
     provenance: Provenance  # of the data; unknown fields are None
     data: Any = None  # None for a calibration from a file
     groups: Groups | None = None  # within which it holds
+    remarks: tuple[str, ...] = field(default=(), repr=False)  # what calibration warned of
 
     file_format: ClassVar[str]
     _collected_with: ClassVar[tuple[str, ...]]
@@ -246,7 +247,7 @@ class SamplerCalibration(Calibration):
             return AchievableEpsilon(math.nan, math.nan)
         return AchievableEpsilon.of_labels(self.data.admissible)
 
-    def remarks(self) -> Iterator[str | None]:
+    def doubts(self) -> Iterator[str | None]:
         """Warnings: delta looks mistaken, or the sets are certified and of little use."""
         if self.claim.guarantee == "pac":
             yield mistaken_delta(self.delta)
@@ -365,7 +366,6 @@ class SelectorCalibration(Calibration):
     component_score: Any
     n_draws: int | None  # that calibration saw for each prompt; None where it is unknown
     sampler: Any = None  # makes sets of prompts; None where there is none yet
-    remarks: tuple[str, ...] = field(default=(), repr=False)  # what calibration warned of
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/3"
     _collected_with: ClassVar[tuple[str, ...]] = SELECTED_WITH

@@ -51,13 +51,9 @@ class Collection:
     Draws are keyed, and scores of a draw depend on it and earlier ones alone: so those that are
     made one by one are those that would be made all at once.
 
-    `prompts`, n of them, calibrate; they stand at `indices` of those that were given. `references`
-    say what is admissible for each, `groups` are those that were given, and `shift` is that of the
-    weights that kept them. At most `k_max` draws are made of each. The sampler's scores, options
-    and memory of draws are in use as they are now.
-
-    `data` holds what is known by now: further draws show in its arrays. `draws` are those that
-    later verdicts or losses look at, empty where none do.
+    The `prompts` stand at `indices` of those that were given, and `shift` is that of the weights
+    that kept them. `data` holds what is known by now: further draws show in its arrays. `draws` are
+    those that later verdicts or losses look at, empty where none do.
     """
 
     def __init__(
@@ -74,7 +70,7 @@ class Collection:
     ) -> None:
         n = len(prompts)
         self.source, self.prompts, self.indices = source, prompts, indices
-        self.references, self.groups = references, groups
+        self.groups = groups
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
         self.verdicts = Verdicts(
@@ -102,10 +98,8 @@ class Collection:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # functions, often of a notebook, must not keep an estimator from a pickle; draws and
-        # responses stay as long as somebody may be asked about them
-        kept = [None if callable(one) else one for one in self.references]
-        return {**self.__dict__, "references": kept, "_memory": None, "_progress": None}
+        # draws and responses stay as long as somebody may be asked about them
+        return {**self.__dict__, "_memory": None, "_progress": None}
 
     def holds(self, data: CalibrationData) -> bool:
         """Whether data are these draws, all or the first of each prompt, with any labels."""
@@ -141,7 +135,7 @@ class Collection:
         if not hasattr(error, "asked_about"):
             return
         reference, response = error.asked_about
-        for i, given in enumerate(self.references):
+        for i, given in enumerate(self.verdicts.references):
             aliases = given if isinstance(given, (list, tuple, set)) else [given]
             # of a function nobody knows which one it was
             same = any(one is reference or callable(one) for one in aliases)
@@ -288,22 +282,22 @@ class Collection:
 
     def set_losses(self, losses: Losses) -> SetLosses:
         """Tests of other losses on the sets of these draws."""
-        if any(one is None for one in self.references):
+        if any(one is None for one in self.verdicts.references):
             raise ValueError(
                 "admissions that are functions are not in a pickle, and losses are to be given "
                 "them; call collect again."
             )
         self._draw_again()
-        return SetLosses(losses, self.prompts, self.references, self.draws)
+        return SetLosses(losses, self.prompts, self.verdicts.references, self.draws)
 
     def by_people(self, people: str | Admission) -> Verdicts:
         """Verdicts of people who audit the admission; a HumanJudge is shown the prompts."""
-        if any(callable(one) or one is None for one in self.references):
+        if any(callable(one) or one is None for one in self.verdicts.references):
             raise ValueError(
                 "admissions must be references where people audit the admission, got functions "
                 "instead: these would judge in place of people."
             )
-        references, auditor = self.references, get_admission(people)
+        references, auditor = self.verdicts.references, get_admission(people)
         if isinstance(auditor, HumanJudge):
             asked = auditor.asked(self.prompts.prompts, references)
             pairs = zip(references, asked)
@@ -330,7 +324,7 @@ class Collection:
             )
         self.source.warn_of_unkeyed_draws(first.take([0]), draws[0])
         warn_of_references(
-            self.verdicts.admission, [self.references[i] for i in rows.tolist()], responses
+            self.verdicts.admission, [self.verdicts.references[i] for i in rows.tolist()], responses
         )
         warn_of_script("similarity", self._similarity, chain.from_iterable(responses))
         _warn_of_cut_responses(generator, list(chain.from_iterable(draws)))

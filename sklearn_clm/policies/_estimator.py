@@ -2,7 +2,8 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -10,9 +11,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import report_null
+from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
+from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.generators import ResamplingGenerator
 from sklearn_clm.generators._prompts import take_over_tags
 from sklearn_clm.policies._calibration import unknown_fields
@@ -169,6 +171,20 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     @abstractmethod
     def _record_of(self, name: str) -> Any:
         """The calibration that a file holds, where it is one of this estimator."""
+
+    def _keep(self, record: Any, own: Any) -> None:
+        """Keep what was calibrated, and say what is null or looks mistaken."""
+        report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
+        remarks = tuple(filter(None, self._remarks(record, own)))
+        self._publish(replace(record, remarks=remarks))
+        if own is not None:
+            self.calibration_indices_ = own.indices
+        for remark in remarks:
+            warn(remark)
+
+    @abstractmethod
+    def _remarks(self, record: Any, own: Any) -> Iterable[str | None]:
+        """Warnings of a calibration whose guarantee is doubtful, or of little use."""
 
     @abstractmethod
     def _publish(self, record: Any) -> None:

@@ -49,7 +49,7 @@ class Verdicts:
         self.labels = np.full((len(responses), k_max), -1, dtype=np.int8)
         self.n_judgements = 0
         self.admission = admission
-        self._references, self._responses = references, responses
+        self.references, self._responses = references, responses
         self._n_jobs = n_jobs
         self._others: list[tuple[object, Verdicts]] = []
 
@@ -60,7 +60,7 @@ class Verdicts:
                 return verdicts
         bare = [
             list(one.references) if isinstance(one, JudgedPrompt) else one
-            for one in self._references
+            for one in self.references
         ]
         k_max = self.labels.shape[1]
         verdicts = Verdicts(admission, bare, self._responses, self._n_jobs, k_max)
@@ -69,8 +69,8 @@ class Verdicts:
 
     def __getstate__(self) -> dict[str, Any]:
         # admissions that are functions, often of a notebook, must not keep a sampler from a pickle
-        kept = [None if callable(one) else one for one in self._references]
-        return {**self.__dict__, "_references": kept, "_others": []}
+        kept = [None if callable(one) else one for one in self.references]
+        return {**self.__dict__, "references": kept, "_others": []}
 
     @property
     def of_people(self) -> bool:
@@ -89,7 +89,7 @@ class Verdicts:
             if j >= len(self._responses[i]):
                 n_to_come += 1
                 continue
-            aliases = checked_admissions([self._references[i]], 1)[0]
+            aliases = checked_admissions([self.references[i]], 1)[0]
             for alias in () if callable(aliases) else aliases:
                 pair = WantedVerdict(as_judged(alias), self._responses[i][j])
                 pairs[pair.id] = pair
@@ -101,7 +101,7 @@ class Verdicts:
             return np.empty(0, dtype=bool)
         starts = np.flatnonzero(np.diff(prompts, prepend=-1))
         rows = prompts[starts].tolist()
-        references = [self._references[i] for i in rows]
+        references = [self.references[i] for i in rows]
         if any(one is None for one in references):
             raise ValueError(
                 "admissions that are functions are not in a pickle, and more labels are needed; "
