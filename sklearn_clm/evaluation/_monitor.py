@@ -257,7 +257,8 @@ class RiskMonitor:
     @property
     def alarm_at_(self) -> int | None:
         """Number of outcomes at the alarm; None for no alarm."""
-        return first_alarm(self.e_values_, self.alpha)
+        above = self.e_values_ >= 1.0 / self.alpha
+        return int(np.argmax(above)) + 1 if above.any() else None
 
     @property
     def alarm_(self) -> bool:
@@ -424,9 +425,3 @@ def _digest(request: object) -> bytes:
         )
     text = str(request).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8, person=b"audit").digest()
-
-
-def first_alarm(e_values: np.ndarray, alpha: float) -> int | None:
-    """Number of e-values up to the first that raises an alarm; None for no alarm."""
-    above = e_values >= 1.0 / alpha
-    return int(np.argmax(above)) + 1 if above.any() else None

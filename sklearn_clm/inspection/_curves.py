@@ -35,18 +35,24 @@ class _CurveDisplay(Display):
     measure_labels: ClassVar[dict[str, str]] = {}
     legend_above = True
 
-    levels: np.ndarray
+    results: LevelResults
+    measures: Sequence[str]
     methods: Sequence[str]
-    mean: dict[str, np.ndarray]
-    std: dict[str, np.ndarray]
-    auc: dict[str, np.ndarray]
-    trivial_level: float | None = None
-    n_trials: int | None = None
-    reason: str | None = None
+    min_share: float = 1.0
 
     def __post_init__(self) -> None:
-        n = len(self.mean)
+        n, results, share = len(self.measures), self.results, self.min_share
         self.shape, self.size = (n, 1), (5.6, 2.3 * n + 0.9)
+        rows = [results.position(method) for method in self.methods]
+        self._mean = {name: results.mean(name, min_share=share)[rows] for name in self.measures}
+        self._std = {name: results.std(name, min_share=share)[rows] for name in self.measures}
+        self._auc = {name: results.auc(name)[rows].mean(axis=1) for name in self.measures}
+
+    @property
+    def trivial_level(self) -> float | None:
+        """The smallest level that is trivial in half of the trials; None for no such level."""
+        trivial = np.flatnonzero(self.results.trivial.mean(axis=(0, 1)) >= 0.5)
+        return float(self.results.levels[trivial[0]]) if len(trivial) else None
 
     @classmethod
     def from_estimator(cls, estimator: object, *, ax: AxesLike = None, **options: Any) -> Self:
@@ -105,45 +111,36 @@ class _CurveDisplay(Display):
         display
             The display, plotted.
         """
-        measures = cls.default_measures if measures is None else tuple(measures)
-        methods = results.methods if methods is None else tuple(methods)
-        rows = [results.position(method) for method in methods]
-        trivial = np.flatnonzero(results.trivial.mean(axis=(0, 1)) >= 0.5)
-        display = cls(
-            levels=results.levels,
-            methods=methods,
-            mean={name: results.mean(name, min_share=min_share)[rows] for name in measures},
-            std={name: results.std(name, min_share=min_share)[rows] for name in measures},
-            auc={name: results.auc(name)[rows].mean(axis=1) for name in measures},
-            trivial_level=float(results.levels[trivial[0]]) if len(trivial) else None,
-            n_trials=results.n_trials,
-            reason=results.why_no_area(),
-        )
-        return display.plot(ax=ax)
+        return cls(
+            results=results,
+            measures=cls.default_measures if measures is None else tuple(measures),
+            methods=results.methods if methods is None else tuple(methods),
+            min_share=min_share,
+        ).plot(ax=ax)
 
     def _title(self) -> str:
-        trials = "" if self.n_trials is None else f", {self.n_trials} random splits"
-        reason = "" if self.reason is None else "\n" + textwrap.fill(self.reason, 70)
-        return f"{self.title}{trials}{reason}"
+        title, reason = f"{self.title}, {self.results.n_trials} random splits", ""
+        if (why := self.results.why_no_area()) is not None:
+            reason = "\n" + textwrap.fill(why, 70)
+        return f"{title}{reason}"
 
     def _draw(self) -> None:
         self.lines_: list[Line2D] = []
-        right = float(self.levels[-1])
-        if self.trivial_level is not None:
-            # what is trivial needs no room
-            right = min(right, 1.15 * self.trivial_level)
+        trivial, right = self.trivial_level, float(self.results.levels[-1])
+        if trivial is not None:
+            right = min(right, 1.15 * trivial)  # what is trivial needs no room
         left = self._left(right)
-        for measure, axes in zip(self.mean, self.axes_):
+        for measure, axes in zip(self.measures, self.axes_):
             if measure == "loss":
                 label = f"loss = {self.level_label.split()[0]}: valid at or under it"
                 line = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (1, 3))}
                 axes.plot([left, right], [left, right], label=label, **line)
-            self._plot_measure(axes, measure, self.levels <= right)
-            if self.trivial_level is not None and self.trivial_level < right:
+            self._plot_measure(axes, measure, self.results.levels <= right)
+            if trivial is not None and trivial < right:
                 label = self.trivial_label
-                axes.axvspan(self.trivial_level, right, color=TRIVIAL, zorder=0, lw=0, label=label)
-            if not np.isnan(self.auc[measure]).all():
-                areas = ["–" if np.isnan(area) else f"{area:#.3g}" for area in self.auc[measure]]
+                axes.axvspan(trivial, right, color=TRIVIAL, zorder=0, lw=0, label=label)
+            if not np.isnan(self._auc[measure]).all():
+                areas = ["–" if np.isnan(area) else f"{area:#.3g}" for area in self._auc[measure]]
                 shown = ", ".join(map(" ".join, zip(self.methods, areas)))
                 axes.set_title(f"AUC: {shown}", loc="left", fontsize="x-small")
             axes.set_ylabel(self.measure_labels.get(measure, measure))
@@ -153,15 +150,16 @@ class _CurveDisplay(Display):
 
     def _left(self, right: float) -> float:
         """Where the axes begin: at 0, or later where only large levels can be had."""
-        shown = [~np.isnan(mean).all(axis=0) & (self.levels < right) for mean in self.mean.values()]
-        reached = self.levels[np.any(shown, axis=0)]
+        levels = self.results.levels
+        shown = [~np.isnan(mean).all(axis=0) & (levels < right) for mean in self._mean.values()]
+        reached = levels[np.any(shown, axis=0)]
         left = 1.5 * float(reached[0]) - 0.5 * right if len(reached) else 0.0
         return left if left > 0.1 * right else 0.0
 
     def _plot_measure(self, axes: "Axes", measure: str, inside: np.ndarray) -> None:
-        levels, n = self.levels[inside], len(self.methods)
+        levels, n = self.results.levels[inside], len(self.methods)
         for i, method in enumerate(self.methods):
-            mean, std = self.mean[measure][i][inside], self.std[measure][i][inside]
+            mean, std = self._mean[measure][i][inside], self._std[measure][i][inside]
             style = line_style(i)
             # some eight points get a marker, others for each method
             defined = np.flatnonzero(~np.isnan(mean))
@@ -172,7 +170,7 @@ class _CurveDisplay(Display):
             axes.fill_between(levels, mean - std, mean + std, **band)
         label = "shaded: mean ± 1 standard deviation over splits"
         axes.fill_between([], [], color="0.5", alpha=0.3, lw=0, label=label)
-        if np.isnan(self.mean[measure][:, inside]).all():
+        if np.isnan(self._mean[measure][:, inside]).all():
             name = self.level_label.split()[0]
             text = f"No {name} worth having was certified in enough trials: it takes more prompts, "
             place: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
@@ -191,20 +189,12 @@ class RiskCurveDisplay(_CurveDisplay):
 
     Parameters
     ----------
-    levels : ndarray of shape (n_levels,)
-        The values of epsilon.
-    methods : sequence of str, length n_methods
-        Names for the legend.
-    mean, std : dict of str to ndarray of shape (n_methods, n_levels)
-        For each measure the mean and the standard deviation over trials; NaN is not drawn.
-    auc : dict of str to ndarray of shape (n_methods,)
-        For each measure the normalised area under the curve.
-    trivial_level : float, optional
-        The smallest trivial epsilon.
-    n_trials : int, optional
-        Number of random splits, for the title.
-    reason : str, optional
-        Why there may be nothing to show.
+    results : TrialResults
+        What is plotted.
+    measures, methods : sequence of str
+        The rows and the curves.
+    min_share : float, default=1.0
+        Levels are shown where at least this share of the trials did not abstain.
 
     Attributes
     ----------
@@ -249,8 +239,8 @@ class ComponentCurveDisplay(_CurveDisplay):
 
     Parameters
     ----------
-    levels, methods, mean, std, auc, trivial_level, n_trials, reason
-        As in :class:`RiskCurveDisplay`, with alpha for epsilon.
+    results, measures, methods, min_share
+        As in :class:`RiskCurveDisplay`, of components.
     """
 
     title = "Selected components"

@@ -109,12 +109,23 @@ def test_curves_are_means_over_trials_and_titles_have_areas(results):
             RiskCurveDisplay.from_trials(results, **{f"{name}s": ["unknown"]})
 
 
-def test_axes_begin_where_levels_can_be_reached():
+def curves_of(results, loss):
+    """The same with one trial of other methods."""
+    return replace(
+        results,
+        methods=tuple(map(str, range(len(loss)))),
+        levels=np.linspace(0, 1, loss.shape[1]),
+        loss=loss[:, np.newaxis],
+        null=np.isnan(loss)[:, np.newaxis],
+        trivial=np.zeros((1, 1, loss.shape[1]), dtype=bool),
+    )
+
+
+def test_axes_begin_where_levels_can_be_reached(results):
     levels = np.linspace(0, 1, 101)
     for first, left in ((0.0, 0.0), (0.3, 0.0), (0.8, 0.7)):
-        mean = np.where(levels < first - 1e-9, np.nan, levels)[np.newaxis]
-        curves = {"levels": levels, "methods": ["a"], "auc": {"loss": np.array([0.5])}}
-        display = RiskCurveDisplay(**curves, mean={"loss": mean}, std={"loss": 0 * mean}).plot()
+        loss = np.where(levels < first - 1e-9, np.nan, levels)[np.newaxis]
+        display = RiskCurveDisplay.from_trials(curves_of(results, loss), measures=["loss"])
         assert display.ax_.get_xlim() == pytest.approx((left, 1.0))
         np.testing.assert_allclose(display.ax_.lines[0].get_xdata(), [left, 1.0])
 
@@ -166,12 +177,9 @@ def test_curves_from_estimators_are_those_of_the_protocol(sampler, selector, com
             np.testing.assert_array_equal(line.get_ydata(), expected.get_ydata())
 
 
-def test_lines_differ_without_colour():
-    levels, names = np.linspace(0, 1, 5), [str(i) for i in range(7)]
-    curves = {"loss": np.tile(levels, (7, 1))}
-    display = RiskCurveDisplay(
-        levels=levels, methods=names, mean=curves, std=curves, auc={"loss": np.ones(7)}
-    ).plot()
+def test_lines_differ_without_colour(results):
+    loss = np.tile(np.linspace(0, 1, 5), (7, 1))
+    display = RiskCurveDisplay.from_trials(curves_of(results, loss), measures=["loss"])
     lines = display.lines_
     assert len({line.get_marker() for line in lines}) == 7
     assert len({(str(line.get_linestyle()), line.get_marker()) for line in lines}) == 7
@@ -273,7 +281,6 @@ def test_monitor_shows_wealth_and_limits(risk):
     assert {round(float(y), 9) for y in band} >= {round(low, 9), round(high, 9)}
     alarmed = f"alarm after {monitor.alarm_at_} outcomes" in labels(wealth)
     assert alarmed == monitor.alarm_ == (risk > 0.3)
-    assert display.alarm_at == monitor.alarm_at_
     with pytest.raises(ValueError, match="monitor"):
         RiskMonitorDisplay.from_monitor(RiskMonitor(0.3))
 
