@@ -109,7 +109,8 @@ class CachedGenerator(ResultCache, WrappingGenerator):
 
         The inner generator makes the others; each is stored before it is handed in.
         """
-        serve_kept(self._inner(), queue, self._keeper(queue.seed, queue.n_draws))
+        keeper = _FileKeeper(self._shared(), self._space(), queue.seed, queue.n_draws)
+        serve_kept(self._inner(), queue, keeper)
 
     def known_draws(
         self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
@@ -154,21 +155,15 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     def fingerprint(self) -> str:
         """The inner generator's (or `key`), with a digest of what it was fitted on here."""
         training = getattr(self._inner(), TRAINED_ON, None)
-        name = self._inner_fingerprint() if self.key is None else str(self.key)
-        return name if training is None else f"{name}-{training}"
-
-    def _inner_fingerprint(self) -> str:
         try:
             with strictly():
-                return fingerprint(self._inner())
+                name = fingerprint(self._inner()) if self.key is None else str(self.key)
         except UnidentifiedError as error:
             raise ValueError(
                 f"generator: {error}, so CachedGenerator cannot know its draws again; give it a "
                 "key=."
             ) from error
-
-    def _keeper(self, seed: int, n_draws: int) -> "_FileKeeper":
-        return _FileKeeper(self._shared(), self._space(), seed, n_draws)
+        return name if training is None else f"{name}-{training}"
 
 
 class _FileKeeper(DrawKeeper):

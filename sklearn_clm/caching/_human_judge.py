@@ -245,7 +245,7 @@ class HumanJudge(StoreBacked, PairJudge):
         -------
         list of Verdict
         """
-        return list(self._log().rows(start))
+        return list(self._log().rows(start=start))
 
     def fingerprint(self) -> str:
         """Digest of the question, which tells this judge from others."""

@@ -171,10 +171,6 @@ class VerdictLog:
         self.store = store
         self.question = question
 
-    def rows(self, start: int = 0) -> Iterator[Verdict]:
-        """All rows but the first ones, in the order in which they were kept."""
-        return self._rows("", (), start)
-
     def last_row(self) -> int | None:
         """Number of the newest row on any question, which tells whether there are new ones."""
         ((last,),) = self.store.select("SELECT max(id) FROM verdicts")
@@ -183,12 +179,12 @@ class VerdictLog:
     def newest(self, digests: Sequence[bytes] | None = None) -> dict[str, bool]:
         """The verdict that counts on each of some pairs (None: on all that have one), by id."""
         if digests is None:
-            return _counting(self._rows("", ()))
+            return _counting(self.rows())
         known: dict[str, bool] = {}
         for first in range(0, len(digests), LOOKUP_KEYS):
             chunk = digests[first : first + LOOKUP_KEYS]
             marks = ",".join("?" * len(chunk))
-            known.update(_counting(self._rows(f"AND keys.digest IN ({marks})", chunk)))
+            known.update(_counting(self.rows(f"AND keys.digest IN ({marks})", chunk)))
         return known
 
     def add(
@@ -288,7 +284,10 @@ class VerdictLog:
                     )
         return pairs
 
-    def _rows(self, condition: str, values: Sequence[bytes], start: int = 0) -> Iterator[Verdict]:
+    def rows(
+        self, condition: str = "", values: Sequence[bytes] = (), start: int = 0
+    ) -> Iterator[Verdict]:
+        """All rows but the first ones, in the order in which they were kept."""
         # `condition` is this module's own
         query = (
             "SELECT keys.digest, verdict, judge, time, note, checksum FROM verdicts "  # nosec B608
