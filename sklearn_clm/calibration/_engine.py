@@ -19,12 +19,9 @@ work is shared among processes, and only where there is much of it.
 
 What was measured, for n = 1,565, K = 20, the sum and 27 x 27 x 27 configurations on one core
 (Xeon, AVX-512): Algorithm 1 in NumPy for each configuration 120 s; the recursion in NumPy for each
-pair, with uint32 masks, 1.1 s; this module 0.07 to 0.08 s, of which the sparse product takes 20 %,
-acceptance and conflicts 20 %, set scores and their codes 20 %, packed results of each stop 25 %,
-the sort 8 %. The same in C, 70 lines with difference arrays over l3, takes 0.03 to 0.04 s, and in
-numba 0.05 s after 0.4 s of import and seconds of compilation. A factor of two does not pay for
-wheels for every platform, nor for a slow first call; a compiled kernel would be where the next one
-comes from.
+pair, with uint32 masks, 1.1 s; this module 0.07 to 0.08 s; the same in C 0.03 to 0.04 s, in numba
+0.05 s after seconds of compilation. A factor of two does not pay for wheels for every platform, nor
+for a slow first call.
 
 A set of draws is an unsigned integer whose *top* bit is draw 0 (several integers of 64 bits where
 K > 64). Two things follow. Sorted sets are in lexicographic order, so that sets that start alike
