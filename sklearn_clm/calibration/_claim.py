@@ -266,8 +266,8 @@ def nothing_passed(
             )
         elif rounded < 1:
             text += (
-                f" The smallest {claim.level_name} that would have worked is {rounded:g}. It may be "
-                "promised after a calibration on other prompts, not on these."
+                f" The smallest {claim.level_name} that would have worked is {rounded:g}. It may "
+                "be promised after a calibration on other prompts, not on these."
             )
         else:
             text += f" No {claim.level_name} would have worked."
