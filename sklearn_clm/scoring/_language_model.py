@@ -8,7 +8,8 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -30,7 +31,6 @@ from sklearn_clm.scoring._protocols import (
 from sklearn_clm.scoring._splitters import logprobs_inside
 
 Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
-Understood = TypeVar("Understood")
 
 _YES_NO = re.compile(r"[\W_]*(yes|no)\b(?!\s*(?:/|\\|or\b|and\b)\s*(?:yes|no)\b)", re.IGNORECASE)
 # "85", "85%", "0.85", "8.5/10", "85 out of 100"
@@ -46,16 +46,50 @@ def _filled(template: str, fields: Mapping[str, object]) -> str:
     return re.sub(r"\{(\w+)\}", lambda m: str(fields[m[1]]) if m[1] in fields else m[0], template)
 
 
-def _yes_or_no(generation: Generation) -> bool | None:
+def _yes_or_no(answer: Generation) -> bool | None:
     """Whether an answer begins with yes (True) or no (False); None where with neither."""
-    found = _YES_NO.match(str(generation.response))
+    found = _YES_NO.match(str(answer.response))
     return None if found is None else found[1].lower() == "yes"
+
+
+def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
+    """Whether the probability of yes is known, and that probability (else 1 or 0)."""
+    found = _YES_NO.match(str(answer.response))
+    if found is None:
+        return None
+    is_yes = found[1].lower() == "yes"
+    logprobs = answer.token_logprobs
+    if logprobs and answer.token_spans is not None:
+        inside = logprobs_inside(answer, found.span(1))
+    else:
+        # without spans, a first token that need not be formatting is the word
+        inside = list(logprobs[:1]) if logprobs is not None and found.start(1) == 0 else []
+    if not inside:
+        return False, float(is_yes)
+    probability = math.exp(min(math.fsum(inside), 0.0))
+    return True, probability if is_yes else 1.0 - probability
+
+
+def _confidence(answer: Generation) -> float | None:
+    """The confidence that an answer begins with, between 0 and 1; None where there is none."""
+    found = _CONFIDENCE.match(str(answer.response))
+    if found is None:
+        return None
+    written = found["value"].replace(",", ".")
+    value = float(written)
+    if found["whole"] is not None:
+        whole = float(found["whole"])
+    else:
+        is_fraction = "." in written and value <= 1.0 and not found["percent"]
+        whole = 1.0 if is_fraction else 100.0
+    return value / whole if 0.0 < whole >= value else None
 
 
 class _Asking(BaseEstimator):
     """Questions about responses, from a template, and answers that are understood."""
 
     _template: str
+    _wanted = "yes or no"  # what answers begin with
 
     # public classes have an __init__ of their own, which errors of wrong arguments name
     def __init__(
@@ -87,17 +121,15 @@ class _Asking(BaseEstimator):
         shown = response.strip() if isinstance(response, str) else response
         return _filled(template, {**fields, "response": shown})
 
-    def _ask(
-        self,
-        questions: Sequence[Prompt],
-        understand: Callable[[Generation], Understood | None],
-        wanted: str,
-        take: Callable[[int, Understood], None],
-    ) -> None:
+    @staticmethod
+    @abstractmethod
+    def _understood(answer: Generation) -> Any:
+        """What an answer says; None where it is not understood, and the question asked again."""
+
+    def _ask(self, questions: Sequence[Prompt], take: Callable[[int, Any], None]) -> None:
         """Hand on the position of each question and its answer, understood, as it arrives.
 
-        A question is asked again where `understand` gives None. Attempt j takes draw j: answers are
-        as keyed as the generator's draws.
+        Attempt j takes draw j: answers are as keyed as the generator's draws.
         """
         if self.generator is None:
             raise ValueError(f"generator of {type(self).__name__} must be given, got None instead.")
@@ -106,7 +138,7 @@ class _Asking(BaseEstimator):
         answers: dict[int, object] = {}  # the last one to each question that is unclear
 
         def on_draw(k: int, attempt: int, answer: Generation) -> None:
-            value = understand(answer)
+            value = self._understood(answer)
             if value is None:
                 answers[unclear[k]] = answer.response
             else:
@@ -128,7 +160,7 @@ class _Asking(BaseEstimator):
             if not unclear:
                 return
         raise ValueError(
-            f"generator of {name} must give answers that begin with {wanted}, but to "
+            f"generator of {name} must give answers that begin with {self._wanted}, but to "
             f"{len(unclear)} of {len(questions)} questions it did not in {self.max_attempts} "
             f"attempts; got {answers.get(unclear[0])!r:.80} for {questions[unclear[0]]!r:.400} "
             "instead."
@@ -181,6 +213,7 @@ class LLMJudge(_Asking, PairJudge):
     """
 
     _template = _TEMPLATE
+    _understood = staticmethod(_yes_or_no)
 
     def __init__(
         self,
@@ -201,10 +234,7 @@ class LLMJudge(_Asking, PairJudge):
             fields = reference if isinstance(reference, Mapping) else {"reference": reference}
             questions.append(self._question(reference, fields, response))
 
-        def judge(take: Callable[[int, bool], None]) -> None:
-            self._ask(questions, _yes_or_no, "yes or no", take)
-
-        return ArrivingVerdicts(judge)
+        return ArrivingVerdicts(partial(self._ask, questions))
 
 
 _P_TRUE = """\
@@ -245,14 +275,16 @@ class AskingQuality(_Asking):
             asked = [self._question(prompt, fields, draw.response) for draw in row[start:]]
             rows.append([prompt_bytes(question) for question in asked])
             questions.update(zip(rows[-1], asked))
-        answers = dict(zip(questions, self._answers(list(questions.values()))))
+        answers = dict(zip(questions, self._qualities(list(questions.values()))))
         shape = len(rows), len(rows[0]) if rows else 0
         values = [answers[key] for row in rows for key in row]
         return np.array(values, dtype=np.float64).reshape(shape)
 
-    @abstractmethod
-    def _answers(self, questions: list[Prompt]) -> list[float]:
-        """A quality from the answers to each question."""
+    def _qualities(self, questions: list[Prompt]) -> list[float]:
+        """The quality that each question asks for."""
+        answers: dict[int, float] = {}
+        self._ask(questions, answers.__setitem__)
+        return [answers[k] for k in range(len(questions))]
 
 
 class PTrue(AskingQuality):
@@ -282,6 +314,7 @@ class PTrue(AskingQuality):
     """
 
     _template = _P_TRUE
+    _understood = staticmethod(_probability_of_yes)
 
     def __init__(
         self,
@@ -295,9 +328,9 @@ class PTrue(AskingQuality):
         super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
         self.n_answers = n_answers
 
-    def _answers(self, questions: list[Prompt]) -> list[float]:
+    def _qualities(self, questions: list[Prompt]) -> list[float]:
         first: dict[int, tuple[bool, float]] = {}
-        self._ask(questions, _probability_of_yes, "yes or no", first.__setitem__)
+        self._ask(questions, first.__setitem__)
         values = [first[k][1] for k in range(len(questions))]
         # question by question: a score must not depend on what else is asked
         unknown = [k for k in range(len(questions)) if not first[k][0]]
@@ -337,6 +370,8 @@ class VerbalizedConfidence(AskingQuality):
     """
 
     _template = _VERBALIZED
+    _wanted = "a number from 0 to 100"
+    _understood = staticmethod(_confidence)
 
     def __init__(
         self,
@@ -347,44 +382,6 @@ class VerbalizedConfidence(AskingQuality):
         seed: int = 0,
     ) -> None:
         super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
-
-    def _answers(self, questions: list[Prompt]) -> list[float]:
-        values: dict[int, float] = {}
-        self._ask(questions, _confidence, "a number from 0 to 100", values.__setitem__)
-        return [values[k] for k in range(len(questions))]
-
-
-def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
-    """Whether the probability of yes is known, and that probability (else 1 or 0)."""
-    found = _YES_NO.match(str(answer.response))
-    if found is None:
-        return None
-    is_yes = found[1].lower() == "yes"
-    logprobs = answer.token_logprobs
-    if logprobs and answer.token_spans is not None:
-        inside = logprobs_inside(answer, found.span(1))
-    else:
-        # without spans, a first token that need not be formatting is the word
-        inside = list(logprobs[:1]) if logprobs is not None and found.start(1) == 0 else []
-    if not inside:
-        return False, float(is_yes)
-    probability = math.exp(min(math.fsum(inside), 0.0))
-    return True, probability if is_yes else 1.0 - probability
-
-
-def _confidence(answer: Generation) -> float | None:
-    """The confidence that an answer begins with, between 0 and 1; None where there is none."""
-    found = _CONFIDENCE.match(str(answer.response))
-    if found is None:
-        return None
-    written = found["value"].replace(",", ".")
-    value = float(written)
-    if found["whole"] is not None:
-        whole = float(found["whole"])
-    else:
-        is_fraction = "." in written and value <= 1.0 and not found["percent"]
-        whole = 1.0 if is_fraction else 100.0
-    return value / whole if 0.0 < whole >= value else None
 
 
 def _contents(prompt: Prompt) -> object:
