@@ -66,6 +66,12 @@ def test_reports_bound_the_errors_of_groups_that_were_judged_lazily(admission):
             assert most > fewest == 0
 
 
+def test_reports_bound_the_errors_of_components_that_were_judged_lazily():
+    one = selector(judging="lazy", admission=lambda reference, component: True).fit(X, Y)
+    text = CalibrationReport.from_estimator(one).to_markdown()
+    assert "| error | at most " in text
+
+
 def test_weights_keep_the_same_prompts_for_components():
     shift = CovariateShift(weight_bound=1.5, estimated=True)
     joint = selector(sampler(shift=shift)).fit(X, Y, prompt_weight=WEIGHTS)
