@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import signal
+import sys
 
 # Many small models and several test processes: one thread each is faster than all at once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -55,6 +56,9 @@ def interrupted_after():
     """``with interrupted_after(seconds):`` is left by a KeyboardInterrupt then, if not before."""
     if not hasattr(signal, "setitimer"):
         pytest.skip("needs timers")
+    coverage = sys.modules.get("coverage")
+    if coverage is not None and coverage.Coverage.current() is not None:
+        pytest.skip("coverage may be interrupted while it holds its own lock, for good")
 
     @contextlib.contextmanager
     def interrupted(seconds):

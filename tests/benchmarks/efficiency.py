@@ -39,10 +39,9 @@ from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import ExitPolicy, LazyJudging
-from tests.calibration.tables import exit_scores_of
+from tests.calibration.tables import exit_scores_of, lazy_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -355,7 +354,7 @@ def _lazy(
     select: str,
 ) -> Deployed:
     """A few judgements of each optimisation prompt, and what the tests need of the others."""
-    table = _table(calibration)
+    table = lazy_table(calibration, draws=False)
     columns = Columns(table, np.arange(len(table.n_draws)), frontier, get_set_score("max"))
     result = certify_frontier(
         columns,
@@ -377,7 +376,7 @@ def _exit(
     scores_of_new: tuple[np.ndarray, np.ndarray],
     new: CalibrationData,
 ) -> Deployed:
-    (new_tau, new_exits), table = scores_of_new, _table(calibration)
+    (new_tau, new_exits), table = scores_of_new, lazy_table(calibration, draws=False)
     entries = ExitEntries(table, np.arange(calibration.n_prompts), model, None)
     level = settle(entries, calibration.n_prompts - allowed)
     entries.draw_to(level)
@@ -409,16 +408,6 @@ def _some_labels(data: CalibrationData, rng: np.random.Generator) -> tuple[np.nd
         known[i, seen] = data.admissible[i, seen]
         n_judged += len(chosen)
     return known, n_judged
-
-
-def _table(data: CalibrationData) -> Table:
-    """The same prompts, of which nothing is drawn or judged yet."""
-    hidden = data.with_labels(np.full(data.admissible.shape, -1))
-    hidden.n_draws = np.zeros(data.n_prompts, dtype=np.intp)
-    # the scores are there already, and are looked at once a draw is made
-    return Table(
-        hidden, lambda rows, n_draws: None, lambda rows, draws: data.admissible[rows, draws]
-    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
-from tests.calibration.tables import equal_texts
+from tests.calibration.tables import equal_texts, lazy_table
 from tests.toy import ToyModel
 
 
@@ -21,13 +21,6 @@ def drawn(n=60, k=6, seed=0):
     similarity = np.where(first[:, :, None] == first[:, None, :], 1.0, 0.3)
     quality = np.take_along_axis(rng.random((n, k)), first, axis=1)
     return CalibrationData(quality, similarity, answers == 0), first
-
-
-def table_of(data, first, judge):
-    """A table with these texts, of which no label is known."""
-    unknown = np.full(first.shape, -1)
-    bare = CalibrationData(data.quality, data.similarity, unknown, texts=first)
-    return Table(bare, judge=judge)
 
 
 def test_clones_keep_what_was_learnt_elsewhere():
@@ -66,7 +59,8 @@ def test_as_many_draws_are_judged_as_asked_for(wanted):
         asked.extend(zip(prompts.tolist(), draws.tolist()))
         return data.admissible[prompts, draws]
 
-    table = table_of(data, first, judge)
+    data.texts = first
+    table = lazy_table(data, judge=judge)
     labels, _ = LazyJudging(optimization_judgements=wanted).labels(table, np.arange(60), first)
     n_texts = np.array([len(np.unique(row)) for row in first])
     expected = n_texts if wanted is None else np.minimum(n_texts, wanted)

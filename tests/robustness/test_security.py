@@ -185,7 +185,7 @@ def test_sets_show_text_as_text(payload, chat):
     assert_harmless(chosen[0]._repr_html_(), response)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS[:5])
+@pytest.mark.parametrize("payload", ["".join(PAYLOADS[:5])])
 def test_labels_and_columns_show_as_text(payload):
     labels = [payload] * 40 + ["plain"] * 40
     X = np.linspace(-9, 9, 80)[:, np.newaxis]
@@ -219,7 +219,7 @@ def test_names_show_as_text(payload):
     assert not any(name.startswith("on") and "alert" in value for name, value in diagram.attributes)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS[:5])
+@pytest.mark.parametrize("payload", ["".join(PAYLOADS[:5])])
 def test_diagrams_show_parameters_as_text(payload):
     class Named(PrecomputedGenerator):
         pass

@@ -23,7 +23,7 @@ from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import LazyJudging
-from tests.calibration.tables import exit_scores_of, size_and_draws
+from tests.calibration.tables import exit_scores_of, lazy_table, size_and_draws
 
 from .procedures import N_LAMBDAS, Setting
 from .worlds import World, make_world
@@ -39,12 +39,10 @@ def texts_of(world: str, data: CalibrationData) -> np.ndarray:
     return np.zeros_like(own) if world == "all_duplicates" else own
 
 
-def _table(data: CalibrationData, first: np.ndarray, n_draws: np.ndarray | None = None) -> Table:
-    """The same prompts without labels, and without draws where none is made yet."""
-    unlabelled = np.full(data.quality.shape, -1)
-    hidden = CalibrationData(data.quality, data.similarity, unlabelled, None, first, None, n_draws)
-    draw = None if n_draws is None else lambda rows, wanted: None  # the scores are there already
-    return Table(hidden, draw, lambda rows, draws: data.admissible[rows, draws])
+def _table(data: CalibrationData, first: np.ndarray, draws: bool = True) -> Table:
+    """The same prompts without labels, and without draws where none is to be made yet."""
+    data.texts = first
+    return lazy_table(data, draws=draws)
 
 
 class _Texts(Entries):
@@ -183,8 +181,8 @@ def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | No
     frontier, risks = _frontier(world.name, int(rng.integers(4)))
     chosen = world.draw(setting.n, rng)
     data = world.population.take(chosen)
-    n_draws = np.zeros(setting.n, dtype=np.intp) if rng.random() < 0.5 else None
-    table = _table(data, texts_of(world.name, world.population)[chosen], n_draws)
+    draws = rng.random() >= 0.5
+    table = _table(data, texts_of(world.name, world.population)[chosen], draws)
     columns = Columns(table, np.arange(setting.n), frontier, get_set_score("max"))
     test = AdmissionTest(columns, setting.epsilon, setting.delta)
     weights = {"size_weight": 0.5, "excess_weight": 0.0, "draw_weight": 0.0}
