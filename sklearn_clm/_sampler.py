@@ -410,15 +410,13 @@ class ConformalSampler(CalibratedEstimator):
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
         options = self.groups or Groups()
         parts = options.parts(searched, tested, self.delta, names)
-        losses = self.losses
         claim = self._claim_of(
             self.epsilon,
             data.provenance,
             shift,
             grouped=names is not None,
             guarantee=policy.guarantee,
-            losses={} if losses is None else {k: v for k, (_, v) in losses.named().items()},
-            admission=losses is None or losses.admission,
+            **({} if self.losses is None else self.losses.claimed()),
         )
         terms = self._terms(table, own, source)
         with nullcontext() if own is None else own.drawing(self.memory_):

@@ -97,8 +97,8 @@ class ComponentSelector(CalibratedEstimator):
         samples are added; ``fit`` warns where it does.
     admission : str or callable, default="rouge_l"
         Admission A^c, used where admissions are references. "rouge_l" admits a component whose
-        ROUGE-L with any component of the reference is at least 0.4 (one that is not text if it
-        equals the reference), "exact_match" one that matches any of them exactly. A callable
+        ROUGE-L with any component of the reference is at least 0.4, "exact_match" one that matches
+        any of them; one that is not text has to equal the reference. A callable
         ``admission(reference, component) -> bool`` is given the whole reference, each of several.
     judging : {"all", "lazy"}, default="all"
         With "lazy" ``calibrate`` asks, and not ``collect``: for components from the highest score
@@ -299,8 +299,7 @@ class ComponentSelector(CalibratedEstimator):
             provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
         )
         if self.judging == "all":
-            everybody = Groups().parts(np.arange(0), np.arange(data.n_prompts), self.delta, None)
-            data = verdicts.fill(data, self.alpha, everybody, lazily=False)
+            data = verdicts.fill(data, self.alpha, [], lazily=False)
         self._forget()
         self.sampler_, self.calibration_indices_ = sampler, rows
         self._collected = ComponentCollection(
@@ -354,7 +353,6 @@ class ComponentSelector(CalibratedEstimator):
                 SelectionRule(np.inf),
                 lambda part, claim: threshold_of_part(data, part, claim),
             ),
-            n_draws=data.provenance.k_max,
             provenance=data.provenance,
             sampler=sampler,
             data=data,
@@ -550,7 +548,7 @@ class ComponentSelector(CalibratedEstimator):
         if sampler is not None:
             made = sampler.calibration_.source
             own |= {"generator": made.fingerprint, "seed": made.seed}
-            refuse_larger_budget(sampler.k_max_, read["n_draws"])
+            refuse_larger_budget(sampler.k_max_, read["provenance"].k_max)
         refuse_differences(repr(name), described, own)
         read["groups"] = frozen(self.groups) or read["groups"]
         return SelectorCalibration(**(read | self._own_parts()), sampler=sampler)

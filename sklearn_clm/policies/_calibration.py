@@ -364,18 +364,22 @@ class SelectorCalibration(Calibration):
     alpha: float
     splitter: Any
     component_score: Any
-    n_draws: int | None  # that calibration saw for each prompt; None where it is unknown
     sampler: Any = None  # makes sets of prompts; None where there is none yet
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/3"
     _collected_with: ClassVar[tuple[str, ...]] = SELECTED_WITH
-    _written: ClassVar[tuple[str, ...]] = ("alpha", "delta", "n_draws")
+    _written: ClassVar[tuple[str, ...]] = ("alpha", "delta")
 
     @property
     def gamma_hat(self) -> float:
         """The threshold for all prompts together."""
         gamma: float = self.rule.gamma_hat
         return gamma
+
+    @property
+    def n_draws(self) -> int | None:
+        """Draws that calibration saw for each prompt; None where it is unknown."""
+        return self.provenance.k_max
 
     @property
     def shift(self) -> Shift | None:

@@ -95,13 +95,19 @@ class Losses(BaseEstimator):
             check_probability(level, "levels")
         return {name: (function, float(levels[name])) for name, function in functions.items()}
 
+    def claimed(self) -> dict[str, Any]:
+        """What a claim says of them."""
+        levels = {name: level for name, (_, level) in self.named().items()}
+        return {"losses": levels, "admission": bool(self.admission)}
+
     def content(self) -> dict[str, Any]:
         """What a file of a calibration holds of them."""
-        named = self.named()
+        functions = {name: score_fingerprint(loss) for name, (loss, _) in self.named().items()}
+        claimed = self.claimed()
         return {
-            "functions": {name: score_fingerprint(loss) for name, (loss, _) in named.items()},
-            "levels": {name: level for name, (_, level) in named.items()},
-            "admission": bool(self.admission),
+            "functions": functions,
+            "levels": claimed["losses"],
+            "admission": claimed["admission"],
         }
 
 
