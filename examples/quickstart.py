@@ -11,6 +11,7 @@ can be trusted, all of them, for 90 % of new strips.
 # %% Images, what people wrote about them, a model, and who says what is right
 from pathlib import Path
 
+import torch
 from checkpoints.digit_reports import strips
 from transformers.utils import logging
 
@@ -24,6 +25,8 @@ FOLDER = HERE / "checkpoints" / "digit_reports"  # or the name of a model of you
 images, digits = strips.draw_strips(400, part="unseen", random_state=0, torn=0.1)
 reports = [strips.write_report(shown, i) for i, shown in enumerate(digits)]
 logging.disable_progress_bar()
+logging.set_verbosity_error()
+torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
 
 # %% The two estimators: everything that the promises depend on stands here
 sampler = ConformalSampler(
