@@ -125,10 +125,6 @@ class LearnThenTestResult(SequenceResult):
         """Their budgets."""
         return self.frontier.k_max[: self.n_valid]
 
-    def within(self, n_optimization: int, band: AchievableEpsilon) -> "LearnThenTestResult":
-        """The result with what is known of the optimisation part, the band that of both parts."""
-        return replace(self, n_optimization=n_optimization, achievable_epsilon=band)
-
     @property
     def errors_of_safest(self) -> int | None:
         """Errors of the safest configuration; None with other losses, or where not exact."""
@@ -241,7 +237,7 @@ def learn_then_test(
     for level in epsilons:
         test = AdmissionTest(columns, level, delta)
         found = certify_frontier(columns, test, weights=weights, select="objective")
-        results.append(found.within(n_optimization, band))
+        results.append(replace(found, n_optimization=n_optimization, achievable_epsilon=band))
     return results[0] if np.ndim(epsilon) == 0 else tuple(results)
 
 

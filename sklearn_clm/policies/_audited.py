@@ -181,7 +181,7 @@ class Audit:
         else:
             columns = Columns(table, part.rows, chosen, score)
             result, audit = self._two_phases(columns, by_people, part, terms)
-        result = result.within(len(part.searched), result.achievable_epsilon)
+        result = replace(result, n_optimization=len(part.searched))
         if result.lambda_hat is None or result.k_max_hat is None:
             why = nothing_passed(
                 claim,

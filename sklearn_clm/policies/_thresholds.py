@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -220,7 +220,7 @@ class ThresholdPolicy(Policy):
         if not table.is_lazy:
             seen = np.concatenate((part.searched, part.rows))
             band = AchievableEpsilon.of_labels(table.labels[seen] == 1)
-        found = result.within(len(part.searched), band)
+        found = replace(result, n_optimization=len(part.searched), achievable_epsilon=band)
         position, names = found.position or 0, losses.named if losses else ()
         means = {name: float(one.means[position]) for name, one in zip(names, others)}
         if found.lambda_hat is None or found.k_max_hat is None:
