@@ -199,6 +199,7 @@ BAD_PROMPTS = [
     ([1.0, 2.0, 3.0], ValueError, "1D array"),
     (sparse.csr_array(np.eye(3)), TypeError, "Sparse"),
     (np.array([["a", "b"], ["c", "d"]]), ValueError, "one column"),
+    (np.zeros((3, 2, 2), dtype=object), ValueError, "one column"),
     (np.array([["1", "2"], ["3", "4"]], dtype=object), ValueError, "one column"),
     ([[1.0, 2.0], [3.0]], ValueError, "inhomogeneous|array element"),
     ([[1.0, np.nan]], ValueError, "NaN"),

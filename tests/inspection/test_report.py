@@ -535,6 +535,7 @@ def test_reports_of_selectors_say_what_each_group_will_get():
     report = report_of(one)
     rows = rows_by_name(report)
     assert len({one.groups_["easy"], one.groups_["hard"], one.gamma_hat_}) == 3
+    assert "one such claim for each group" in str(report)
     for name in ("easy", "hard"):
         own = data.take(np.flatnonzero(names == name))
         chosen = own.scores >= one.groups_[name]
