@@ -159,15 +159,19 @@ class KeepingQueue(DrawQueue):
         self._keeper.count(n_hits, 0)
 
     def _give(self, requests: list[DrawRequest], max_draws: int, max_prompts: int) -> int:
-        """Append missing draws to `requests`; how many more fit."""
+        """Append missing draws to `requests`, one run a prompt; how many more fit."""
+        given, later = {request.prompt for request in requests}, []
         while self._missing and max_draws and len(requests) < max_prompts:
             position, start, stop = self._missing.popleft()
-            n = min(stop - start, max_draws)
-            requests.append(DrawRequest(position, start, start + n))
-            if start + n < stop:
-                self._missing.appendleft(DrawRequest(position, start + n, stop))
-            self.n_under_way += n
-            max_draws -= n
+            if position not in given:
+                given.add(position)
+                n = min(stop - start, max_draws)
+                requests.append(DrawRequest(position, start, start + n))
+                self.n_under_way += n
+                max_draws, start = max_draws - n, start + n
+            if start < stop:
+                later.append(DrawRequest(position, start, stop))
+        self._missing.extendleft(reversed(later))
         return max_draws
 
 

@@ -124,8 +124,8 @@ class DrawQueue:
         Returns
         -------
         list of DrawRequest
-            Prompts that are open come before new ones. Empty where nothing is wanted before a draw
-            that is under way has arrived, or at all.
+            One for each prompt; prompts that are open come before new ones. Empty where nothing
+            is wanted before a draw that is under way has arrived, or at all.
         """
         requests: list[DrawRequest] = []
         draws_left = ANY if max_draws is None else max_draws
