@@ -5,9 +5,10 @@ import sys
 import warnings
 from types import FrameType
 
-MORE_PROMPTS = (
-    "Decide the number of prompts beforehand: collecting more until a calibration succeeds voids "
-    "its guarantee, unless m looks were planned and each has delta / m (evaluation.plan, looks=m)."
+DECIDE_BEFOREHAND = (
+    "Decide epsilon, or alpha, and the number of prompts beforehand: choosing them by what the "
+    "prompts that calibrate certify, such as collecting more until a calibration succeeds, voids "
+    "the guarantee, unless m looks were planned and each has delta / m (evaluation.plan, looks=m)."
 )
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
 
@@ -40,7 +41,7 @@ def report_null(message: str | None, on_null: str, outcome: str) -> None:
     """Warn of a null calibration, if there is one, and of what comes of it, or raise it."""
     if message is None:
         return
-    message = f"{message} {MORE_PROMPTS}"
+    message = f"{message} {DECIDE_BEFOREHAND}"
     if on_null == "raise":
         raise NullCalibrationError(message)
     logging.getLogger("sklearn_clm").warning("null calibration: %s %s", message, outcome)

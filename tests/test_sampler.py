@@ -277,7 +277,7 @@ def test_the_named_epsilon_works():
     with pytest.warns(NullCalibrationWarning) as caught:
         sampler.fit(X, y)
     message = str(caught[0].message)
-    assert "on other prompts, not on these" in message
+    assert "Decide epsilon" in message
     low, high = sampler.achievable_epsilon_
     assert f"{low:.1%}" in message
     assert f"{high:.1%}" in message

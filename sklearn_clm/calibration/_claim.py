@@ -265,10 +265,7 @@ def nothing_passed(
                 "not know more."
             )
         elif rounded < 1:
-            text += (
-                f" The smallest {claim.level_name} that would have worked is {rounded:g}. It may "
-                "be promised after a calibration on other prompts, not on these."
-            )
+            text += f" The smallest {claim.level_name} that would have worked is {rounded:g}."
         else:
             text += f" No {claim.level_name} would have worked."
     return f"{text} {advice}".rstrip()

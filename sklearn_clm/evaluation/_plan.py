@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from scipy.stats import binom, nbinom
 from sklearn.utils import check_scalar
 
-from sklearn_clm._exceptions import MORE_PROMPTS
+from sklearn_clm._exceptions import DECIDE_BEFOREHAND
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -137,7 +137,7 @@ class Plan:
                 f"{self.delta / self.looks:.6g}; all numbers here are of one look."
             )
         else:
-            parts.append(MORE_PROMPTS)
+            parts.append(DECIDE_BEFOREHAND)
         if self.share_kept < 1.0:
             parts.append(
                 "The pilot's prompts are those that their weights kept, "

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm._exceptions import MORE_PROMPTS
+from sklearn_clm._exceptions import DECIDE_BEFOREHAND
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -325,7 +325,7 @@ def _more_prompts(
     ]
     text = (
         f"The smallest {name} that can be certified, if {safest} keep their share of errors, "
-        f"{share:.4f}, on a larger calibration part. {MORE_PROMPTS}"
+        f"{share:.4f}, on a larger calibration part. {DECIDE_BEFOREHAND}"
     )
     header = ("calibration part", "prompts", f"smallest {name}")
     table = (header, *rows, ("without end", "", f"{share:.4f}"))
