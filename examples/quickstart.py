@@ -24,9 +24,6 @@ HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "checkpoints" / "digit_reports"  # or the name of a model of yours
 images, digits = strips.draw_strips(400, part="unseen", random_state=0, torn=0.1)
 reports = [strips.write_report(shown, i) for i, shown in enumerate(digits)]
-logging.disable_progress_bar()
-logging.set_verbosity_error()
-torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
 
 # %% The two estimators: everything that the promises depend on stands here
 sampler = ConformalSampler(
@@ -44,6 +41,9 @@ selector = ComponentSelector(
 )
 
 # %% Calibration: 20 reports are drawn for each of 300 strips, and judged
+logging.disable_progress_bar()
+logging.set_verbosity_error()
+torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
 print("Calibrating on 300 strips, 20 reports for each (half a minute) ...", flush=True)
 sampler.fit(images[:300], reports[:300])
 selector.fit(images[:300], reports[:300])  # uses the same draws
