@@ -48,6 +48,7 @@ from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
+from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import Shift, needed_shift, weighted
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -382,34 +383,18 @@ class ConformalSampler(CalibratedEstimator):
             Itself.
         """
         self._validate_params()
-        check_collected(data)
-        refuse_differences("data", vars(data.provenance), self._fingerprints())
-        k_max, policy = draw_budgets(self.k_max)[-1], self._policy
-        if data.k_max < k_max:
-            raise ValueError(
-                f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
-            )
-        own, known = self._own(data), getattr(self, "_source", None)
-        if own is not None:
-            source = own.source
-        else:
-            source = source_of("data", data.provenance, known, self._untrained_source)
+        self._check_data(data)
+        own, policy = self._own(data), self._policy
+        source = self._source_of(data) if own is None else own.source
         names = self._groups_of(data, own, groups)
         prompts = None if own is None else own.prompts
         rows, shift = weighted(self.shift, prompt_weight, data, prompts, source.seed)
         if len(rows) < data.n_prompts:
             own, data = None, data.take(rows)
             names = None if names is None else [names[i] for i in rows]
-        if own is None:
-            table = filled_table(data.truncate(k_max))
-        else:
-            lazily = self._lazy_judging is not None
-            table = own.table(data, lazily=lazily, k_max=k_max)
-        searched, tested = np.arange(0), np.arange(data.n_prompts)
-        if policy.path is None and data.n_prompts > 1:
-            searched, tested = split_of(data, self.optimization_fraction, self.random_state)
+        table = self._table(data, own)
         options = self.groups or Groups()
-        parts = options.parts(searched, tested, self.delta, names)
+        parts = options.parts(*self._split(data), self.delta, names)
         claim = self._claim_of(
             self.epsilon,
             data.provenance,
@@ -421,26 +406,8 @@ class ConformalSampler(CalibratedEstimator):
         terms = self._terms(table, own, source)
         with nullcontext() if own is None else own.drawing(self.memory_):
             rules = policy.calibrate(table, parts, terms, claim)
-        data = table.filled()
-        if shift is not None:
-            data.provenance = replace(data.provenance, shift=shift.to_json())
-        if own is not None and data.k_max == own.data.k_max:
-            own.data = data
-        record = SamplerCalibration(
-            rules=rules,
-            width=table.k_max,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            weights=policy.weights,
-            source=source,
-            provenance=data.provenance,
-            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
-            data=data,
-            groups=None if names is None else frozen(options),
-            shift=shift,
-            **self._frozen_parts(),
-        )
-        self._keep(record, own)
+        held = None if names is None else frozen(options)
+        self._keep(self._record(rules, table, own, source, shift, held), own)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -610,6 +577,32 @@ class ConformalSampler(CalibratedEstimator):
 
     # --- calibrate ----------------------------------------------------------------------------
 
+    def _check_data(self, data: CalibrationData) -> None:
+        """Refuse data of other scores, another judge or generator, or with too few draws."""
+        check_collected(data)
+        refuse_differences("data", vars(data.provenance), self._fingerprints())
+        if data.k_max < draw_budgets(self.k_max)[-1]:
+            raise ValueError(
+                f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
+            )
+
+    def _source_of(self, data: CalibrationData) -> DrawSource:
+        known = getattr(self, "_source", None)
+        return source_of("data", data.provenance, known, self._untrained_source)
+
+    def _table(self, data: CalibrationData, own: Collection | None) -> Table:
+        """The draws that calibrate, up to the largest budget."""
+        k_max = draw_budgets(self.k_max)[-1]
+        if own is None:
+            return filled_table(data.truncate(k_max))
+        return own.table(data, lazily=self._lazy_judging is not None, k_max=k_max)
+
+    def _split(self, data: CalibrationData) -> tuple[np.ndarray, np.ndarray]:
+        """Rows that shape the path, none for a policy that has one, and rows that are tested."""
+        if self._policy.path is not None or data.n_prompts < 2:
+            return np.arange(0), np.arange(data.n_prompts)
+        return split_of(data, self.optimization_fraction, self.random_state)
+
     def _terms(self, table: Table, own: Collection | None, source: DrawSource) -> Terms:
         """What the tests of a calibration are asked for."""
         audited = self.judging if isinstance(self.judging, AuditedJudging) else None
@@ -626,6 +619,36 @@ class ConformalSampler(CalibratedEstimator):
             judging = self._lazy_judging or LazyJudging()
         budgets = draw_budgets(self.k_max)
         return Terms(self.epsilon, self.delta, budgets, judging, losses, audit)
+
+    def _record(
+        self,
+        rules: Rules,
+        table: Table,
+        own: Collection | None,
+        source: DrawSource,
+        shift: Shift | None,
+        groups: Groups | None,
+    ) -> SamplerCalibration:
+        """What was calibrated; what was asked of a lazy table is kept."""
+        data = table.filled()
+        if shift is not None:
+            data.provenance = replace(data.provenance, shift=shift.to_json())
+        if own is not None and data.k_max == own.data.k_max:
+            own.data = data
+        return SamplerCalibration(
+            rules=rules,
+            width=table.k_max,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            weights=self._policy.weights,
+            source=source,
+            provenance=data.provenance,
+            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
+            data=data,
+            groups=groups,
+            shift=shift,
+            **self._frozen_parts(),
+        )
 
     def _remarks(self, record: SamplerCalibration, own: object) -> Iterable[str | None]:
         return record.doubts()

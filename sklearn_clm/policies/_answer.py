@@ -164,8 +164,8 @@ class AnswerPolicy(Policy):
         with bounding(table.judge, part.rows, lambda: self._unjudged(table, part.rows)):
             passed = count_passed(passes, len(levels))
         if not passed:
-            null = _why_null(answers.at(levels[0])[0], table, claim, n)
-            return Certified(Everything(table.k_max), claim.nullified(null))
+            why = _why_nothing(answers.at(levels[0])[0], table, claim, n)
+            return Certified(Everything(table.k_max), claim.nullified(why))
         level = float(levels[passed - 1])
         answered, draws = answers.at(level)
         result = LevelResult(
@@ -184,7 +184,7 @@ class AnswerPolicy(Policy):
         return Certified(rule, replace(claim, answered=result.size))
 
 
-def _why_null(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:
+def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:
     known = "at least " if table.is_lazy else ""
     advice = (
         "At the level that was most likely to pass, "

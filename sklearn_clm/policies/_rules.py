@@ -1,4 +1,4 @@
-"""Rules: what prediction runs. A policy has one of its own; everything is that of a null."""
+"""Rules: what prediction runs, one for each policy; `Everything` where nothing is certified."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
