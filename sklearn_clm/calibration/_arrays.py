@@ -2,10 +2,11 @@
 
 import contextlib
 import copy
+import hashlib
 import os
 import secrets
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -190,14 +191,16 @@ class SavedArrays:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to a .npz file, without pickle.
 
-        An existing file is replaced only once the new one is complete.
+        An existing file is replaced only once the new one is complete. By a digest of the arrays,
+        ``load`` notices a file that was changed.
         """
         arrays = {name: getattr(self, name) for name in (*self._members, *self._optional)}
         if self.unknown is not None:
             arrays["admissible"] = self.labels
         arrays["format"] = np.array(f"sklearn_clm.{type(self).__name__}/2")
         arrays["provenance"] = self.provenance.to_array()
-        write_arrays(path, **{name: array for name, array in arrays.items() if array is not None})
+        arrays = {name: array for name, array in arrays.items() if array is not None}
+        write_arrays(path, **arrays, digest=digest_of_arrays(arrays))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -206,13 +209,29 @@ class SavedArrays:
         Nothing in the file is ever unpickled, so a file from elsewhere cannot run code.
         """
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
-            members = ("format", "provenance", *cls._members)
+            members = ("format", "provenance", "digest", *cls._members)
             arrays = read_arrays(path, members, cls._optional)
+            digest = str(arrays.pop("digest"))
+            is_intact = digest == digest_of_arrays(arrays)
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":
                 raise ValueError(f"it was written in the format {format_!r}.")
             arrays["provenance"] = Provenance.from_array(arrays["provenance"])
-            return cls(**arrays)
+            data = cls(**arrays)
+            if not is_intact:
+                raise ValueError("its arrays were changed since it was written.")
+            return data
+
+
+def digest_of_arrays(arrays: Mapping[str, Any]) -> str:
+    """A digest of named arrays, some of which may be larger than memory."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        array = np.atleast_1d(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        for start in range(0, len(array), _ROWS_AT_ONCE):
+            digest.update(np.ascontiguousarray(array[start : start + _ROWS_AT_ONCE]).tobytes())
+    return digest.hexdigest()
 
 
 def refuse_unknown(

@@ -121,6 +121,8 @@ def test_threads_that_save_to_one_path_leave_one_whole_file(tmp_path):
         ({"quality": np.array([["good"]])}, "quality"),
         ({"quality": np.full((8, 4), np.nan)}, "quality"),
         ({"provenance": None}, "provenance"),
+        ({"admissible": np.ones((8, 4), dtype=bool)}, "changed"),
+        ({"digest": None}, "digest"),
         *(
             ({"provenance": np.array(text)}, "provenance")
             for text in ("nothing", "[]", '{"judge": "me"}')

@@ -121,7 +121,7 @@ def test_epsilon_has_no_part_where_admission_is_not_promised():
     text = report_of(one)
     assert "0.01" not in text
     assert "Nothing is said of admissible responses" in text
-    with pytest.raises(ValueError, match="other losses"):
+    with pytest.raises(ValueError, match="target must be certified"):
         RiskMonitor(one)
     always = Losses({"all": lambda prompt, reference, one: 1.0}, 0.5, admission=False)
     with pytest.warns(NullCalibrationWarning, match="mean all 1"):
