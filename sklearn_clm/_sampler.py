@@ -519,10 +519,9 @@ class ConformalSampler(CalibratedEstimator):
         generator = self.generator
         if not (generator is None or hasattr(generator, "sample") or hasattr(generator, "stream")):
             raise TypeError(
-                "generator must be None or an object with the method sample or stream, got "
-                f"{generator!r:.200} instead. Wrap a function as FunctionGenerator(ask), the name "
-                "of a checkpoint as TransformersGenerator(name), a classifier as "
-                "EstimatorGenerator(classifier); see sklearn_clm.generators."
+                f"generator must have a method sample or stream, got {generator!r:.200} instead. "
+                "Wrap a function as FunctionGenerator(ask), a checkpoint's name as "
+                "TransformersGenerator(name), a classifier as EstimatorGenerator(classifier)."
             )
         super()._validate_params()
         budgets = draw_budgets(self.k_max)
@@ -553,10 +552,9 @@ class ConformalSampler(CalibratedEstimator):
         quality = get_quality(self.quality)
         if quality is likelihood and not getattr(generator, "gives_logprobs", True):
             raise ValueError(
-                "quality='likelihood' needs log-probabilities, which the generator "
-                f"{type(generator).__name__} does not give (a table of draws has them in columns "
-                "logprob= and n_tokens=); wanted another quality, such as 'self_consistency' or a "
-                "callable."
+                f"quality='likelihood' needs log-probabilities, which {type(generator).__name__} "
+                "does not give (a table of draws has them in columns logprob= and n_tokens=); "
+                "give another quality, such as 'self_consistency' or a callable."
             )
 
     def _fingerprints(self) -> dict[str, str]:
