@@ -552,9 +552,9 @@ class ConformalSampler(CalibratedEstimator):
         quality = get_quality(self.quality)
         if quality is likelihood and not getattr(generator, "gives_logprobs", True):
             raise ValueError(
-                f"quality='likelihood' needs log-probabilities, which {type(generator).__name__} "
-                "does not give (a table of draws has them in columns logprob= and n_tokens=); "
-                "give another quality, such as 'self_consistency' or a callable."
+                f"quality='likelihood' needs log-probabilities, and generator {generator!r:.60} "
+                "gives none (a table of draws has them in columns logprob= and n_tokens=); give "
+                "another quality, such as 'self_consistency' or a callable."
             )
 
     def _fingerprints(self) -> dict[str, str]:
