@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sklearn_clm.calibration._claim import POOLED
+from sklearn_clm.calibration._claim import POOLED, Claim
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import is_image, prompt_text
 
@@ -98,10 +98,14 @@ def view_of_components(one: "ComponentSet", style: type[PlainText]) -> str:
     return "\n".join(lines)
 
 
+def claims_of(sets: Iterable["SetOfOne"]) -> list[Claim]:
+    """The claims of sets, each once."""
+    return list({id(one.claim): one.claim for one in sets if one.claim is not None}.values())
+
+
 def guarantees(sets: Iterable["SetOfOne"]) -> list[str]:
     """The guarantees of sets in words, each once."""
-    claims = {id(one.claim): one.claim for one in sets if one.claim is not None}
-    return list(dict.fromkeys(claim.sentence() for claim in claims.values() if claim.holds))
+    return list(dict.fromkeys(claim.sentence() for claim in claims_of(sets) if claim.holds))
 
 
 def ending(one: "PredictionSet") -> str:
@@ -115,8 +119,7 @@ def ending(one: "PredictionSet") -> str:
 
 def common_remarks(sets: Iterable["SetOfOne"]) -> str:
     """Remarks on the guarantees of many sets, each once; those about a group stand at the set."""
-    claims = {id(one.claim): one.claim for one in sets if one.claim is not None}
-    found = [remark for claim in claims.values() for remark in claim.common_remarks()]
+    found = [remark for claim in claims_of(sets) for remark in claim.common_remarks()]
     return "".join(f", {remark}" for remark in dict.fromkeys(found) if remark != POOLED)
 
 

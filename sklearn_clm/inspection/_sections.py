@@ -91,7 +91,7 @@ class Section:
 
 
 def sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
-    """All that is said of a calibrated sampler."""
+    """The report of a calibrated sampler."""
     record, data = sampler.calibration_, sampler.calibration_data_
     pooled, claim = record.uses_pooled_rule, record.claim
     outcomes = record.rule.outcomes(data, record.set_score) if pooled else None
@@ -135,7 +135,7 @@ def sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
 
 
 def selector_sections(selector: ComponentSelector) -> Iterable[Section]:
-    """All that is said of a calibrated selector."""
+    """The report of a calibrated selector."""
     record, data = selector.calibration_, selector.calibration_data_
     yield _guarantee(record, _together(record))
     yield from _warnings(_of_selector(record, data))
@@ -380,7 +380,7 @@ def _rounded_up(level: float) -> str:
     return f"{math.ceil(level * 1e4) / 1e4:.4f}"
 
 
-# what is said of samplers alone
+# sections of samplers alone
 
 
 def _of_sampler(record: SamplerCalibration, data: CalibrationData, outcomes: Any) -> list[str]:
@@ -514,7 +514,7 @@ def _judgements(data: CalibrationData, n_judgements: int | None) -> Section:
     return _numbers("Judgements", numbers, text)
 
 
-# what is said of selectors alone
+# sections of selectors alone
 
 
 def _together(record: SelectorCalibration) -> str:

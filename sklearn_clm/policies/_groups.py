@@ -79,15 +79,15 @@ class Groups(BaseEstimator):
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> list[Hashable]:
         """The group of each prompt, as given or found from it; prompts are None if not known."""
-        told: object = None
+        by_function: object = None
         if self.by is not None and prompts is not None:
-            told = [self.by(prompt) for prompt in prompts]
-        if (given is None) == (told is None):
+            by_function = [self.by(prompt) for prompt in prompts]
+        if (given is None) == (by_function is None):
             raise ValueError(
                 "groups must be given, one for each prompt, or be told by Groups(by=function) from "
                 f"prompts that are known, got {'neither' if given is None else 'both'} instead."
             )
-        names, of_prompt = check_groups(told if given is None else given, n_prompts)
+        names, of_prompt = check_groups(by_function if given is None else given, n_prompts)
         return [names[g] for g in of_prompt]
 
 

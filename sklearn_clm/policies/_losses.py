@@ -112,7 +112,7 @@ class Losses(BaseEstimator):
 
 
 def why_empty(losses: Losses | None, epsilon: float) -> str:
-    """What is said of certified sets that are empty for more than half of the prompts."""
+    """Warning: the certified sets are empty for more than half of the prompts."""
     if losses is None:
         return (
             f"epsilon={epsilon:g} is certified with sets that are empty for more than half of the "

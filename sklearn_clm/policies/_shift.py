@@ -92,18 +92,18 @@ class CovariateShift(BaseEstimator):
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> np.ndarray:
         """The weight of each prompt, as given or found from it."""
-        told: object = None
+        by_function: object = None
         if isinstance(self.weight, DensityRatio) and prompts is not None:
-            told = self.weight.of_unseen(prompts)
+            by_function = self.weight.of_unseen(prompts)
         elif self.weight is not None and prompts is not None:
-            told = [self.weight(prompt) for prompt in prompts]
-        if (given is None) == (told is None):
+            by_function = [self.weight(prompt) for prompt in prompts]
+        if (given is None) == (by_function is None):
             raise ValueError(
                 "prompt_weight must be given, one for each prompt, or be told by "
                 "CovariateShift(weight=function) from prompts that are known, got "
                 f"{'neither' if given is None else 'both'} instead."
             )
-        given = told if given is None else given
+        given = by_function if given is None else given
         weights = check_weights(given, float(self.weight_bound), "prompt_weight")
         if len(weights) != n_prompts:
             raise ValueError(
