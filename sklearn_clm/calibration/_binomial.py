@@ -47,8 +47,8 @@ def mistaken_epsilon(epsilon: float, first_error: float) -> str | None:
     if epsilon <= 0.5 or not first_error <= epsilon:
         return None
     return (
-        f"epsilon={epsilon:g} is trivial: the first draw alone errs for {first_error:.1%} of the "
-        f"prompts. {not_the_coverage(epsilon)}"
+        f"epsilon={epsilon:g} is trivial: the first draw alone errs for "
+        f"{100 * first_error:.3g} % of the prompts. {not_the_coverage(epsilon)}"
     )
 
 

@@ -286,7 +286,7 @@ def plan(
     shares = np.array([n_errors / n, low, high])
     most = max(_LARGEST_ADVICE, int(planned[-1]))
     recommended, cautious = (
-        _recommended(share, epsilon, level, power, fraction, most)
+        prompts_to_collect(share, epsilon, level, power, fraction, most)
         for share in shares[[0, 2]].tolist()
     )
     most_errors = binom.ppf(power, parts[-1], shares[[0, 2]]).astype(np.int64)
@@ -376,7 +376,7 @@ def _simulated_costs(
     return np.moveaxis(np.stack([means.mean(axis=0), *ends], axis=-1), 1, 0)
 
 
-def _recommended(
+def prompts_to_collect(
     share: float, epsilon: float, delta: float, power: float, fraction: float, most: int
 ) -> int | None:
     """Prompts from which on the chance of success is at least `power`; None above `most`."""
@@ -390,7 +390,7 @@ def _recommended(
     lowest = binom.cdf(allowed[:-1], parts[1:] - 1, share)
     fails = np.flatnonzero(lowest < power)
     part = int(parts[fails[-1] + 1 if len(fails) else 0])
-    total = size_that_leaves(part, fraction)
+    total = size_that_leaves(part, fraction) if fraction else part
     return total if total <= most else None
 
 

@@ -23,8 +23,8 @@ Markdown, and ``report.save("report.html")`` writes a file:
 >>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
 >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0).fit(X, y)
 >>> report = CalibrationReport.from_estimator(sampler)
->>> [section.heading for section in report.sections][:2]
-['Guarantee', 'Warnings']
+>>> [section.heading for section in report.sections][:3]
+['Guarantee', 'What to expect of predict', 'Were these prompts enough?']
 
 Figures need matplotlib (``pip install "sklearn-clm[plot]"``) and follow scikit-learn's displays:
 ``FrontierDisplay.from_estimator(sampler)`` draws, ``.figure_`` and ``.ax_`` (``.axes_`` of several)

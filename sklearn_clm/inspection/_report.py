@@ -20,6 +20,8 @@ from sklearn_clm.inspection._sections import Section, sampler_sections, selector
 _TITLE = "Calibration report"
 _STYLE = (
     "<style>.clm-report{font-family:sans-serif;line-height:1.4;max-width:50em}"
+    ".clm-report p{overflow-wrap:anywhere}"
+    ".clm-report summary h3{display:inline;font-size:1em}.clm-report summary{padding:.3em 0}"
     ".clm-report table{border-collapse:collapse;margin:.5em 0;display:block;overflow-x:auto}"
     ".clm-report td,.clm-report th{border:1px solid #8888;padding:.2em .6em;text-align:left}"
     ".clm-report .clm-warning{border-left:.3em solid #d55e00;padding-left:.6em}"
@@ -89,9 +91,12 @@ class CalibrationReport:
 
     def to_markdown(self) -> str:
         """The report as Markdown."""
-        blocks = [f"# {_TITLE}"]
+        blocks, level = [f"# {_TITLE}"], "##"
         for section in self.sections:
-            blocks.append(f"## {section.heading}")
+            if section.folded and level == "##":
+                blocks.append("## All figures")
+                level = "###"
+            blocks.append(f"{level} {section.heading}")
             paragraphs = [markdown_text(text) for text in section.paragraphs]
             if section.warning:
                 paragraphs = ["\n".join(f"- {text}" for text in paragraphs)]
@@ -104,7 +109,8 @@ class CalibrationReport:
         """The report as an HTML fragment, with pictures where matplotlib is installed."""
         parts = [_STYLE, f'<div class="clm-report"><h2>{_TITLE}</h2>']
         for section in self.sections:
-            parts.append(f"<h3>{escape(section.heading)}</h3>")
+            heading = f"<h3>{escape(section.heading)}</h3>"
+            parts.append(f"<details><summary>{heading}</summary>" if section.folded else heading)
             css = ' class="clm-warning"' if section.warning else ""
             parts += [f"<p{css}>{escape(text)}</p>" for text in section.paragraphs]
             if section.table:
@@ -113,6 +119,7 @@ class CalibrationReport:
                 parts.append(f"<table>{''.join(cells)}</table>")
             if section.display is not None:
                 parts.append(_picture(section.display, section.heading))
+            parts.append("</details>" * section.folded)
         return "".join([*parts, "</div>"])
 
     def save(self, path: str | Path) -> None:
@@ -131,6 +138,8 @@ class CalibrationReport:
         else:
             text = (
                 '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+                '<meta name="viewport" content="width=device-width">'
+                '<meta name="color-scheme" content="light dark">'
                 f"<title>{_TITLE}</title></head><body>{self.to_html()}</body></html>\n"
             )
         with replacing(path) as unfinished:

@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
     clopper_pearson,
     smallest_epsilon,
 )
+from sklearn_clm.calibration._binomial import mistaken_epsilon
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._data import describe_repetitions
@@ -26,7 +27,7 @@ from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.evaluation import chance_of_null
 from sklearn_clm.evaluation._monitor import AFTER_ALARM
-from sklearn_clm.evaluation._plan import first_k_errors, mean_interval
+from sklearn_clm.evaluation._plan import first_k_errors, mean_interval, prompts_to_collect
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
@@ -40,6 +41,7 @@ _NEAR_BY = 0.05
 _OFTEN = 0.25
 _NEXT_TO_NOTHING = 0.1  # components for each prompt
 _MOST_NAMED = 10  # null groups
+_POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
 _MOST_TESTS = 7  # rows, but for those that decided
 _INTERVAL = "95 % interval"
 _BAND = ("policy", "error", _INTERVAL)
@@ -75,6 +77,8 @@ class Section:
         Whether the paragraphs are warnings.
     display : display or None
         A picture, not drawn yet.
+    folded : bool
+        Whether it is one of the figures behind what matters, which a page folds away.
 
     Examples
     --------
@@ -88,92 +92,85 @@ class Section:
     table: tuple[tuple[str, ...], ...] = ()
     warning: bool = False
     display: Display | None = field(default=None, compare=False, repr=False)
+    folded: bool = False
+
+
+_SYMBOLS = Section(
+    "Symbols",
+    ("Meaning and proofs: help(sklearn_clm.calibration). Equations are of arXiv:2306.10193.",),
+    (
+        ("symbol", "meaning"),
+        ("epsilon; alpha", "tolerated risk: of sets of responses; of components and answers"),
+        ("delta", "share of calibrations that may break the promise by bad luck"),
+        ("K, k_max", "most draws for a prompt"),
+        ("lambda-hat", "chosen thresholds of similarity, quality and set score (Algorithm 1)"),
+        ("u-hat; gamma-hat", "chosen level of an exit policy; chosen threshold of components"),
+        ("configuration", "one choice of thresholds; inf and -inf switch a threshold off"),
+        ("frontier", "what the optimisation part found best, from the safest to the cheapest"),
+        ("objective", "what a configuration costs in set size and excess draws (Eq. 7)"),
+        ("p-value", "chance of so few errors if the risk were above the tolerated one"),
+        (_INTERVAL, "where the share or mean of all such prompts lies, shares exactly"),
+    ),
+)
 
 
 def sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
-    """The report of a calibrated sampler."""
+    """The report of a calibrated sampler: what matters, then all figures, folded away."""
     record, data = sampler.calibration_, sampler.calibration_data_
     pooled, claim = record.uses_pooled_rule, record.claim
     outcomes = record.rule.outcomes(data, record.set_score) if pooled else None
-    yield _guarantee(record)
-    yield from _warnings(_of_sampler(record, data, outcomes))
-    rows: list[Row] = []
-    for name, (rule, of_group) in (record.by_group or {}).items():
-        (status, why), tests = of_group.outcome, rule.result
-        errors, smallest = (why, ""), ""
-        if tests is not None:
-            bound, n_errors = tests.errors_of_choice
-            errors = _errors(n_errors, tests.n_calibration, bound)
-            if not np.isnan(tests.smallest_epsilon):
-                smallest = bound + _rounded_up(tests.smallest_epsilon)
-        costs = [f"{cost:.4g}" for cost in rule.costs]
-        rows.append((str(name), status, rule.words, *errors, *costs, smallest))
-    yield from _groups(record, ("size", "draws", "smallest epsilon"), rows)
-    yield from _shift(record)
-    if claim.losses:
-        means = record.rule.means
-        rows = [
-            (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
-            for name, level in claim.losses.items()
-        ]
-        header = ("loss", "level", "mean of the calibration prompts")
-        yield Section("Other losses", table=(header, *rows))
-    yield _data_of_sampler(record, data)
+    gain = PromptGainDisplay._of(sampler)
+    rule = []
     if pooled and claim.holds:
         facts = record.rule.facts(get_set_score(record.set_score).name)
-        yield Section(record.rule.heading, table=(("what", "value", "use"), *facts))
+        rule.append(Section(record.rule.heading, table=(("what", "value", "use"), *facts)))
+    yield _guarantee(record)
+    yield from _losses(record)
+    yield from rule if outcomes is None else [_sets(record, outcomes)]
+    yield from _groups_of_sampler(record)
+    yield _enough(record, data.n_prompts, gain)
+    yield from _warnings(_of_sampler(record, data, outcomes))
+    details = [] if outcomes is None else rule
+    details += [_data_of_sampler(record, data), *_shift(record)]
     if pooled and record.result is not None:
-        yield _frontier(sampler, record.result)
+        details.append(_frontier(sampler, record.result))
     if data.unknown is None and claim.admission:
-        yield _band(data, AchievableBandDisplay._of(sampler))
-    if outcomes is not None:
-        yield _sets(record, outcomes)
-    yield from _more_prompts(sampler, "the largest sets")
+        details.append(_band(data, AchievableBandDisplay._of(sampler)))
+    details += _more_prompts(gain, "the largest sets")
     if data.unknown is not None or record.n_judgements is not None:
-        yield _judgements(data, record.n_judgements)
-    yield _in_use(claim)
+        details.append(_judgements(data, record.n_judgements))
+    yield from _folded(*details, _in_use(claim), _SYMBOLS)
 
 
 def selector_sections(selector: ComponentSelector) -> Iterable[Section]:
-    """The report of a calibrated selector."""
+    """The report of a calibrated selector: what matters, then all figures, folded away."""
     record, data = selector.calibration_, selector.calibration_data_
+    result, gain = record.tests, PromptGainDisplay._of(selector)
+    tested = record.uses_pooled_rule and result is not None and len(result.thresholds) > 0
     yield _guarantee(record, _together(record))
+    if tested:
+        yield _selections(record, data)
+    yield from _groups_of_selector(record)
+    yield _enough(record, data.n_prompts, gain)
     yield from _warnings(_of_selector(record, data))
-    rows: list[Row] = []
-    for name, (selection, claim) in (record.by_group or {}).items():
-        (status, why), result = claim.outcome, selection.result
-        errors, smallest, rule, selected = (why, ""), "", "", 0.0
-        if result is not None:
-            errors = _errors(0, result.n_calibration)  # of an empty selection
-            if len(result.thresholds):
-                smallest = result.bound(0) + _rounded_up(result.smallest_alpha)
-            if result.position is not None:
-                rule, selected = (
-                    f"gamma-hat {selection.gamma_hat:.4g}",
-                    result.n_components[result.position],
-                )
-                bound, n_errors = result.errors_of_choice
-                errors = _errors(n_errors, result.n_calibration, bound)
-        rows.append((str(name), status, rule, *errors, f"{selected:.4g}", smallest))
-    yield from _groups(record, ("components selected", "smallest alpha"), rows)
-    yield from _shift(record)
     numbers = {"prompts": data.n_prompts, "distinct components": data.n_components}
     if data.unknown is not None:
         numbers["of these judged"] = int(np.sum(data.labels >= 0))
-    yield _numbers("Data", numbers)
-    result = record.tests
-    if record.uses_pooled_rule:
-        if record.claim.holds:
-            use = "select a component of at least this"
-            table = (("what", "value", "use"), ("gamma-hat", f"{record.gamma_hat:.6g}", use))
-            yield Section("Threshold (gamma-hat)", table=table)
-        if result is not None and len(result.thresholds):
-            yield _thresholds(result)
-            if data.unknown is None:
-                yield _band_of_components(result)
-            yield _selections(record, data)
-            yield from _more_prompts(selector, "selections of the highest score")
-    yield _in_use(record.claim)
+    details = [_numbers("Data", numbers), *_shift(record)]
+    if record.uses_pooled_rule and record.claim.holds:
+        use = "select a component of at least this"
+        table = (("what", "value", "use"), ("gamma-hat", f"{record.gamma_hat:.6g}", use))
+        details.append(Section("Threshold (gamma-hat)", table=table))
+    if tested:
+        details.append(_thresholds(result))
+        if data.unknown is None:
+            details.append(_band_of_components(result))
+        details += _more_prompts(gain, "selections of the highest score")
+    yield from _folded(*details, _in_use(record.claim), _SYMBOLS)
+
+
+def _folded(*sections: Section) -> Iterable[Section]:
+    return (replace(one, folded=True) for one in sections)
 
 
 # what both have
@@ -310,11 +307,35 @@ def _tests(
     return text, tuple(rows)
 
 
-def _more_prompts(
-    estimator: ConformalSampler | ComponentSelector, safest: str
-) -> Iterable[Section]:
+def _enough(record: Record, n_prompts: int, gain: PromptGainDisplay | None) -> Section:
+    """Whether the prompts were enough, and how many another calibration takes."""
+    claims = record.claims_in_use.values()
+    n_held = sum(claim.holds for claim in claims)
+    answer = "Yes" if n_held == len(claims) else "No"
+    if 0 < n_held < len(claims):
+        answer = f"For {n_held} of {len(claims)} groups"
+    texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
+    if gain is not None:
+        share, part = gain.n_errors / gain.n_calibration, gain.n_calibration / n_prompts
+        level, of = (
+            f"{gain.symbol} = {gain.level:g}",
+            "if the safest rule keeps its share of errors",
+        )
+        wanted = (share, gain.level, gain.delta, _POWER, 1.0 - part, _MOST_PROMPTS)
+        needed = prompts_to_collect(*wanted)
+        text = f"Another calibration at {level} succeeds with probability {_POWER:g} from about "
+        if share >= gain.level:
+            text = f"No number of prompts certifies {level} "
+        elif needed is None:
+            text = f"Another calibration at {level} takes more than {_MOST_PROMPTS:,} prompts "
+        else:
+            text += f"{needed} prompts on "
+        texts.append(f"{text}({of}, {percent(share)}).")
+    return Section("Were these prompts enough?", (" ".join(texts),))
+
+
+def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Section]:
     """What more calibration prompts would gain; `safest` names the sets that err least."""
-    display = PromptGainDisplay._of(estimator)
     if display is None:
         return
     name, n, share = display.symbol, display.n_calibration, display.n_errors / display.n_calibration
@@ -388,7 +409,7 @@ def _of_sampler(record: SamplerCalibration, data: CalibrationData, outcomes: Any
     texts = []
     (low, high), epsilon = record.achievable_epsilon, record.epsilon
     if not record.claim.losses and record.claim.admission:  # else epsilon alone decides nothing
-        if epsilon >= high:
+        if epsilon >= high and mistaken_epsilon(epsilon, high) is None:  # else a remark says so
             texts.append(
                 f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {percent(high)} "
                 "of the prompts."
@@ -414,7 +435,7 @@ def _of_sampler(record: SamplerCalibration, data: CalibrationData, outcomes: Any
             "nothing more. Draw at a temperature above 0, or take a generator whose draws differ."
         )
     repeated = None if data.prompts is None else describe_repetitions(data.prompts)
-    return texts if repeated is None else [*texts, repeated]
+    return [*texts, *filter(None, [repeated]), *record.remarks]
 
 
 def _what_helps(data: CalibrationData) -> str:
@@ -428,6 +449,34 @@ def _what_helps(data: CalibrationData) -> str:
         "More draws will hardly help: those after the first half found nothing more. Raise "
         "epsilon, or improve the generator or the admission."
     )
+
+
+def _groups_of_sampler(record: SamplerCalibration) -> Iterable[Section]:
+    """The rule of each group, and what it gives."""
+    rows: list[Row] = []
+    for name, (rule, of_group) in (record.by_group or {}).items():
+        (status, why), tests = of_group.outcome, rule.result
+        errors, smallest = (why, ""), ""
+        if tests is not None:
+            bound, n_errors = tests.errors_of_choice
+            errors = _errors(n_errors, tests.n_calibration, bound)
+            if not np.isnan(tests.smallest_epsilon):
+                smallest = bound + _rounded_up(tests.smallest_epsilon)
+        costs = [f"{cost:.4g}" for cost in rule.costs]
+        rows.append((str(name), status, rule.words, *errors, *costs, smallest))
+    yield from _groups(record, ("size", "draws", "smallest epsilon"), rows)
+
+
+def _losses(record: SamplerCalibration) -> Iterable[Section]:
+    """Levels of other losses, and what was observed of them."""
+    if record.claim.losses:
+        means = record.rule.means
+        rows = [
+            (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
+            for name, level in record.claim.losses.items()
+        ]
+        header = ("loss", "level", "mean of the calibration prompts")
+        yield Section("Other losses", table=(header, *rows))
 
 
 def _data_of_sampler(record: SamplerCalibration, data: CalibrationData) -> Section:
@@ -476,10 +525,9 @@ def _band(data: CalibrationData, display: AchievableBandDisplay) -> Section:
 
 
 def _sets(record: SamplerCalibration, outcomes: Any) -> Section:
-    bound, n_errors = outcomes.errors
     n = len(outcomes.size)
     rows = [
-        ("error", *_share(n_errors, n, bound)),
+        ("error", *_share(*outcomes.errors)),
         ("size", *_mean(outcomes.size)),
         ("draws", *_mean(outcomes.draws)),
     ]
@@ -490,13 +538,6 @@ def _sets(record: SamplerCalibration, outcomes: Any) -> Section:
     if outcomes.excess is not None:
         rows.append(("excess", *_mean(outcomes.excess)))
         text += " Excess is the share of the draws after the first admissible one."
-    if np.mean(outcomes.size == 0) > 0.5:
-        text += " More than half of the sets are empty, and each of these takes all draws."
-        if not record.claim.admission:
-            text += (
-                " No loss demands an answer, and Eq. 7 prefers small sets: size_weight=0, or "
-                "Losses(admission=True) with a high epsilon, gives answers."
-            )
     return _expected(text, *rows)
 
 
@@ -548,6 +589,27 @@ def _of_selector(record: SelectorCalibration, data: ComponentCalibrationData) ->
             )
         texts += _of_pooled(record, about)
     return [*texts, *record.remarks]
+
+
+def _groups_of_selector(record: SelectorCalibration) -> Iterable[Section]:
+    """The threshold of each group, and what it selects."""
+    rows: list[Row] = []
+    for name, (selection, claim) in (record.by_group or {}).items():
+        (status, why), result = claim.outcome, selection.result
+        errors, smallest, rule, selected = (why, ""), "", "", 0.0
+        if result is not None:
+            errors = _errors(0, result.n_calibration)  # of an empty selection
+            if len(result.thresholds):
+                smallest = result.bound(0) + _rounded_up(result.smallest_alpha)
+            if result.position is not None:
+                rule, selected = (
+                    f"gamma-hat {selection.gamma_hat:.4g}",
+                    result.n_components[result.position],
+                )
+                bound, n_errors = result.errors_of_choice
+                errors = _errors(n_errors, result.n_calibration, bound)
+        rows.append((str(name), status, rule, *errors, f"{selected:.4g}", smallest))
+    yield from _groups(record, ("components selected", "smallest alpha"), rows)
 
 
 def _thresholds(result: ComponentThreshold) -> Section:

@@ -102,9 +102,10 @@ function showPair(pair) {
 }
 
 // Headings, tables and paragraphs of a report in Markdown; all else stays as it is written.
-// The first section is shown, and the others unfold.
+// Sections of the third level unfold.
 function showReport(node, text) {
-  const nodes = [];
+  let place = node;
+  node.replaceChildren();
   for (const part of text.split(/\n{2,}/)) {
     const lines = part.split("\n");
     if (lines.length > 1 && lines.every((line) => line.startsWith("|"))) {
@@ -113,21 +114,18 @@ function showReport(node, text) {
         const row = table.insertRow();
         line.slice(1, -1).split("|").forEach((cell) => row.append(element("td", "", cell.trim())));
       }
-      nodes.push(table);
+      place.append(table);
+    } else if (part.startsWith("### ")) {
+      place = element("details", "", "");
+      place.append(element("summary", "", part.slice(4)));
+      node.append(place);
     } else if (/^#+ /.test(part)) {
-      nodes.push(element("h3", "", part.replace(/^#+ /, "")));
+      place = node;
+      node.append(element("h3", "", part.replace(/^#+ /, "")));
     } else {
-      nodes.push(element("p", "text", part));
+      place.append(element("p", "text", part));
     }
   }
-  const isHeading = nodes.map((one) => one.tagName === "H3");
-  const second = isHeading.findIndex((is, number) => is && number > 0 && !isHeading[number - 1]);
-  if (second > 0) {
-    const others = element("details", "", "");
-    others.append(element("summary", "", "All figures"), ...nodes.splice(second));
-    nodes.push(others);
-  }
-  node.replaceChildren(...nodes);
 }
 
 function show(next) {

@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
     Provenance,
     component_learn_then_test,
 )
-from sklearn_clm.calibration._claim import nothing_passed
+from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
@@ -210,8 +210,8 @@ def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
     if not result.thresholds.size:
         return f"no response of the {n} calibration prompts has any component."
     advice = (
-        f"Selecting what has the highest score errs for {low:.1%} of the prompts, and selecting "
-        f"everything for {high:.1%}."
+        f"Selecting what has the highest score errs for {percent(low)} of the prompts, and "
+        f"selecting everything for {percent(high)}."
     )
     advice = f"{advice} {doubts_of_admission(low)}".rstrip()
     exact = not np.isnan(high)

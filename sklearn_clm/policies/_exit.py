@@ -129,7 +129,8 @@ class LevelRule(Rule):
         found = self.result
         if found is None:
             return None
-        return Outcomes(found.errors_of_choice, found.sizes, found.draws)
+        bound, n_errors = found.errors_of_choice
+        return Outcomes((n_errors, len(found.sizes), bound), found.sizes, found.draws)
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> ExitSets:
         return ExitSets(self, scores, claim, progress)

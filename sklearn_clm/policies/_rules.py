@@ -12,6 +12,7 @@ from sklearn_clm.calibration import (
     Claim,
     ComponentThreshold,
     Configuration,
+    LearnThenTestResult,
 )
 from sklearn_clm.calibration._claim import too_few
 from sklearn_clm.calibration._data import size_that_leaves
@@ -28,25 +29,32 @@ Row: TypeAlias = tuple[str, str, str]
 class Outcomes(NamedTuple):
     """What a rule gave n prompts that calibrated."""
 
-    errors: tuple[str, int]  # without an admissible response; "at most " where some are not judged
+    errors: tuple[int, int, str]  # errors, of how many prompts, "at most " where not all is judged
     size: np.ndarray
     draws: np.ndarray
     excess: np.ndarray | None = None  # relative, where labels tell
 
     @classmethod
     def of_thresholds(
-        cls, data: CalibrationData, lambdas: Configuration, k_max: int, set_score: SetScoreLike
+        cls,
+        data: CalibrationData,
+        lambdas: Configuration,
+        k_max: int,
+        set_score: SetScoreLike,
+        tests: LearnThenTestResult | None,
     ) -> "Outcomes | None":
-        """Those of Algorithm 1; None where labels are unknown."""
-        if data.unknown is not None:
+        """Those of Algorithm 1; of labels that nobody asked for, as far as the tests tell."""
+        if data.n_draws is not None or (tests is None and data.unknown is not None):
             return None
         accepted, draws = sets_at_stop(data, lambdas, k_max, set_score)
+        if tests is not None and data.unknown is not None:
+            bound, n_errors = tests.errors_of_choice
+            return cls((n_errors, tests.n_calibration, bound), accepted.sum(axis=1), draws)
         right = data.admissible[:, :k_max]
         first = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0)
-        wrong = ~np.any(accepted & data.admissible, axis=1)
-        return cls(
-            ("", int(wrong.sum())), accepted.sum(axis=1), draws, relative_excess(draws, first)
-        )
+        wrong = int(np.sum(~np.any(accepted & data.admissible, axis=1)))
+        excess = relative_excess(draws, first)
+        return cls((wrong, data.n_prompts, ""), accepted.sum(axis=1), draws, excess)
 
 
 class Rule(ABC):
@@ -137,7 +145,7 @@ class Everything(Rule):
 
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
         everything = Configuration(np.inf, -np.inf, np.inf)
-        return Outcomes.of_thresholds(data, everything, self.k_max, set_score)
+        return Outcomes.of_thresholds(data, everything, self.k_max, set_score, None)
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets:
         return ThresholdSets(None, self.k_max, scores, claim, progress)

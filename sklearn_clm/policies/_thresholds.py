@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     search_frontier,
 )
-from sklearn_clm.calibration._claim import nothing_passed
+from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._learn_then_test import (
     AchievableEpsilon,
     certify_frontier,
@@ -69,7 +69,7 @@ class ThresholdRule(Rule):
         ]
 
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
-        return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score)
+        return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.result)
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> ThresholdSets:
         return ThresholdSets(self.lambda_hat, self.k_max, scores, claim, progress)
@@ -244,8 +244,8 @@ class ThresholdPolicy(Policy):
             if low == high and last > 1:
                 between = "; the other draws found nothing more."
             advice = (
-                f"Sets of the first draw alone err for {high:.1%} of the prompts, and sets of all "
-                f"{last} draws still for {low:.1%}{f'. {doubts}' if doubts else between}"
+                f"Sets of the first draw alone err for {percent(high)} of the prompts, and sets of "
+                f"all {last} draws still for {percent(low)}{f'. {doubts}' if doubts else between}"
             )
         return nothing_passed(
             claim,

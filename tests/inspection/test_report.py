@@ -225,7 +225,8 @@ def hardly_any(data):
 @pytest.mark.parametrize(
     ("change", "epsilon", "text"),
     [
-        (lambda data: data, 0.6, "epsilon = 0.6 is trivial: the first draw"),
+        (lambda data: data, 0.5, "epsilon = 0.5 is trivial: the first draw"),
+        (lambda data: data, 0.6, "epsilon=0.6 is trivial: the first draw"),
         (lambda data: data, 0.02, "Raise epsilon or k_max"),
         (early_draws, 0.02, "More draws will hardly help"),
         (hardly_any, 0.3, "Hardly any prompt has an admissible draw: check"),
@@ -307,6 +308,33 @@ def test_reports_are_of_calibrated_estimators_with_data(sampler, report, tmp_pat
         report_of(loaded)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "n", "answer"),
+    [
+        (0.3, 900, "Yes, with 900 prompts. Another calibration at epsilon = 0.3 succeeds"),
+        (0.12, 90, "No, with 90 prompts. Another calibration at epsilon = 0.12 succeeds"),
+        (0.02, 900, "No, with 900 prompts. No number of prompts certifies epsilon = 0.02"),
+    ],
+)
+def test_what_matters_comes_first(data, epsilon, n, answer):
+    one = calibrated(data.take(range(n)), epsilon)
+    report = report_of(one)
+    opening = [part.heading for part in report.sections if not part.folded]
+    assert opening[:2] == ["Guarantee", "What to expect of predict"]
+    text = " ".join(section(report, "Were these prompts enough?").paragraphs)
+    assert text.startswith(answer)
+    if "succeeds" in text:
+        # by simulation, with the share of errors that was found
+        needed = int(re.search(r"from about (\d+) prompts", text).group(1))
+        n_tests = round(needed * one.result_.n_calibration / n)
+        share = one.result_.n_errors[0] / one.result_.n_calibration
+        errors = np.random.default_rng(0).binomial(n_tests, share, size=20_000)
+        assert 0.77 < np.mean(binomial_p_value(errors, n_tests, epsilon) <= 0.05) < 0.93
+    page = report.to_html()
+    assert page.count("<details>") == sum(part.folded for part in report.sections) > 4
+    assert page.index("Were these prompts enough?") < page.index("<details>")
+
+
 def test_bare_arrays_are_of_unknown_provenance(report, data):
     assert "(provenance unknown)" in section(report, "Guarantee").paragraphs[-1]
     # of which a file says a part
@@ -346,7 +374,10 @@ def odd(prompt):
 
 
 def test_lazy_judging_shows_bounds_and_judgements():
-    text = str(report_of(fitted(judging="lazy")))
+    text, eager = (str(report_of(fitted(judging=judging))) for judging in ("lazy", "all"))
+    size, draws = (re.search(rf"\n\| {name} .*", eager).group() for name in ("size", "draws"))
+    assert size in text
+    assert draws in text
     assert "Labels were asked for until each decision was forced" in text
     assert "at most" in text
     groups = Groups(by=odd, unknown="pooled")

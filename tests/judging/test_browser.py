@@ -277,7 +277,7 @@ def test_a_long_response_is_judged_once_its_end_was_in_sight(browser, server, ju
 
 def test_the_end_shows_what_was_found_and_the_key_that_still_works(browser, server, judge):
     report = (
-        "# Report\n\n## Guarantee\n\nIt holds <b>a</b>\n| so |.\n\n## Tests\n\n"
+        "# Report\n\n## Guarantee\n\nIt holds <b>a</b>\n| so |.\n\n## All\n\n### Tests\n\n"
         "| what | number |\n| --- | --- |\n| draws | 3 |"
     )
     calls = iter([VerdictsWanted(ANSWERS[:1], 5)])
