@@ -29,8 +29,8 @@ class AchievableBandDisplay(EstimatorDisplay):
 
     With a budget of k draws, an epsilon below the blue line is out of reach, and the dashed line
     is the smallest epsilon that a calibration of this many prompts certifies. Grey marks the
-    trivial epsilons, which the first draw alone satisfies. Create it with
-    :meth:`from_estimator` or :meth:`from_data`.
+    trivial epsilons, which the first draw alone satisfies, and blue those that can be achieved.
+    Create it with :meth:`from_estimator` or :meth:`from_data`.
 
     Choosing `k_max` by this figure on the data that then calibrate voids the guarantee. Look at
     other prompts, or give `k_max` a sequence: then calibration chooses, under the guarantee.
@@ -149,6 +149,8 @@ class AchievableBandDisplay(EstimatorDisplay):
         k = np.arange(1, len(error) + 1)
         top = min(1.0, 1.25 * max(high[0], self.reachable[0]))
         ax.axhspan(error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
+        label = f"achievable, not trivial: {error[-1]:.3f} to {error[0]:.3f}"
+        ax.axhspan(error[-1], error[0], color=BLUE, alpha=0.1, lw=0, zorder=0, label=label)
         label = f"smallest $\\epsilon$ within reach, n = {self.n_calibration}, "
         label += f"$\\delta$ = {self.delta:g}"
         squares: dict[str, Any] = {"marker": "s", "markerfacecolor": "none", "markersize": 5.5}
@@ -158,8 +160,6 @@ class AchievableBandDisplay(EstimatorDisplay):
         ax.errorbar(k, error, yerr=[error - low, high - error], label=label, **style)
         if self.epsilon is not None:
             ax.axhline(self.epsilon, label=f"$\\epsilon$ = {self.epsilon:g}", **LIMIT)
-        label = f"achievable, not trivial: {error[-1]:.3f} to {error[0]:.3f}"
-        ax.plot([], [], " ", label=label)
         ax.set_xlabel("k (budget of draws)")
         ax.set_ylabel(f"Share of {self.n_prompts} prompts without\nan admissible response")
         ax.set_ylim(0.0, top)
@@ -254,6 +254,9 @@ class PromptGainDisplay(EstimatorDisplay):
         floor = f"share of errors of the safest rule: {share:.3f}"
         ax.axhline(share, color="0.4", linewidth=1.0, linestyle=DOTTED, label=floor)
         ax.set_xscale("log")
-        ax.set_ylim(bottom=0.0)
+        marked = [sizes[0], *(growth * n for growth in (1, 2, 5, 10))]
+        ax.set_xticks(marked, map(str, marked))
+        ax.minorticks_off()
+        ax.set_ylim(0.0, 1.5 * max(self.level, float(high[0])))
         ax.set_xlabel("Prompts in the calibration part")
         ax.set_ylabel(f"Smallest {symbol} that is certified")

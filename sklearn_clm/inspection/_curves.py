@@ -122,6 +122,9 @@ class _CurveDisplay(Display):
         title, reason = f"{self.title}, {self.results.n_trials} random splits", ""
         if (why := self.results.why_no_area()) is not None:
             reason = "\n" + textwrap.fill(why, 70)
+        elif any(np.isnan(mean).any() for mean in self._mean.values()):
+            share = "all" if self.min_share == 1.0 else f"{100 * self.min_share:g} %"
+            reason = f"\nA curve stands where {share} of its splits certify anything."
         return f"{title}{reason}"
 
     def _draw(self) -> None:
@@ -165,7 +168,8 @@ class _CurveDisplay(Display):
             defined = np.flatnonzero(~np.isnan(mean))
             step = max(1, len(defined) // 8)
             markers = defined[(i * step) // n :: step].tolist()
-            self.lines_ += axes.plot(levels, mean, label=method, markevery=markers, **style)
+            label = method if len(defined) else f"{method} (nowhere)"
+            self.lines_ += axes.plot(levels, mean, label=label, markevery=markers, **style)
             band = {"color": style["color"], "alpha": 0.15, "lw": 0}
             axes.fill_between(levels, mean - std, mean + std, **band)
         label = "shaded: mean ± 1 standard deviation over splits"

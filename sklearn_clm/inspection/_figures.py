@@ -19,7 +19,7 @@ else:
 
 # the palette of Okabe and Ito, without its yellow, which is faint on white
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-BLUE, RED = _COLORS[:2]
+BLUE, RED, GREEN = _COLORS[:3]
 DASHED = (0, (5, 2))
 DOTTED = (0, (1, 2))
 LIMIT: dict[str, Any] = {"color": "black", "linewidth": 1.0}  # of a line that stands for a level

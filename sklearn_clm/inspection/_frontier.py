@@ -34,7 +34,7 @@ class FrontierDisplay(EstimatorDisplay):
     its loss on the calibration part, on the right at its place in the sequence of tests and its
     p-value. The tests start with the safest, and go on while the p-value is at most delta, that
     is, while the loss stays at or under the dashed line; the cross is where they stopped. The
-    open star surrounds lambda-hat. The dotted line is the same frontier on the optimisation
+    ring surrounds lambda-hat. The dotted line is the same frontier on the optimisation
     part, where it was found. Create it with :meth:`from_estimator`.
 
     Parameters
@@ -126,8 +126,8 @@ class FrontierDisplay(EstimatorDisplay):
             (stop + 1, n, f"not tested ({n - stop - 1})", {**_OPEN, "edgecolors": "0.5", "s": 13}),
         ]
         if chosen is not None:
-            star = {**_OPEN, "marker": "*", "edgecolors": "black", "s": 190, "linewidths": 1.1}
-            parts.append((chosen, chosen + 1, r"$\hat{\lambda}$", star))
+            ring = {**_OPEN, "edgecolors": "black", "s": 110, "linewidths": 1.3}
+            parts.append((chosen, chosen + 1, r"$\hat{\lambda}$", ring))
         cross = {"marker": "x", "c": RED, "s": 40, "linewidths": 1.8, "zorder": 5}
         parts.append((stop, stop + 1, "first failure, tests stop", cross))
         for first, end, label, style in parts:

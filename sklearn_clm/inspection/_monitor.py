@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_clm.calibration._betting import confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
-from sklearn_clm.inspection._figures import BLUE, DASHED, LIMIT, RED, AxesLike, Display
+from sklearn_clm.inspection._figures import BLUE, DASHED, GREEN, LIMIT, RED, AxesLike, Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,8 +84,8 @@ class RiskMonitorDisplay(Display):
         totals = np.cumsum(losses)[times - 1]
         low, high = confidence_sequence(totals, times, alpha)
         label = f"{100 * (1 - alpha):g} % confidence sequence"
-        axes.fill_between(times, low, high, color=BLUE, alpha=0.15, lw=0, label=label)
-        axes.plot(times, totals / times, color=BLUE, linewidth=1.4, label="mean loss")
+        axes.fill_between(times, low, high, color=GREEN, alpha=0.15, lw=0, label=label)
+        axes.plot(times, totals / times, color=GREEN, linewidth=1.4, label="mean loss")
         axes.axhline(epsilon, label=f"$\\epsilon$ = {epsilon:g}", **LIMIT)
         axes.set_ylim(0.0, min(1.0, max(2.5 * epsilon, 1.2 * float(high[-1]))))
         axes.set_ylabel("Risk")

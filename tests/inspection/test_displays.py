@@ -127,7 +127,12 @@ def test_axes_begin_where_levels_can_be_reached(results):
         loss = np.where(levels < first - 1e-9, np.nan, levels)[np.newaxis]
         display = RiskCurveDisplay.from_trials(curves_of(results, loss), measures=["loss"])
         assert display.ax_.get_xlim() == pytest.approx((left, 1.0))
+        title = display.ax_.get_legend().get_title().get_text()
+        assert ("all of its splits certify" in title) == (first > 0)
         np.testing.assert_allclose(display.ax_.lines[0].get_xdata(), [left, 1.0])
+    loss = np.stack([levels, np.full(101, np.nan)])  # a curve that nobody could see
+    display = RiskCurveDisplay.from_trials(curves_of(results, loss), measures=["loss"])
+    assert "1 (nowhere)" in labels(display.ax_)
 
 
 def test_without_usable_levels_the_figure_says_so(data):
@@ -228,6 +233,7 @@ def test_achievable_band(data, sampler):
     legend = " ".join(labels(display.ax_))
     assert f"achievable, not trivial: {display.error[-1]:.3f} to {display.error[0]:.3f}" in legend
     assert "smallest $\\epsilon$ within reach, n = 400" in legend
+    assert len(display.ax_.patches) == 2  # what is trivial, and what is achievable
     display = AchievableBandDisplay.from_data(data, optimization_fraction=0.5, epsilon=0.2)
     errors = int(np.ceil(display.error[2] * 300))
     assert display.reachable[2] == smallest_epsilon(errors, 300, 0.05)
@@ -276,6 +282,7 @@ def test_monitor_shows_wealth_and_limits(risk):
     wealth, limits = display.axes_
     np.testing.assert_array_equal(wealth.lines[0].get_ydata(), np.maximum(monitor.e_values_, 1e-3))
     assert limits.lines[0].get_ydata()[-1] == monitor.risk_
+    assert limits.lines[0].get_color() != wealth.lines[0].get_color()
     low, high = monitor.risk_interval_
     band = limits.collections[0].get_paths()[0].vertices[:, 1]
     assert {round(float(y), 9) for y in band} >= {round(low, 9), round(high, 9)}

@@ -233,6 +233,7 @@ def hardly_any(data):
         (same_draws, 0.5, "The 4 draws of a prompt never differ"),
         (same_draws, 0.1, "Draw at a temperature above 0"),
         (late_draws, 0.2, "The budget is exhausted often"),
+        (late_draws, 0.02, "nothing smaller than the set of all"),
         (lambda _: simulated_data(45, 6, seed=3), 0.14, "Small n: with 30 calibration prompts"),
     ],
 )
