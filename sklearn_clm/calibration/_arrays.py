@@ -83,10 +83,7 @@ def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> tuple[np.ndarray, np
     """The labels as booleans of the wanted shape, and where they are unknown (-1), if anywhere."""
     array = as_numbers(values, "admissible", len(shape))
     if array.shape != shape:
-        raise ValueError(
-            f"admissible must have shape {shape}, one label for each score, got {array.shape} "
-            "instead."
-        )
+        raise ValueError(f"admissible must have shape {shape}, got {array.shape} instead.")
     strange = array[~np.isin(array, (0, 1, -1))]
     if strange.size:
         raise ValueError(f"admissible must hold booleans or 0 and 1, got {strange[0]} instead.")
@@ -109,16 +106,12 @@ def as_integers(
 
 def refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
     """Refuse NaN in the qualities and in the similarities to earlier draws."""
-    places = np.argwhere(np.isnan(quality))
-    if len(places):
-        i, j = places[0]
+    for i, j in np.argwhere(np.isnan(quality))[:1]:
         raise ValueError(f"quality must not be NaN, but is for prompt {i}, draw {j}.")
     # in blocks, as a mapped array may be larger than memory
     for start in range(0, len(similarity), _ROWS_AT_ONCE):
-        missing = np.isnan(similarity[start : start + _ROWS_AT_ONCE])
-        places = np.argwhere(np.tril(missing, -1))
-        if len(places):
-            i, later, earlier = places[0]
+        missing = np.tril(np.isnan(similarity[start : start + _ROWS_AT_ONCE]), -1)
+        for i, later, earlier in np.argwhere(missing)[:1]:
             raise ValueError(
                 f"similarity must not be NaN, but is for prompt {start + i}, draws {later} and "
                 f"{earlier}."
@@ -180,8 +173,7 @@ class SavedArrays:
     def with_labels(self, labels: ArrayLike) -> Self:
         """The same draws, or components, with other labels: booleans or 1, 0 and -1 for unknown.
 
-        The other arrays are shared. Who gave the labels is not known: `provenance.admission` is
-        None.
+        The other arrays are shared; `provenance.admission` is None, not known.
         """
         data = copy.copy(self)
         data.admissible, data.unknown = as_labels(labels, self.admissible.shape)
@@ -189,10 +181,9 @@ class SavedArrays:
         return data
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the arrays to a .npz file, without pickle.
+        """Write the arrays to a .npz file, without pickle, whole or not at all.
 
-        An existing file is replaced only once the new one is complete. By a digest of the arrays,
-        ``load`` notices a file that was changed.
+        By a digest of the arrays, ``load`` notices a file that was changed.
         """
         arrays = {name: getattr(self, name) for name in (*self._members, *self._optional)}
         if self.unknown is not None:
@@ -204,20 +195,15 @@ class SavedArrays:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file written by :meth:`save`.
-
-        Nothing in the file is ever unpickled, so a file from elsewhere cannot run code.
-        """
+        """Read a file written by :meth:`save`; nothing in it is unpickled, so it runs no code."""
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
             members = ("format", "provenance", "digest", *cls._members)
             arrays = read_arrays(path, members, cls._optional)
-            digest = str(arrays.pop("digest"))
-            is_intact = digest == digest_of_arrays(arrays)
+            is_intact = str(arrays.pop("digest")) == digest_of_arrays(arrays)
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":
                 raise ValueError(f"it was written in the format {format_!r}.")
-            arrays["provenance"] = Provenance.from_array(arrays["provenance"])
-            data = cls(**arrays)
+            data = cls(**{**arrays, "provenance": Provenance.from_array(arrays["provenance"])})
             if not is_intact:
                 raise ValueError("its arrays were changed since it was written.")
             return data

@@ -101,7 +101,7 @@ def check_losses(losses: ArrayLike) -> np.ndarray:
 
 
 class RiskEProcess:
-    """E-process against a risk of at most epsilon; start to finish, e-values of losses in order."""
+    """E-process against a risk of at most epsilon."""
 
     def __init__(self, epsilon: float) -> None:
         self.epsilon = float(check_probability(epsilon, "epsilon"))

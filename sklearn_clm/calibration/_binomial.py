@@ -70,7 +70,7 @@ def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, 
             )
     if np.any(totals < 1) or np.any(counts < 0) or np.any(counts > totals):
         raise ValueError(
-            f"n_errors must lie between 0 and n, and n be positive, got {n_errors!r} with n={n!r}."
+            f"n_errors must lie in 0 to n, and n be positive, got {n_errors!r}, {n!r}."
         )
     return counts, totals
 
@@ -104,13 +104,16 @@ def binomial_p_value(n_errors: IntegerArray, n: IntegerArray, epsilon: ArrayLike
     array([0.016, 0.549])
     """
     counts, totals = _check_counts(n_errors, n)
-    risk = check_probability(epsilon, "epsilon")
-    # the complement of I_eps(k + 1, n - k), so that 1 - epsilon is never rounded; a = 0 is
-    # outside betaincc's domain, and k = n has probability one
-    p_value = np.where(
-        counts == totals, 1.0, betaincc(counts + 1.0, np.maximum(totals - counts, 1), risk)
-    )
+    p_value = _tail(counts, totals, check_probability(epsilon, "epsilon"))
     return float(p_value) if p_value.ndim == 0 else p_value
+
+
+def _tail(counts: np.ndarray, totals: np.ndarray, risk: np.ndarray) -> np.ndarray:
+    """P(Binom(n, risk) <= count)."""
+    # the complement of I_risk(k + 1, n - k), so that 1 - risk is never rounded; a = 0 is outside
+    # betaincc's domain, and k = n has probability one
+    below = betaincc(counts + 1.0, np.maximum(totals - counts, 1), risk)
+    return np.where(counts == totals, 1.0, below)
 
 
 def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) -> Any:
@@ -126,9 +129,8 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
     Returns
     -------
     float or ndarray
-        The smallest epsilon with ``binomial_p_value(n_errors, n, epsilon) <= delta``, rounded
-        upwards so that the inequality holds as computed; 1.0 where no epsilon below one has it
-        (every prompt was an error).
+        The smallest epsilon with ``binomial_p_value(n_errors, n, epsilon) <= delta`` as computed;
+        1.0 where every prompt was an error.
 
     Examples
     --------
@@ -141,22 +143,14 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
     """
     counts, totals = _check_counts(n_errors, n)
     level = check_probability(delta, "delta")
-    arrays = np.broadcast_arrays(counts, totals, level)
-    shape = arrays[0].shape
-    counts, totals, level = (array.reshape(-1) for array in arrays)
     limit = betainccinv(counts + 1.0, np.maximum(totals - counts, 1), level)
     limit = np.where(counts == totals, 1.0, limit)
     # the inverse is right up to rounding: step upwards until the test agrees with it
     step = 2.0**-52
-    while True:
-        below_one = np.flatnonzero(limit < 1.0)
-        p_values = binomial_p_value(counts[below_one], totals[below_one], limit[below_one])
-        short = below_one[p_values > level[below_one]]
-        if not short.size:
-            break
-        limit[short] = np.minimum(limit[short] * (1.0 + step), 1.0)
+    while np.any(short := (limit < 1.0) & (_tail(counts, totals, limit) > level)):
+        limit = np.where(short, np.minimum(limit * (1.0 + step), 1.0), limit)
         step *= 2.0
-    return float(limit[0]) if shape == () else limit.reshape(shape)
+    return float(limit) if limit.ndim == 0 else limit
 
 
 def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any:
@@ -190,8 +184,7 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
     passes, fails = np.full(totals.shape, -1), totals.astype(np.int64)
     while np.any(fails - passes > 1):
         middle = (passes + fails) // 2
-        rejected = np.asarray(binomial_p_value(np.maximum(middle, 0), totals, risk)) <= level
-        rejected |= middle < 0
+        rejected = (middle < 0) | (_tail(np.maximum(middle, 0), totals, risk) <= level)
         passes, fails = np.where(rejected, middle, passes), np.where(rejected, fails, middle)
     return int(passes) if passes.ndim == 0 else passes
 
@@ -231,29 +224,13 @@ def clopper_pearson(
 def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 0.0) -> int:
     """Smallest number of prompts with which anything can be certified.
 
-    Parameters
-    ----------
-    epsilon : float
-        Tolerated risk, in (0, 1).
-    delta : float
-        Level of the test, in (0, 1).
-    optimization_fraction : float, default=0.0
-        Share of the prompts that is not used for the tests, in [0, 1).
-
-    Returns
-    -------
-    int
-        The smallest number that leaves n prompts for calibration, with n so large that zero
-        errors have a p-value of at most `delta`.
+    So many that zero errors have a p-value of at most `delta`, with tolerated risk `epsilon`, both
+    in (0, 1), where `optimization_fraction`, in [0, 1), of the prompts is not used for the tests.
     """
     check_probability(epsilon, "epsilon")
     check_probability(delta, "delta")
-    n = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon)))
-    # the logarithms may be off by one rounding either way
-    while n > 1 and binomial_p_value(0, n - 1, epsilon) <= delta:
-        n -= 1
+    # one less than the logarithms say, which may be rounded upwards
+    n = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon)) - 1)
     while binomial_p_value(0, n, epsilon) > delta:
         n += 1
-    if optimization_fraction == 0.0:
-        return n
-    return size_that_leaves(n, optimization_fraction)
+    return size_that_leaves(n, optimization_fraction) if optimization_fraction else n

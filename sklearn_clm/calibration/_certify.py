@@ -178,33 +178,13 @@ def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) ->
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceResult:
-    """What became of a fixed sequence of m tests.
+    """What became of a fixed sequence of m tests on the calibration prompts."""
 
-    Parameters
-    ----------
-    n_valid : int
-        How many passed, from the first on.
-    position : int or None
-        Which of these was chosen; None where none passed.
-    n_errors : ndarray of int, shape (m,)
-        Errors of each among the calibration prompts.
-    p_values : ndarray of shape (m,)
-        Binomial tail p-value of each; NaN where labels that it needs were not asked for.
-    exact : ndarray of bool, shape (m,)
-        Where both are exact. Elsewhere labels are unknown, and they are bounds: upper ones of a
-        test that passed, lower ones of any other.
-    n_calibration : int
-        Number of calibration prompts.
-    delta : float
-        Level of each test.
-    provenance : Provenance
-        What the data were collected with.
-    """
-
-    n_valid: int
-    position: int | None
+    n_valid: int  # how many passed, from the first on
+    position: int | None  # which of these was chosen
     n_errors: np.ndarray = field(repr=False)
-    p_values: np.ndarray = field(repr=False)
+    p_values: np.ndarray = field(repr=False)  # NaN where labels that it needs were not asked for
+    # where both are exact; elsewhere upper bounds of a test that passed, lower ones of any other
     exact: np.ndarray = field(repr=False)
     n_calibration: int
     delta: float

@@ -36,24 +36,18 @@ class Claim:
     guarantee : {"pac", "marginal"}
         Whether it holds with confidence 1 - delta over the calibration prompts, or on average over
         calibration and new prompts together.
-    group : hashable, default=None
-        The group within which it holds; None for all prompts together.
-    within_groups : {None, "each", "all"}
-        Where there are groups: whether each claim holds with confidence 1 - delta, or all do.
-    pooled : bool
-        Whether it is about prompts of groups that calibration has not seen.
+    group, within_groups, pooled
+        The group within which it holds, None for all prompts together; where there are groups,
+        whether "each" claim holds with confidence 1 - delta or "all" do; and whether it is about
+        prompts of groups that calibration has not seen.
     shifted, approximate : bool
         Whether prompts are distributed as weights describe, and whether these were estimated.
-    losses : mapping of str to float
-        Levels of other losses that are kept with the same confidence.
-    admission : bool
-        Whether it says anything of admissible responses.
-    unknown : tuple of str
-        What is not known to have collected the data.
-    audit : str, default=None
-        Where people audit the judge of calibration, what they judged, as a sentence.
-    answered : float, default=None
-        Share of the calibration prompts that were answered; None where sets are no answers.
+    losses, admission
+        Levels of other losses that are kept with the same confidence, by name, and whether it says
+        anything of admissible responses.
+    unknown, audit, answered
+        What is not known to have collected the data; what people judged who audit the judge of
+        calibration, as a sentence; and the share of the calibration prompts that were answered.
     null : str, default=None
         Why nothing is claimed; None where something is.
 
@@ -113,8 +107,16 @@ class Claim:
 
     def sentence(self) -> str:
         """The guarantee in words."""
+        if self.null is not None and self.about == "components":
+            return (
+                "No threshold could be certified, so every selection is empty: an empty selection "
+                "holds no wrong component."
+            )
         if self.null is not None:
-            return self._nothing()
+            return (
+                "None. Nothing could be certified, so predict returns all draws for each prompt, "
+                "without any guarantee."
+            )
         confidence = f"With confidence {percent(1 - self.delta)} over the calibration prompts,"
         if self.about == "answers":
             share = ""
@@ -139,10 +141,9 @@ class Claim:
                 promise += ", by people's standard,"
         promise += f" with probability at least {percent(1 - self.level)}"
         if self.guarantee == "marginal":
-            promise = promise[0].upper() + promise[1:]
             return (
-                f"{promise}, on average over calibration prompts and new prompts together "
-                f"(marginal guarantee). {_AVERAGE}"
+                f"{promise[0].upper()}{promise[1:]}, on average over calibration prompts and new "
+                f"prompts together (marginal guarantee). {_AVERAGE}"
             )
         text = f"{confidence} {promise}. {_AVERAGE}"
         if self.losses:
@@ -194,25 +195,13 @@ class Claim:
 
     def who(self) -> str:
         """Whom the guarantee is for."""
-        member = "a new prompt"
-        if self.within_groups is not None and not self.pooled:
-            member = "a new prompt of a certified group"
+        grouped = self.within_groups is not None and not self.pooled
+        member = "a new prompt of a certified group" if grouped else "a new prompt"
         if self.shifted:
             return f"{member}, from the distribution that the weights describe,"
-        if self.within_groups is not None and not self.pooled:
+        if grouped:
             return f"{member}, from that group's distribution,"
         return f"{member} from the same distribution"
-
-    def _nothing(self) -> str:
-        if self.about == "components":
-            return (
-                "No threshold could be certified, so every selection is empty: an empty selection "
-                "holds no wrong component."
-            )
-        return (
-            "None. Nothing could be certified, so predict returns all draws for each prompt, "
-            "without any guarantee."
-        )
 
 
 def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str:
@@ -237,10 +226,8 @@ def refuse_too_few(n: int, claim: Claim, optimization_fraction: float = 0.0) -> 
     """Refuse so few calibration prompts that even without an error nothing is certified."""
     needed = prompts_needed(claim.level, claim.delta)
     if n < needed:
-        in_all = None
-        if optimization_fraction:
-            in_all = prompts_needed(claim.level, claim.delta, optimization_fraction)
-        why = too_few(n, needed, claim, in_all)
+        in_all = prompts_needed(claim.level, claim.delta, optimization_fraction)
+        why = too_few(n, needed, claim, in_all if optimization_fraction else None)
         raise ValueError(f"data must hold more prompts: {why}")
 
 
@@ -273,14 +260,11 @@ def nothing_passed(
 
 def nulls_of(claims: Iterable[Claim]) -> str | None:
     """Why claims are null, a few of them in full; None where all hold."""
-    claims = list(claims)
-    nulls = [claim.why_null() for claim in claims if not claim.holds]
-    shown = [null for null in nulls[:_MOST_NAMED] if null is not None]
-    if len(nulls) > len(shown):
-        shown.append(
-            f"So are {len(nulls) - len(shown)} more, {len(nulls)} of {len(claims)} in all."
-        )
-    return " ".join(shown) or None
+    whys = [claim.why_null() for claim in claims]
+    nulls = [why for why in whys if why is not None]
+    n_more = len(nulls) - _MOST_NAMED
+    rest = [f"So are {n_more} more, {len(nulls)} of {len(whys)} in all."] if n_more > 0 else []
+    return " ".join(nulls[:_MOST_NAMED] + rest) or None
 
 
 def percent(share: float) -> str:

@@ -33,14 +33,12 @@ class ComponentCalibrationData(SavedArrays):
     Parameters
     ----------
     scores : ndarray of shape (m,), float64
-        Confidence F^c of each component: the maximum over its occurrences. May be -inf, but
-        neither NaN nor +inf.
+        Confidence F^c of each component: the maximum over its occurrences, below +inf.
     admissible : ndarray of shape (m,), bool
-        Whether the component is correct, A^c. Given as numbers, it may hold -1 where the label is
-        unknown; it is then False there.
+        Whether the component is correct, A^c. Numbers may be -1 where the label is unknown, which
+        is False then.
     offsets : ndarray of shape (n + 1,), int64
-        Where the components of each prompt begin, from 0 to m, in non-decreasing order. A prompt
-        without components has two equal entries.
+        Where the components of each prompt begin, from 0 to m, in non-decreasing order.
     provenance : Provenance, optional
         What the data were collected with, as far as it is known.
     prompts : ndarray of uint64, shape (n,), optional
@@ -142,10 +140,8 @@ class ComponentCalibrationData(SavedArrays):
         labels : same shapes as `scores`
             1 or True where the component is admissible, 0 or False where it is not, -1 where that
             is unknown. Padded entries are ignored.
-        provenance : Provenance or None, default=None
-            What the scores were collected with, where it is known.
-        prompts : ndarray of uint64, shape (n,), optional
-            Digests by which prompts are known again.
+        provenance, prompts
+            As in the class.
         """
         if isinstance(scores, np.ndarray) and scores.ndim == 2:
             present = ~np.isnan(scores)
@@ -153,9 +149,7 @@ class ComponentCalibrationData(SavedArrays):
             labels = [row[there] for row, there in zip(np.asarray(labels), present, strict=True)]
         counts = [len(row) for row in scores]
         if counts != [len(row) for row in labels]:
-            raise ValueError(
-                "labels must be as many as scores for each prompt, got others instead."
-            )
+            raise ValueError("labels must be as many as scores for each prompt, got others.")
         # without the empty rows, whose type is that of no number
         flat_scores = np.concatenate([np.empty(0), *(row for row in scores if len(row))])
         flat_labels = np.concatenate([np.empty(0), *(row for row in labels if len(row))])
@@ -187,13 +181,12 @@ class ComponentThreshold(SequenceResult):
         The smallest alpha for which a threshold would have been certified.
     achievable_alpha : tuple of (float, float)
         Mean loss at the highest threshold and at the lowest: below this band next to nothing can
-        be selected, above it everything is. NaN where labels that the tests did not need are
-        unknown.
+        be selected, above it everything is. NaN where labels are unknown.
     n_valid, position, n_errors, p_values, exact, n_calibration, delta, provenance
-        What became of the tests: how many thresholds are certified, and that the last of them is
-        chosen (None: no one), prompts with an inadmissible component that scores at least the
-        threshold, their p-values, where these are exact (elsewhere bounds of what lazy judging
-        left open), of how many prompts, at which level, and what the data were collected with.
+        How many thresholds are certified, the last of which is chosen (None: no one), prompts with
+        an inadmissible component that scores at least the threshold, p-values, where these are
+        exact (elsewhere bounds of what lazy judging left open), of how many prompts, at which
+        level, of data collected with what.
     """
 
     thresholds: np.ndarray = field(repr=False)
@@ -266,8 +259,7 @@ def component_learn_then_test(
     if not np.array_equal(certified, fewest <= allowed):
         raise ValueError(
             f"data must have the labels that decide the tests at alpha={alpha:g}, got "
-            f"{int(np.sum(labels < 0))} unknown labels instead; lazy judging asks for those that "
-            "are needed."
+            f"{int(np.sum(labels < 0))} unknown labels instead; lazy judging asks for them."
         )
     n_valid = int(certified.sum())
     exact, n_errors = fewest == most, np.where(certified, most, fewest).astype(np.int64)

@@ -33,16 +33,15 @@ class CalibrationData(SavedArrays):
     Parameters
     ----------
     quality : array-like of shape (n, K)
-        Q(x_i, y_ij). Infinite values are allowed, NaN is not. Held as float64: new scores must be
-        computed, or rounded, as these were, or those that tie with a threshold fall elsewhere.
+        Q(x_i, y_ij), not NaN. Held as float64: new scores must be computed, or rounded, as these
+        were, or those that tie with a threshold fall elsewhere.
     similarity : array-like of shape (n, K, K)
-        S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32 and float64
-        are kept as they are, and so is a memory-mapped array.
+        S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32, float64 and
+        memory-mapped arrays are kept as they are.
     admissible : array-like of shape (n, K)
         A_i(y_ij): booleans, or numbers 0 and 1; -1 where the label is unknown.
     provenance : Provenance or None, default=None
-        What the data were collected with, as far as it is known. The number of draws is
-        read off the arrays.
+        What the data were collected with; its number of draws is read off the arrays.
     texts : array-like of int, shape (n, K), default=None
         For each draw the first draw of its prompt with an equal response. None: not known, and
         every draw counts as a text of its own.
@@ -127,18 +126,14 @@ class CalibrationData(SavedArrays):
     def _part(self, rows: slice | np.ndarray, k: int) -> "CalibrationData":
         """Some prompts with their first k draws; a view where `rows` is a slice."""
         part = copy.copy(self)
-        part.quality, part.admissible = self.quality[rows, :k], self.admissible[rows, :k]
-        part.similarity = self.similarity[rows, :k, :k]
-        if self.unknown is not None:
-            unknown = self.unknown[rows, :k]
-            part.unknown = unknown if unknown.any() else None
-        if self.texts is not None:
-            part.texts = self.texts[rows, :k]
-        if self.prompts is not None:
-            part.prompts = self.prompts[rows]
-        if self.n_draws is not None:
-            made = np.minimum(self.n_draws[rows], k)
-            part.n_draws = made if np.any(made < k) else None
+        for name in (*self._members, *self._optional, "unknown"):
+            array = getattr(self, name)
+            if array is not None:
+                setattr(part, name, array[(rows, *[slice(k)] * (array.ndim - 1))])
+        if part.unknown is not None and not part.unknown.any():
+            part.unknown = None
+        if part.n_draws is not None:
+            part.n_draws = np.minimum(part.n_draws, k) if np.any(part.n_draws < k) else None
         part.provenance = replace(self.provenance, k_max=k)
         return part
 
@@ -175,18 +170,14 @@ class CalibrationData(SavedArrays):
     def take(self, indices: ArrayLike | slice) -> "CalibrationData":
         """The prompts at the given positions, as a copy; of a slice a view.
 
-        Parameters
-        ----------
-        indices : array-like of int, boolean mask of shape (n,), or slice
-            Positions, in the wanted order; repetitions are allowed.
+        `indices` are integers, in any order and with repetitions, a boolean mask, or a slice.
         """
         if isinstance(indices, slice):
             return self._part(indices, self.k_max)
         positions = np.arange(self.n_prompts)[np.asarray(indices)]
         if positions.ndim != 1 or not len(positions):
             raise ValueError(
-                "indices must be a one-dimensional array that selects a prompt, got shape "
-                f"{positions.shape} instead."
+                f"indices must be one-dimensional and select a prompt, got {indices!r:.60} instead."
             )
         return self._part(positions, self.k_max)
 
@@ -233,8 +224,8 @@ class CalibrationData(SavedArrays):
         scores : array-like of shape (n, K), or path of a .npy file
             Quality of each draw (scores.npy).
         similarity : array-like of shape (n, K, K), or path of a .npy file
-            Similarity of each draw to the earlier ones (diversity.npy, whose name notwithstanding
-            a *large* value means a near duplicate). ``np.zeros((n, K, K))`` where there are none.
+            Similarity of each draw to the earlier ones (diversity.npy, where a *large* value means
+            a near duplicate all the same); zeros where there are none.
         labels : array-like of shape (n, K), or path of a .npy file
             1 where the draw is admissible (labels.npy).
         mmap : bool, default=False
@@ -300,8 +291,7 @@ def refuse_missing_draws(data: CalibrationData) -> None:
     if data.n_draws is not None:
         raise ValueError(
             f"data must hold all {data.k_max} draws of each prompt here, got as few as "
-            f"{data.n_draws.min()} instead, as fit makes them with lazy judging; call collect, "
-            "which makes all."
+            f"{data.n_draws.min()} from lazy judging instead; collect makes all."
         )
 
 
@@ -316,16 +306,15 @@ def split_of(
     data: CalibrationData, fraction: float, random_state: RandomState = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the optimisation and of the calibration part, as in :func:`split_prompts`."""
-    n_optimization = optimization_size(data.n_prompts, fraction)
+    n_first, rows = optimization_size(data.n_prompts, fraction), np.arange(data.n_prompts)
     if data.prompts is not None:
-        return split_prompts(data.prompts, n_optimization, random_state)
+        return split_prompts(data.prompts, n_first, random_state)
     # each row counts as a prompt of its own
-    rows = np.arange(data.n_prompts)
     if random_state is not None:
-        return split_prompts(rows, n_optimization, random_state)
+        return split_prompts(rows, n_first, random_state)
     digests = row_digests(data.quality)
     order = np.argsort(digests, kind="stable")  # whatever the order in which rows stand
-    first, second = split_prompts(rows, n_optimization, _seed_from(digests[order]))
+    first, second = split_prompts(rows, n_first, _seed_from(digests[order]))
     return np.sort(order[first]), np.sort(order[second])
 
 
@@ -363,11 +352,10 @@ def describe_repetitions(digests: np.ndarray) -> str | None:
     if worth >= _FEW_REPEATED * n:
         return None
     return (
-        f"{n - len(n_rows)} of {n} prompts repeat an earlier one, with whatever reference. A test "
-        f"counts all of them, though the rows of one prompt succeed or fail together: these may "
-        f"tell no more than {worth:.0f} independent prompts, and the risk may then exceed its "
-        "bound more often than delta says. Pass each prompt once, with a list of references where "
-        "it has several."
+        f"{n - len(n_rows)} of {n} prompts repeat an earlier one. Rows of one prompt succeed or "
+        f"fail together: these may tell no more than {worth:.0f} independent prompts, and the risk "
+        "may exceed its bound more often than delta says. Pass each prompt once, with a list of "
+        "references where it has several."
     )
 
 

@@ -1,7 +1,7 @@
 """What makes the whole grid fast: bit sets, runs of equal sets, and sums of packed numbers.
 
-A pass per configuration takes K steps of acceptance and K of scoring for each
-of the 19,683 configurations of a 27 x 27 x 27 grid. Here,
+A pass per configuration takes K steps of acceptance and K of scoring for each of 19,683
+configurations of a 27 x 27 x 27 grid. Here,
 
 * acceptance depends on (l1, l2) alone, and is a recursion of four bit operations for each draw on
   whole rows of prompts;
@@ -17,11 +17,9 @@ All of it runs in compiled loops of NumPy and SciPy, on blocks of prompts that s
 The loops are so short that threads spend their time handing over the interpreter's lock, so the
 work is shared among processes, and only where there is much of it.
 
-What was measured, for n = 1,565, K = 20, the sum and 27 x 27 x 27 configurations on one core
-(Xeon, AVX-512): Algorithm 1 in NumPy for each configuration 120 s; the recursion in NumPy for each
-pair, with uint32 masks, 1.1 s; this module 0.07 to 0.08 s; the same in C 0.03 to 0.04 s, in numba
-0.05 s after seconds of compilation. A factor of two does not pay for wheels for every platform, nor
-for a slow first call.
+For n = 1,565, K = 20, the sum and 27 x 27 x 27 configurations on one core this module takes 0.07 s,
+Algorithm 1 in NumPy for each configuration 120 s, and the same in C 0.03 to 0.04 s: a factor of two
+does not pay for wheels for every platform.
 
 A set of draws is an unsigned integer whose *top* bit is draw 0 (several integers of 64 bits where
 K > 64). Two things follow. Sorted sets are in lexicographic order, so that sets that start alike
@@ -31,7 +29,7 @@ turns "which conflicts are there" into "then this draw's bit".
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -87,33 +85,20 @@ def _word_type(k: int) -> np.dtype:
     return np.dtype(next((f"u{width // 8}" for width in (8, 16, 32) if k <= width), "u8"))
 
 
-def _count_reached(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """How many of the ascending thresholds each value reaches (>=); NaN reaches none."""
+def _count_passed(passes: np.ufunc, values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """How many of the ascending thresholds each value reaches, or exceeds; NaN passes none.
+
+    `passes` is ``np.greater_equal`` or ``np.greater``.
+    """
     dtype = np.min_scalar_type(len(thresholds))
     if len(thresholds) > _FEW_THRESHOLDS:
-        counts = np.searchsorted(thresholds, values, side="right").astype(dtype)
+        side: Literal["left", "right"] = "right" if passes is np.greater_equal else "left"
+        counts = np.searchsorted(thresholds, values, side=side).astype(dtype)
         counts[np.isnan(values)] = 0
         return counts
     counts = np.zeros(values.shape, dtype=dtype)
     for threshold in thresholds:
-        counts += values >= threshold
-    return counts
-
-
-def _count_exceeded(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """How many of the ascending thresholds each value exceeds (>)."""
-    if len(thresholds) > _FEW_THRESHOLDS:
-        return np.searchsorted(thresholds, values.astype(np.float64), side="left")
-    rounded = thresholds
-    if values.dtype != thresholds.dtype:
-        # float32 values exceed a threshold if and only if they exceed the next float32 below it
-        with np.errstate(over="ignore"):
-            rounded = thresholds.astype(values.dtype)
-        too_high = rounded > thresholds
-        rounded[too_high] = np.nextafter(rounded[too_high], values.dtype.type(-np.inf))
-    counts = np.zeros(values.shape, dtype=np.uint8)
-    for threshold in rounded:
-        counts += values > threshold
+        counts += passes(values, threshold)
     return counts
 
 
@@ -136,7 +121,7 @@ def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray
     # once, at its r, and let a running OR carry it downwards
     sets = np.zeros((k, -(-k // 64), n_thresholds + 1, n), dtype=_word_type(k))
     stride_draw, stride_word, stride_r = sets[0].size, sets[0, 0].size, n
-    position = _count_exceeded(pairs, thresholds).astype(np.intp)
+    position = _count_passed(np.greater, pairs, thresholds).astype(np.intp)
     position *= stride_r
     position += (later * stride_draw)[:, np.newaxis]
     position += np.arange(n)
@@ -153,58 +138,23 @@ def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray
 def _accepted_sets(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> np.ndarray:
     """Algorithm 1 without its stop: (W, B, n) and (K, W, A, n) give words (W, P, n)."""
     k, n_words, _, n = conflicts.shape
-    accepted = np.empty((n_words, len(pairs), n), dtype=quality.dtype)
-    accepted[0] = _within_first_word(quality[0], conflicts[:64, 0], pairs)
-    bits = list(_set_bits(k))
-    for word in range(1, n_words):
-        accepted[word] = quality[word][pairs.b]
-        for draw in range(64 * word, min(64 * (word + 1), k)):
-            bit = bits[draw][1]
-            rejected = np.zeros(accepted[word].shape, dtype=quality.dtype)
-            for w in range(word + 1):
-                conflict = accepted[w] & conflicts[draw, w][pairs.a]
-                rejected |= np.where(conflict != 0, bit, 0)
-            accepted[word] &= ~rejected
-    return accepted
-
-
-def _within_first_word(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> np.ndarray:
-    """The same for the first word: (B, n) and (K, A, n) give (P, n)."""
-    k, _, n = conflicts.shape
-    final_width = 8 * quality.dtype.itemsize
     # with all pairs in order, one row of conflicts serves each quality threshold
-    shape = (quality.shape[0], -1) if pairs.grid else (len(pairs), n)
-    accepted = np.zeros((len(pairs), n), dtype=np.uint8)
-    # time goes with bytes, and the first 8 draws need one byte only: let the sets grow with them
-    for width in (8, 16, 32, 64):
-        if width > final_width:
-            break
-        dtype = np.dtype(f"u{width // 8}")
-        begin = 0 if width == 8 else width // 2
-        accepted = accepted.astype(dtype)
-        if begin:
-            accepted <<= dtype.type(begin)
-        added = quality >> quality.dtype.type(final_width - width)
-        added &= quality.dtype.type((1 << (width - begin)) - 1)
-        accepted |= added.astype(dtype)[pairs.b]
-        rejected = np.empty((len(pairs), n), dtype=dtype)
-        # array with array is the fast form of `minimum`, array with scalar is not
-        bit = np.empty(rejected.reshape(shape).shape[1], dtype=dtype)
-        for draw in range(max(begin, 1), min(width, k)):
-            conflict = conflicts[draw] >> quality.dtype.type(final_width - width)
-            conflict = conflict.astype(dtype, copy=False)
-            if not pairs.grid:
-                conflict = conflict[pairs.a]
-            bit.fill(1 << (width - 1 - draw))
-            np.bitwise_and(
-                accepted.reshape(shape),
-                conflict.reshape(-1 if pairs.grid else shape),
-                out=rejected.reshape(shape),
-            )
-            np.minimum(rejected.reshape(shape), bit, out=rejected.reshape(shape))
-            np.bitwise_or(accepted, rejected, out=accepted)
-            np.bitwise_xor(accepted, rejected, out=accepted)
-    return accepted
+    shape = (quality.shape[1], -1) if pairs.grid else (len(pairs), n)
+    accepted = quality[:, pairs.b].reshape(n_words, *shape)
+    rejected = np.empty_like(accepted[0])
+    # array with array is the fast form of `minimum`, array with scalar is not
+    bits = np.empty(rejected.shape[1], dtype=quality.dtype)
+    for draw, (word, bit) in enumerate(_set_bits(k)):
+        bits.fill(bit)
+        for w in range(word + 1):
+            conflict = conflicts[draw, w].reshape(-1) if pairs.grid else conflicts[draw, w][pairs.a]
+            np.bitwise_and(accepted[w], conflict, out=rejected)
+            if w < word:
+                rejected[rejected != 0] = bit
+            np.minimum(rejected, bits, out=rejected)
+            np.bitwise_or(accepted[word], rejected, out=accepted[word])
+            np.bitwise_xor(accepted[word], rejected, out=accepted[word])
+    return accepted.reshape(n_words, len(pairs), n)
 
 
 class DistinctSets(NamedTuple):
@@ -373,14 +323,14 @@ def _codes(
     if set_score.counts_draws:
         everything = np.arange(accepted.size)
         scores = scores_of_prefixes(set_score, quality, accepted, everything)
-        codes = _count_reached(scores, l3).reshape(accepted.shape)
+        codes = _count_passed(np.greater_equal, scores, l3).reshape(accepted.shape)
         codes *= np.logical_or.accumulate(accepted, axis=0)
     else:
         # sets that begin alike share the scores of their beginnings: one evaluation for each
         # prefix, carried on to the sets that follow until the next prefix of as many draws
         prefixes = np.flatnonzero(sets.new_prefixes())
         scores = scores_of_prefixes(set_score, quality, accepted, prefixes)
-        counts = _count_reached(scores, l3)
+        counts = _count_passed(np.greater_equal, scores, l3)
         codes = np.zeros(accepted.shape, dtype=counts.dtype)
         if len(prefixes):
             carried = np.repeat(counts, np.diff(prefixes, append=accepted.size))

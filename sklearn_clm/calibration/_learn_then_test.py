@@ -89,10 +89,9 @@ class LearnThenTestResult(SequenceResult):
     n_judgements : int or None
         With lazy judging: how many responses of the calibration part were judged.
     n_valid, position, n_errors, p_values, exact, n_calibration, delta, provenance
-        What became of the tests: how many configurations are certified, from the first on, which
-        one was chosen (None: no one), errors on the calibration part and p-values, where these are
-        exact (elsewhere bounds of what lazy judging left open), on how many prompts, at which
-        level, and what the data were collected with.
+        How many configurations are certified, from the first on, which one was chosen (None: no
+        one), their errors and p-values, where these are exact (elsewhere bounds of what lazy
+        judging left open), on how many prompts, at which level, of data collected with what.
     """
 
     frontier: Frontier
@@ -149,12 +148,10 @@ def learn_then_test(
 ) -> Any:
     """Choose a configuration whose risk is at most epsilon, with confidence 1 - delta.
 
-    The prompts are split at random. On the optimisation part, the grid of thresholds is laid out
-    and searched for the Pareto frontier of loss and objective. On the calibration part, first
-    *accept everything*, with near copies and without, and then the frontier is tested, from the
-    safest configuration on, until the first test fails; of those that passed, the one of lowest
-    objective is chosen, the safer one in a tie. Nothing is certified only if sets of all K draws
-    cannot be certified either.
+    The prompts are split at random. The optimisation part gives the frontier, see
+    :func:`search_frontier`. The calibration part tests it, from the safest configuration on, until
+    the first test fails; of those that passed, the one of lowest objective is chosen, the safer one
+    in a tie.
 
     Parameters
     ----------
@@ -213,10 +210,9 @@ def learn_then_test(
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     if frontier is None:
         budgets = check_budgets(k_max, data.k_max)
-        data = data.truncate(int(budgets.max()))
+        data = data.truncate(int(budgets[-1]))
         seen, tested = split_of(data, optimization_fraction, random_state)
         refuse_too_few(len(tested), largest, optimization_fraction)
-        calibration = data.take(tested)
         frontier = search_frontier(
             data.take(seen),
             set_score=score,
@@ -226,13 +222,13 @@ def learn_then_test(
             **weights,
         )
     else:
-        largest_budget = int(check_budgets(frontier.k_max.tolist(), data.k_max).max())
-        refuse_common_prompts("frontier", frontier.seen, data.truncate(largest_budget))
+        tested = np.arange(data.n_prompts)
+        budgets = check_budgets(frontier.k_max.tolist(), data.k_max)
+        refuse_common_prompts("frontier", frontier.seen, data.truncate(int(budgets[-1])))
         refuse_too_few(data.n_prompts, largest)
-        calibration = data
-    n_optimization = data.n_prompts - calibration.n_prompts
+    n_optimization = data.n_prompts - len(tested)
     band = AchievableEpsilon.of_labels(data.admissible)
-    columns = Columns(Table(calibration), np.arange(calibration.n_prompts), frontier, score, n_jobs)
+    columns = Columns(Table(data), tested, frontier, score, n_jobs)
     results = []
     for level in epsilons:
         test = AdmissionTest(columns, level, delta)
@@ -268,7 +264,8 @@ def certify_frontier(
             # what was known before may show that an earlier one fails
             fewest = np.array([admission.errors(step)[0] for step in range(min(start, m))])
             start = next(iter(np.flatnonzero(fewest > admission.allowed).tolist()), start)
-    n_passed = count_passed(lambda step: _all_pass(tests, step), m, start)
+    # each test is made, so that the largest p-value of a step is known
+    n_passed = count_passed(lambda step: False not in [t.passes(step) for t in tests], m, start)
     if lazily:
         risks, exact = _bounds(columns, admission, n_passed, select)
         tested = np.arange(m) <= n_passed
@@ -304,12 +301,6 @@ def certify_frontier(
     )
 
 
-def _all_pass(tests: Sequence[AdmissionTest | LossTest], step: int) -> bool:
-    """Whether all tests pass; each is made, so that the largest p-value of a step is known."""
-    passed = [test.passes(step) for test in tests]
-    return all(passed)
-
-
 def _bounds(
     columns: Columns, admission: AdmissionTest, n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
@@ -320,13 +311,13 @@ def _bounds(
     n, m = admission.n_prompts, len(columns)
     exact, n_errors = np.zeros(m, dtype=bool), np.full(m, n)
     sizes, samples = np.full((2, m), np.nan)
-    for step in range(min(n_passed + 1, m)):
+    tested = range(min(n_passed + 1, m))
+    for step in tested:
         fewest, most = admission.errors(step)
         exact[step], n_errors[step] = fewest == most, most if step < n_passed else fewest
-    for step in range(n_passed):
-        wanted = select == "objective" or step == n_passed - 1
-        if wanted and not columns.accepts_all(step):
+    for step in range(0 if select == "objective" else max(n_passed - 1, 0), n_passed):
+        if not columns.accepts_all(step):
             columns.finish(step)
-    for step in range(min(n_passed + 1, m)):
+    for step in tested:
         sizes[step], samples[step] = columns.costs(step)
     return ConfigurationRisks(n_errors, n_errors / n, sizes, samples, np.full(m, np.nan)), exact

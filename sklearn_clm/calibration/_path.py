@@ -1,7 +1,4 @@
-"""Paths of thresholds: what each configuration makes of each prompt.
-
-A step of the path makes of each prompt a set of accepted draws and a number of draws taken.
-"""
+"""Paths of thresholds: what each configuration makes of each prompt."""
 
 import math
 from collections.abc import Sequence
@@ -20,14 +17,10 @@ from sklearn_clm.calibration._table import Table
 
 
 class Column(NamedTuple):
-    """What one step makes of n prompts.
+    """What one step makes of n prompts."""
 
-    `accepted`, bool of shape (n, K): the draws in each set, as far as draws were made. `samples`,
-    int of shape (n,): draws taken; the budget where those that were made do not reach the stop.
-    """
-
-    accepted: np.ndarray
-    samples: np.ndarray
+    accepted: np.ndarray  # bool (n, K): the draws in each set, as far as draws were made
+    samples: np.ndarray  # (n,): draws taken, the budget where those made do not reach the stop
 
 
 def sets_at_stop(
@@ -73,7 +66,7 @@ class Columns(Sequence[Column]):
     ) -> None:
         self.table, self.rows, self.frontier = table, rows, frontier
         self.set_score, self.n_jobs = set_score, n_jobs
-        self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and how many draws were made then
+        self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and how many draws were made
 
     def __len__(self) -> int:
         return len(self.frontier)
@@ -98,13 +91,10 @@ class Columns(Sequence[Column]):
     @cached_property
     def risks(self) -> ConfigurationRisks:
         """Exact errors and costs of all configurations, from a table that is filled."""
-        largest = int(np.max(self.frontier.k_max))
+        lambdas, budgets = self.frontier.lambdas, self.frontier.k_max
+        part = self.table.part(self.rows).truncate(int(np.max(budgets)))
         return evaluate_configurations(
-            self.table.part(self.rows).truncate(largest),
-            self.frontier.lambdas,
-            set_score=self.set_score,
-            k_max=self.frontier.k_max,
-            n_jobs=self.n_jobs,
+            part, lambdas, set_score=self.set_score, k_max=budgets, n_jobs=self.n_jobs
         )
 
     def unfinished(self, m: int) -> np.ndarray:

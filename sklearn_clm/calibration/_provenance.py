@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_OF_COMPONENTS = ("splitter", "component_score")
+_OPTIONAL = ("splitter", "component_score", "shift", "sampler")
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,17 @@ class Provenance:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names of the unknown fields.
-
-        Those that only data of components have count once one of them is known.
-        """
-        about_components = any(getattr(self, name) is not None for name in _OF_COMPONENTS)
-        optional = ("shift", "sampler", *(() if about_components else _OF_COMPONENTS))
+        """Names of the unknown fields; those of components count once one of them is known."""
+        known_parts = self.splitter is not None or self.component_score is not None
+        optional = _OPTIONAL[2:] if known_parts else _OPTIONAL
         return tuple(
             name for name, value in vars(self).items() if value is None and name not in optional
         )
 
     def differences(self, other: "Provenance") -> tuple[str, ...]:
         """Names of the fields known in both that differ."""
-        pairs = {name: (value, getattr(other, name)) for name, value in vars(self).items()}
-        return tuple(
-            name for name, (a, b) in pairs.items() if a is not None and b is not None and a != b
-        )
+        both = zip(vars(self).items(), vars(other).values())
+        return tuple(name for (name, a), b in both if None not in (a, b) and a != b)
 
     def to_array(self) -> np.ndarray:
         """The fields as JSON text in a 0-d array, for files without pickle."""

@@ -21,19 +21,13 @@ import numpy as np
 
 
 class Part(NamedTuple):
-    """Prompts that are tested together.
+    """Prompts that are tested together."""
 
-    `rows` are their positions, ascending, and `searched` those of the prompts of the same kind that
-    searched the path; `delta` is the level of their tests. `group` is None for all prompts
-    together. `claimed` says whether predictions may rest on the test; otherwise it is made for
-    comparison.
-    """
-
-    rows: np.ndarray
-    searched: np.ndarray
-    delta: float
-    group: Hashable | None = None
-    claimed: bool = True
+    rows: np.ndarray  # positions, ascending
+    searched: np.ndarray  # of those of the same group that searched the path
+    delta: float  # level of their tests
+    group: Hashable | None = None  # None for all prompts together
+    claimed: bool = True  # whether predictions may rest on the test, or it is for comparison
 
 
 def parts_of(

@@ -31,11 +31,8 @@ class Frontier:
 
     The first accepts everything: no rejection, no stop before the largest budget is used up. No
     configuration errs on fewer prompts, so that it passes whenever any other does. The second is
-    the same without responses that are nearly equal to earlier ones, where that cost no error on
-    the optimisation part: certified next to nothing else, it spares users sets full of copies.
-
-    `seen` are digests of the prompts that were searched, of their scores and of the prompts
-    themselves, as far as these are known.
+    the same without near copies, where that cost no error on the optimisation part. `seen` are
+    digests of the prompts that were searched, see :func:`prompt_digests`.
     """
 
     lambdas: np.ndarray  # (m, 3): thresholds on similarity, quality and set score
@@ -127,11 +124,7 @@ def _without_copies(
 
 def weights_of_objective(size_weight: float, excess_weight: float, draw_weight: float) -> Weights:
     """The weights of Eq. 7, finite and at least 0."""
-    weights: Weights = {
-        "size_weight": size_weight,
-        "excess_weight": excess_weight,
-        "draw_weight": draw_weight,
-    }
+    weights = Weights(size_weight=size_weight, excess_weight=excess_weight, draw_weight=draw_weight)
     for name, weight in zip(weights, (size_weight, excess_weight, draw_weight)):
         if not isinstance(weight, Real) or not 0.0 <= weight < np.inf:
             raise ValueError(f"{name} must be finite and at least 0, got {weight!r} instead.")
@@ -175,15 +168,11 @@ def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     points = np.asarray(costs, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != 2 or np.isnan(points).any():
         raise ValueError(f"costs must be numbers of shape (m, 2), got {costs!r:.60} instead.")
-    if not len(points):
-        return np.empty(0, dtype=np.intp)
     # lexsort is stable: among equal points the lowest index comes first
     order = np.lexsort((points[:, 1], points[:, 0]))
     second = points[order, 1]
-    best_before = np.concatenate(([np.inf], np.minimum.accumulate(second)[:-1]))
-    keep = second < best_before
-    # inf is never < inf, but a point of infinite second cost can still have the lowest first one
-    keep[0] = True
+    keep = np.ones(len(order), dtype=bool)  # the first, whatever its second cost
+    keep[1:] = second[1:] < np.minimum.accumulate(second)[:-1]
     return order[keep]
 
 
@@ -193,10 +182,9 @@ def threshold_grid(
     """Thresholds that are worth trying, taken from the values that occur in the data.
 
     Each dimension gets up to `n_lambdas` observed values, evenly spread over their distribution,
-    and -inf and +inf; the counting set scores get 1, 2, ..., K. Being observed values, they decide
-    ties as the data do. Set scores are observed on running sets, under no rejection and under
-    several strengths of it, because rejection shifts their distribution. Very large data are
-    thinned out at regular steps first.
+    and -inf and +inf; the counting set scores get 1, 2, ..., K. Set scores are observed on running
+    sets, under several strengths of rejection, which shifts their distribution. Very large data are
+    thinned out at regular steps.
     """
     score = get_set_score(set_score)
     if not isinstance(n_lambdas, Integral) or n_lambdas < 1:

@@ -24,16 +24,15 @@ class SetScore:
         F of a non-empty set: the qualities of its m accepted members in draw order, and the
         number of draws so far.
     running : callable (quality, accepted) -> array, or None
-        The same for many prompts and all prefixes at once: `quality` and boolean `accepted` of
-        shape (n, K) give an array of shape (n, K), whose column j is F of the draws accepted up
-        to j. Entries for empty sets are arbitrary. None if unknown.
+        The same for all prefixes of many prompts: `quality` and boolean `accepted` of shape (n, K)
+        give an array of shape (n, K), whose column j is F of the draws accepted up to j. Entries
+        for empty sets are arbitrary.
     of_sets : callable (quality, accepted) -> array, or None
-        F of m sets at once: arrays of shape (m, K), the second boolean, give one of shape (m,).
-        None if unknown; if `running` is unknown too, `of_set` is called set by set. Where it is
-        known and `running` is not, prediction asks it too, with m = 1.
+        F of m sets at once: two such arrays of shape (m, K) give one of shape (m,). Where it is
+        known and `running` is not, prediction asks it too, with m = 1; where neither is, `of_set`
+        is called set by set.
     rejects_quality, rejects_similarity : bool, default=True
-        Whether thresholds on quality and on similarity are searched. Where not, lambda_2 is
-        -inf, and lambda_1 is +inf.
+        Whether thresholds on quality and on similarity are searched; otherwise they reject nothing.
     counts_draws : bool, default=False
         Whether F depends on the number of draws and not on the accepted members. Sampling can
         then stop at a rejected draw. `running` must be given.
@@ -122,11 +121,6 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
         of shape (n, K), the second boolean, and scores n sets at once (much faster in
         calibration); qualities outside of the sets are given as 0. F need not be monotone in the
         set, but must depend on the accepted members alone.
-
-    Returns
-    -------
-    SetScore
-        The set score.
 
     Notes
     -----

@@ -82,11 +82,6 @@ def weighted_betting_p_value(
     seed : int, default=0
         Seed of the order of the prompts, fixed before any loss is seen.
 
-    Returns
-    -------
-    float
-        The p-value, in (0, 1].
-
     Examples
     --------
     >>> import numpy as np

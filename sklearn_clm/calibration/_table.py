@@ -25,10 +25,8 @@ class Table:
 
     `data` is what is known; its arrays of scores are shared: where draws are missing, ``draw(rows,
     n_draws)`` makes them there until the prompts at `rows` have so many each. `judge` is asked for
-    labels, see :data:`Judge`. Either is None where nothing is missing.
-
-    `n_draws` says how many draws of each prompt were made, `n_judgements` how many texts were
-    judged, and `texts`, of shape (n, K), for each draw the draw in which its text occurs first.
+    labels. Either is None where nothing is missing. `texts`, of shape (n, K), names for each draw
+    the draw in which its text occurs first.
     """
 
     def __init__(
@@ -38,9 +36,9 @@ class Table:
         judge: Judge | None = None,
     ) -> None:
         self.data = data
-        self.n_judgements = 0
         self._draw, self.judge = draw, judge
         n, k_max = data.quality.shape
+        self.n_judgements = 0  # of distinct texts
         self.n_draws = np.full(n, k_max) if data.n_draws is None else data.n_draws.copy()
         self.texts = data.first
         self._of_text = np.full((n, k_max), -1, dtype=np.int8)  # at the first draw of each text
@@ -92,10 +90,7 @@ class Table:
         self.n_draws[rows[lacking]] = wanted[lacking]
 
     def ask(self, rows: np.ndarray, draws: np.ndarray) -> None:
-        """Ask for the labels of the texts of single draws that have none.
-
-        Verdicts that were given before an error are kept.
-        """
+        """Ask for the labels of the texts of single draws; those given before an error are kept."""
         if self.judge is None:
             raise ValueError("data must have a label for each draw where there is no judge.")
         texts = self.texts[rows, draws]
@@ -105,7 +100,6 @@ class Table:
             given = islice(self.judge(rows, texts), len(rows) + 1)
             verdicts.extend(bool(verdict) for verdict in given)
         finally:
-            # what was judged before an error is kept
             n_given = min(len(verdicts), len(rows))
             self.n_judgements += n_given
             labels = np.array(verdicts[:n_given], dtype=np.int8)
@@ -117,8 +111,7 @@ class Table:
         before = self._of_text[rows, texts]
         self._of_text[rows, texts] = labels
         changed = ((before >= 0) & (before != labels)) | (self._of_text[rows, texts] != labels)
-        if changed.any():
-            m = int(changed.argmax())
+        for m in np.flatnonzero(changed)[:1]:
             raise ValueError(
                 f"the judge must give equal texts one verdict, got both for the text of draw "
                 f"{texts[m]} of prompt {rows[m]} instead."
@@ -153,10 +146,7 @@ class DrawEntries(Entries):
 
 
 def text_key(response: object) -> object:
-    """What equal responses, and only those, have in common, as a key of a mapping.
-
-    Values that cannot be hashed are compared by their representation.
-    """
+    """A key that equal responses share; what cannot be hashed is known by its representation."""
     try:
         hash(response)
     except TypeError:

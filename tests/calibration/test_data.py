@@ -279,7 +279,7 @@ def test_all_rows_of_a_prompt_stand_on_one_side(random_state):
     assert not np.isin(first.prompts, second.prompts).any()
     assert (first.n_prompts, second.n_prompts) == (21, 39)  # seven whole prompts
     data.prompts = np.zeros(60, dtype=np.uint64)
-    with pytest.raises(ValueError, match="selects a prompt"):
+    with pytest.raises(ValueError, match="indices must"):
         data.split(1 / 3, random_state)
 
 
