@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -32,11 +31,7 @@ from sklearn_clm.policies import (
 )
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._base import Policy, Terms, draw_budgets
-from sklearn_clm.policies._calibration import (
-    DRAWN_WITH,
-    SamplerCalibration,
-    groups_described,
-)
+from sklearn_clm.policies._calibration import Calibration, SamplerCalibration
 from sklearn_clm.policies._collection import (
     SCORES,
     Collection,
@@ -46,9 +41,8 @@ from sklearn_clm.policies._collection import (
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
-from sklearn_clm.policies._groups import groups_of
+from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import Shift, needed_shift, weighted
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -214,7 +208,7 @@ class ConformalSampler(CalibratedEstimator):
         "verbose": ["verbose"],
     }
     _drawn_by: ClassVar[str] = "generator"
-    _known_by: ClassVar[tuple[str, ...]] = DRAWN_WITH
+    _record: ClassVar[type[Calibration]] = SamplerCalibration
     _of_null: ClassVar[str] = "predict returns the trivial set of all draws, without any guarantee."
     _collected: Collection | None
     _source: DrawSource
@@ -388,17 +382,15 @@ class ConformalSampler(CalibratedEstimator):
         source = self._source_of(data) if own is None else own.source
         names = self._groups_of(data, own, groups)
         prompts = None if own is None else own.prompts
-        rows, shift = weighted(self.shift, prompt_weight, data, prompts, source.seed)
+        rows, known = weighted(self.shift, prompt_weight, data, prompts, source.seed)
         if len(rows) < data.n_prompts:
             own, data = None, data.take(rows)
             names = None if names is None else [names[i] for i in rows]
         table = self._table(data, own)
-        options = self.groups or Groups()
-        parts = options.parts(*self._split(data), self.delta, names)
+        parts = (self.groups or Groups()).parts(*self._split(data), self.delta, names)
         claim = self._claim_of(
             self.epsilon,
-            data.provenance,
-            shift,
+            known,
             grouped=names is not None,
             guarantee=policy.guarantee,
             **({} if self.losses is None else self.losses.claimed()),
@@ -406,8 +398,21 @@ class ConformalSampler(CalibratedEstimator):
         terms = self._terms(table, own, source)
         with nullcontext() if own is None else own.drawing(self.memory_):
             rules = policy.calibrate(table, parts, terms, claim)
-        held = None if names is None else frozen(options)
-        self._keep(self._record(rules, table, own, source, shift, held), own)
+        data = table.filled()
+        data.provenance = known
+        if own is not None and data.k_max == own.data.k_max:
+            own.data = data  # what was asked of a lazy table is kept
+        record = SamplerCalibration(
+            rules=rules,
+            width=table.k_max,
+            weights=policy.weights,
+            source=source,
+            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
+            data=data,
+            **self._kept_with(known, names is not None),
+            **self._frozen_scores(),
+        )
+        self._keep(record, own)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -560,11 +565,22 @@ class ConformalSampler(CalibratedEstimator):
     def _fingerprints(self) -> dict[str, str]:
         return {name: score_fingerprint(getattr(self, name)) for name in SCORES}
 
-    def _frozen_parts(self) -> dict[str, Any]:
-        """Scores and losses, which later changes do not reach."""
-        named = ("quality", "similarity", "losses")
-        parts = {name: frozen(getattr(self, name)) for name in named}
-        return {**parts, "set_score": frozen(self._policy.set_score)}
+    def _frozen_scores(self) -> dict[str, Any]:
+        """Scores, which later changes do not reach."""
+        scores = {name: frozen(getattr(self, name)) for name in ("quality", "similarity")}
+        return {**scores, "set_score": frozen(self._policy.set_score)}
+
+    def _asked(self, groups: Groups | None) -> dict[str, Any]:
+        policy, losses = self._policy, self.losses
+        return {
+            "set_score": score_fingerprint(policy.set_score),
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+            "guarantee": policy.guarantee,
+            **policy.described,
+            "losses": "none" if losses is None else losses.content(),
+            **asked_groups(groups),
+        }
 
     def _untrained_source(self, known: str | None) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
@@ -618,36 +634,6 @@ class ConformalSampler(CalibratedEstimator):
         budgets = draw_budgets(self.k_max)
         return Terms(self.epsilon, self.delta, budgets, judging, losses, audit)
 
-    def _record(
-        self,
-        rules: Rules,
-        table: Table,
-        own: Collection | None,
-        source: DrawSource,
-        shift: Shift | None,
-        groups: Groups | None,
-    ) -> SamplerCalibration:
-        """What was calibrated; what was asked of a lazy table is kept."""
-        data = table.filled()
-        if shift is not None:
-            data.provenance = replace(data.provenance, shift=shift.to_json())
-        if own is not None and data.k_max == own.data.k_max:
-            own.data = data
-        return SamplerCalibration(
-            rules=rules,
-            width=table.k_max,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            weights=self._policy.weights,
-            source=source,
-            provenance=data.provenance,
-            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
-            data=data,
-            groups=groups,
-            shift=shift,
-            **self._frozen_parts(),
-        )
-
     def _remarks(self, record: SamplerCalibration, own: object) -> Iterable[str | None]:
         return record.doubts()
 
@@ -675,18 +661,20 @@ class ConformalSampler(CalibratedEstimator):
         lazily, self.n_draws_ = record.n_judgements, record.data.n_made
         self.n_judgements_ = record.data.n_judged if lazily is None else lazily
 
-    def _record_of(self, name: str) -> SamplerCalibration:
-        described, read = SamplerCalibration.read(name)
-        known = getattr(self, "_source", None)
-        source = source_of(repr(name), read["provenance"], known, self._untrained_source)
-        refuse_differences(repr(name), described, self._described(source.fingerprint))
+    def _loaded(self, name: str, read: dict[str, Any]) -> SamplerCalibration:
+        source = source_of(
+            repr(name), read["provenance"], getattr(self, "_source", None), self._untrained_source
+        )
         k_max = max(one.rule.k_max for one in read["rules"].values())
         if k_max not in draw_budgets(self.k_max):
             raise ValueError(
                 f"k_max must be that of {name!r}, {k_max}, got {self.k_max!r} instead."
             )
-        read["groups"] = frozen(self.groups) or read["groups"]
-        record = SamplerCalibration(**read, **self._frozen_parts(), source=source)
+        record = SamplerCalibration(**read, **self._frozen_scores(), source=source)
+        if self.shift is not None:
+            bound = "none" if record.shift is None else record.shift.weight_bound
+            own = {"weight_bound": float(self.shift.weight_bound)}
+            refuse_differences(repr(name), {"weight_bound": bound}, own)
         if record.unknown:
             warn(
                 f"{name!r} was calibrated on arrays, which do not tell the "
@@ -694,22 +682,6 @@ class ConformalSampler(CalibratedEstimator):
                 "if these are the sampler's own."
             )
         return record
-
-    def _described(self, fingerprint: str) -> dict[str, object]:
-        """What a file of a calibration must agree with."""
-        policy, groups, losses, shift = self._policy, self.groups, self.losses, self.shift
-        return {
-            "generator": fingerprint,
-            **self._fingerprints(),
-            "set_score": score_fingerprint(self._policy.set_score),
-            "epsilon": float(self.epsilon),
-            "delta": float(self.delta),
-            "guarantee": policy.guarantee,
-            **policy.described,
-            "losses": "none" if losses is None else losses.content(),
-            **groups_described(None if groups is None else groups.content()),
-            "weight_bound": None if shift is None else float(shift.weight_bound),
-        }
 
     # --- predict ------------------------------------------------------------------------------
 

@@ -25,11 +25,7 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._calibration import (
-    SELECTED_WITH,
-    SelectorCalibration,
-    groups_described,
-)
+from sklearn_clm.policies._calibration import Calibration, SelectorCalibration
 from sklearn_clm.policies._collection import (
     TRIED_DRAWS,
     TRIED_PROMPTS,
@@ -50,9 +46,8 @@ from sklearn_clm.policies._components import (
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
-from sklearn_clm.policies._groups import groups_of
+from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._rules import SelectionRule, rules_of_parts
-from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import progress_bar, seed_of_draws
 from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring import get_splitter
@@ -203,7 +198,7 @@ class ComponentSelector(CalibratedEstimator):
         "verbose": ["verbose"],
     }
     _drawn_by: ClassVar[str] = "sampler"
-    _known_by: ClassVar[tuple[str, ...]] = SELECTED_WITH
+    _record: ClassVar[type[Calibration]] = SelectorCalibration
     _of_null: ClassVar[str] = "Every such selection will be empty, which is valid."
 
     def __init__(
@@ -335,28 +330,24 @@ class ComponentSelector(CalibratedEstimator):
         own = self._own(data)
         names = self._groups_of(data, own, groups)
         sampler = self._sampler_of(data, own)
-        options, everybody = self.groups or Groups(), np.arange(data.n_prompts)
-        parts = options.parts(np.arange(0), everybody, self.delta, names)
+        grouped, everybody = names is not None, np.arange(data.n_prompts)
+        parts = (self.groups or Groups()).parts(np.arange(0), everybody, self.delta, names)
         if own is None:
             advice = ": components from elsewhere have no judge."
             refuse_unknown(data, "component, or be what this selector has collected", advice)
         else:
             data = own.judged(data, self.alpha, parts, lazily=self.judging == "lazy")
-        shift = Shift.of(data.provenance)
         record = SelectorCalibration(
             rules=rules_of_parts(
                 parts,
-                self._claim_of(
-                    self.alpha, data.provenance, shift, names is not None, about="components"
-                ),
+                self._claim_of(self.alpha, data.provenance, grouped, about="components"),
                 lambda delta: prompts_needed(self.alpha, delta),
                 SelectionRule(np.inf),
                 lambda part, claim: threshold_of_part(data, part, claim),
             ),
-            provenance=data.provenance,
             sampler=sampler,
             data=data,
-            groups=None if names is None else frozen(options),
+            **self._kept_with(data.provenance, grouped),
             **self._own_parts(),
         )
         self._keep(record, own)
@@ -444,13 +435,13 @@ class ComponentSelector(CalibratedEstimator):
         return get_splitter(self.splitter), get_component_score(self.component_score, seed=seed)
 
     def _own_parts(self) -> dict[str, Any]:
+        """The same, which later changes do not reach."""
         splitter, component_score = (frozen(part) for part in self._parts())
-        return {
-            "alpha": self.alpha,
-            "delta": self.delta,
-            "splitter": splitter,
-            "component_score": component_score,
-        }
+        return {"splitter": splitter, "component_score": component_score}
+
+    def _asked(self, groups: Groups | None) -> dict[str, Any]:
+        levels = {"alpha": float(self.alpha), "delta": float(self.delta)}
+        return {**levels, **asked_groups(groups)}
 
     def _fingerprints(self) -> dict[str, Any]:
         """Of the parts, by their names in a provenance."""
@@ -536,22 +527,14 @@ class ComponentSelector(CalibratedEstimator):
             refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
         return sampler
 
-    def _record_of(self, name: str) -> SelectorCalibration:
-        described, read = SelectorCalibration.read(name)
-        own = {
-            "alpha": float(self.alpha),
-            "delta": float(self.delta),
-            **self._fingerprints(),
-            **groups_described(None if self.groups is None else self.groups.content()),
-        }
-        sampler = _fitted(self.sampler)
+    def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
+        known, sampler = read["provenance"], _fitted(self.sampler)
         if sampler is not None:
             made = sampler.calibration_.source
-            own |= {"generator": made.fingerprint, "seed": made.seed}
-            refuse_larger_budget(sampler.k_max_, read["provenance"].k_max)
-        refuse_differences(repr(name), described, own)
-        read["groups"] = frozen(self.groups) or read["groups"]
-        return SelectorCalibration(**(read | self._own_parts()), sampler=sampler)
+            drawn = {"generator": made.fingerprint, "seed": made.seed}
+            refuse_differences(repr(name), vars(known), drawn)
+            refuse_larger_budget(sampler.k_max_, known.k_max)
+        return SelectorCalibration(**read, **self._own_parts(), sampler=sampler)
 
     def _publish(self, record: SelectorCalibration) -> None:
         """Set the fitted attributes, those of this calibration alone."""

@@ -89,7 +89,7 @@ def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
     assert "lambda-hat" in output
     expected = learn_then_test(data, 0.35, random_state=7).lambda_hat
     content = json.loads(Path("thresholds.json").read_text(encoding="utf-8"))
-    assert content["format"] == "sklearn_clm.calibration/2"
+    assert content["format"] == "sklearn_clm.calibration/3"
     assert content["provenance"]["generator"] is None
     sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35, random_state=3)
     with pytest.warns(UserWarning, match="calibrated on arrays"):

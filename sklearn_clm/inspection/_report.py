@@ -15,7 +15,7 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._figures import Display, calibrated
-from sklearn_clm.inspection._sections import Section, sampler_sections, selector_sections
+from sklearn_clm.inspection._sections import Section, sections
 
 _TITLE = "Calibration report"
 _STYLE = (
@@ -80,9 +80,7 @@ class CalibrationReport:
         CalibrationReport
         """
         found = calibrated(estimator, ConformalSampler, ComponentSelector)
-        if isinstance(found, ComponentSelector):
-            return cls(tuple(selector_sections(found)))
-        return cls(tuple(sampler_sections(found)))
+        return cls(tuple(sections(found)))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """What a report says of a calibrated sampler or selector, section by section."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
     Claim,
-    ComponentCalibrationData,
     ComponentThreshold,
     LearnThenTestResult,
     clopper_pearson,
@@ -32,6 +31,7 @@ from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDis
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._rules import Outcomes
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
 Row: TypeAlias = tuple[str, ...]
@@ -49,10 +49,6 @@ _OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
 _OF_GROUPS = (
     "Errors and costs are those of the group's calibration prompts under the rule that predict "
     "uses for them. The rule was chosen on these prompts, so new ones may do a little worse."
-)
-_OF_ALL_DRAWS = (
-    "The components are those of all draws: sets that stop early hold fewer components, and no "
-    "more errors."
 )
 _WATCH_LOSSES = (
     "Watch each loss: compute it for a random share of the sets, and give the values to a "
@@ -114,69 +110,42 @@ _SYMBOLS = Section(
 )
 
 
-def sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
-    """The report of a calibrated sampler: what matters, then all figures, folded away."""
-    record, data = sampler.calibration_, sampler.calibration_data_
-    pooled, claim = record.uses_pooled_rule, record.claim
-    outcomes = record.rule.outcomes(data, record.set_score) if pooled else None
-    gain = PromptGainDisplay._of(sampler)
-    rule = []
+def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Section]:
+    """The report of a calibrated estimator: what matters, then all figures, folded away."""
+    record, data = estimator.calibration_, estimator.calibration_data_
+    rule, claim, tests = record.rule, record.claim, record.tests
+    pooled, of_sets = record.uses_pooled_rule, isinstance(record, SamplerCalibration)
+    set_score = record.set_score if of_sets else "max"
+    outcomes = rule.outcomes(data, set_score) if pooled else None
+    gain = PromptGainDisplay._of(estimator)
+    facts = []
     if pooled and claim.holds:
-        facts = record.rule.facts(get_set_score(record.set_score).name)
-        rule.append(Section(record.rule.heading, table=(("what", "value", "use"), *facts)))
+        rows = rule.facts(get_set_score(set_score).name)
+        facts.append(Section(rule.heading, table=(("what", "value", "use"), *rows)))
     yield _guarantee(record)
     yield from _losses(record)
-    yield from rule if outcomes is None else [_sets(record, outcomes)]
-    yield from _groups_of_sampler(record)
+    yield from facts if outcomes is None else [_expected(record, outcomes)]
+    yield from _groups(record)
     yield _enough(record, data.n_prompts, gain)
-    yield from _warnings(_of_sampler(record, data, outcomes))
-    details = [] if outcomes is None else rule
-    details += [_data_of_sampler(record, data), *_shift(record)]
-    if pooled and record.result is not None:
-        details.append(_frontier(sampler, record.result))
-    if data.unknown is None and claim.admission:
-        details.append(_band(data, AchievableBandDisplay._of(sampler)))
-    details += _more_prompts(gain, "the largest sets")
-    if data.unknown is not None or record.n_judgements is not None:
+    texts = _of_draws(record, data) if of_sets else []
+    texts += [*_nulls(record), *(_doubts(record, outcomes) if pooled else []), *record.remarks]
+    if texts:
+        yield Section("Warnings", tuple(texts), warning=True)
+    details = [] if outcomes is None else facts
+    details += [_numbers("Data", record.numbers()), *_shift(record)]
+    if pooled and isinstance(tests, LearnThenTestResult):
+        details.append(_frontier(estimator, tests))
+    if pooled and isinstance(tests, ComponentThreshold) and len(tests.thresholds):
+        details += _thresholds(tests, exact=data.unknown is None)
+    if of_sets and data.unknown is None and claim.admission:
+        details.append(_band(data, AchievableBandDisplay._of(estimator)))
+    details += _more_prompts(gain)
+    if of_sets and (data.unknown is not None or record.n_judgements is not None):
         details.append(_judgements(data, record.n_judgements))
-    yield from _folded(*details, _in_use(claim), _SYMBOLS)
+    yield from (replace(one, folded=True) for one in (*details, _in_use(claim), _SYMBOLS))
 
 
-def selector_sections(selector: ComponentSelector) -> Iterable[Section]:
-    """The report of a calibrated selector: what matters, then all figures, folded away."""
-    record, data = selector.calibration_, selector.calibration_data_
-    result, gain = record.tests, PromptGainDisplay._of(selector)
-    tested = record.uses_pooled_rule and result is not None and len(result.thresholds) > 0
-    yield _guarantee(record, _together(record))
-    if tested:
-        yield _selections(record, data)
-    yield from _groups_of_selector(record)
-    yield _enough(record, data.n_prompts, gain)
-    yield from _warnings(_of_selector(record, data))
-    numbers = {"prompts": data.n_prompts, "distinct components": data.n_components}
-    if data.unknown is not None:
-        numbers["of these judged"] = int(np.sum(data.labels >= 0))
-    details = [_numbers("Data", numbers), *_shift(record)]
-    if record.uses_pooled_rule and record.claim.holds:
-        use = "select a component of at least this"
-        table = (("what", "value", "use"), ("gamma-hat", f"{record.gamma_hat:.6g}", use))
-        details.append(Section("Threshold (gamma-hat)", table=table))
-    if tested:
-        details.append(_thresholds(result))
-        if data.unknown is None:
-            details.append(_band_of_components(result))
-        details += _more_prompts(gain, "selections of the highest score")
-    yield from _folded(*details, _in_use(record.claim), _SYMBOLS)
-
-
-def _folded(*sections: Section) -> Iterable[Section]:
-    return (replace(one, folded=True) for one in sections)
-
-
-# what both have
-
-
-def _guarantee(record: Record, *more: str) -> Section:
+def _guarantee(record: Record) -> Section:
     """What is promised, and on which conditions."""
     claims = list(record.claims_in_use.values())
     held = [claim for claim in claims if claim.holds]
@@ -184,20 +153,15 @@ def _guarantee(record: Record, *more: str) -> Section:
         return Section("Guarantee", (claims[-1].sentence(),))
     # groups may share delta, and then all claims hold with the confidence that was asked for
     claim = replace(held[0], delta=record.delta)
-    return Section("Guarantee", (claim.sentence(), *claim.conditions(), *more))
+    return Section("Guarantee", (claim.sentence(), *record.conditions()))
 
 
-def _warnings(texts: Sequence[str]) -> Iterable[Section]:
-    if texts:
-        yield Section("Warnings", tuple(texts), warning=True)
-
-
-def _nulls(record: Record, what: str) -> list[str]:
-    """To whom nothing is promised, and why; `what` they get."""
-    claims = record.claims_in_use
-    null = {name: claim for name, claim in claims.items() if not claim.holds}
-    if null and len(null) == len(claims):
-        return [nulls_of(null.values()) or ""]
+def _nulls(record: Record) -> list[str]:
+    """To whom nothing is promised, and why, and what they get."""
+    in_use = record.in_use
+    null = {name: one for name, one in in_use.items() if not one.claim.holds}
+    if null and len(null) == len(in_use):
+        return [nulls_of(one.claim for one in null.values()) or ""]
     texts = []
     names = [f"{name!r:.40}" for name in null if name is not None]
     if names:
@@ -205,52 +169,74 @@ def _nulls(record: Record, what: str) -> list[str]:
         shown = names[:_MOST_NAMED]
         if len(names) > _MOST_NAMED:
             shown.append(f"{len(names) - _MOST_NAMED} more")
+        what = next(one.rule.words for one in null.values())
         texts.append(
             f"Nothing is guaranteed for prompts of {of}, which get {what}: {', '.join(shown)}."
         )
     if None in null:
-        texts.append(f"{null[None].why_null()} {_OF_UNKNOWN}")
+        texts.append(f"{null[None].claim.why_null()} {_OF_UNKNOWN}")
     return texts
 
 
-def _doubts(record: Record) -> list[str]:
-    """What might have gone wrong by chance with the rule for all prompts together."""
-    claim, tests = record.claim, record.tests
-    if tests is None or claim.guarantee == "marginal" or not claim.admission:
-        return []
-    n, texts = tests.n_calibration, []
-    least = smallest_epsilon(0, n, claim.delta)
-    if least > claim.level / 2:
-        texts.append(
-            f"Small n: with {n} calibration prompts, even a rule without a single error is "
-            f"certified only for {claim.level_name} >= {least:.3g}."
-        )
-    n_errors = tests.errors_of_safest
-    if claim.holds and n_errors is not None:
-        chance = chance_of_null(n_errors, n, claim.level, claim.delta)
-        if chance > _NEAR_BY:
+def _doubts(record: Record, outcomes: Outcomes | None) -> list[str]:
+    """What is doubtful of the rule for all prompts, which may serve unknown groups alone."""
+    claim, tests, texts = record.claim, record.tests, []
+    if tests is not None and claim.guarantee == "pac" and claim.admission:
+        n = tests.n_calibration
+        least = smallest_epsilon(0, n, claim.delta)
+        if least > claim.level / 2:
             texts.append(
-                f"Null is near by: with another {n} calibration prompts of this kind, nothing "
-                f"would be certified with probability about {percent(chance)}."
+                f"Small n: with {n} calibration prompts, even a rule without a single error is "
+                f"certified only for {claim.level_name} >= {least:.3g}."
             )
-    return texts
-
-
-def _of_pooled(record: Record, texts: list[str]) -> list[str]:
-    """Warnings of the rule for all prompts together, which may serve unknown groups alone."""
+        n_errors = tests.errors_of_safest
+        if claim.holds and n_errors is not None:
+            chance = chance_of_null(n_errors, n, claim.level, claim.delta)
+            if chance > _NEAR_BY:
+                texts.append(
+                    f"Null is near by: with another {n} calibration prompts of this kind, nothing "
+                    f"would be certified with probability about {percent(chance)}."
+                )
+    if claim.holds and outcomes is not None:
+        k_max, means = record.rule.k_max, outcomes.of_prompts
+        exhausted = float(np.mean(means["draws"] == k_max)) if "draws" in means else 0.0
+        if k_max != 1 and exhausted > _OFTEN:
+            texts.append(
+                f"The budget is exhausted often: all {k_max} draws are made for "
+                f"{percent(exhausted)} of the prompts."
+            )
+        selected = means.get("components selected")
+        if selected is not None and np.mean(selected) < _NEXT_TO_NOTHING:
+            texts.append(
+                f"Next to nothing is selected: {counted(int(selected.sum()), 'component')} of "
+                f"{record.data.n_components} reach gamma-hat."
+            )
     return texts if record.by_group is None else [f"{text} {_OF_UNKNOWN}" for text in texts]
 
 
-def _groups(record: Record, columns: Row, rows: list[Row]) -> Iterable[Section]:
+def _groups(record: Record) -> Iterable[Section]:
     """The rule of each group, where there are groups."""
     if record.by_group is None:
         return
+    rows = []
+    for name, (rule, claim) in record.by_group.items():
+        (status, why), smallest = claim.outcome, ""
+        errors: Row = (why, "")
+        if rule.result is not None:
+            bound, n_errors = rule.errors
+            n = rule.result.n_calibration
+            errors = (f"{bound}{n_errors} of {n}", _share(n_errors, n, bound)[1])
+            bound, level = rule.smallest
+            smallest = "" if np.isnan(level) else bound + _rounded_up(level)
+        costs = [f"{cost:.4g}" for cost in rule.costs]
+        rows.append((str(name), status, rule.words, *errors, *costs, smallest))
     others = "Prompts of other groups are refused: no rule serves all prompts together."
     if record.uses_pooled_rule:
         others = (
             "Prompts of unknown groups, and only these, get the rule for all prompts together, "
             "which all that follows is about; within a group it promises nothing."
         )
+    columns = (*record.rule.priced, f"smallest {record.claim.level_name}")
     header = ("group", "", "rule", "errors", _INTERVAL, *columns)
     yield Section("Groups", (others, _OF_GROUPS), (header, *rows))
 
@@ -334,8 +320,8 @@ def _enough(record: Record, n_prompts: int, gain: PromptGainDisplay | None) -> S
     return Section("Were these prompts enough?", (" ".join(texts),))
 
 
-def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Section]:
-    """What more calibration prompts would gain; `safest` names the sets that err least."""
+def _more_prompts(display: PromptGainDisplay | None) -> Iterable[Section]:
+    """What more calibration prompts would gain."""
     if display is None:
         return
     name, n, share = display.symbol, display.n_calibration, display.n_errors / display.n_calibration
@@ -345,8 +331,8 @@ def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Se
         for growth, level in zip(_GROWTH, levels)
     ]
     text = (
-        f"The smallest {name} that can be certified, if {safest} keep their share of errors, "
-        f"{share:.4f}, on a larger calibration part. {DECIDE_BEFOREHAND}"
+        f"The smallest {name} that can be certified, if the safest sets keep their share of "
+        f"errors, {share:.4f}, on a larger calibration part. {DECIDE_BEFOREHAND}"
     )
     header = ("calibration part", "prompts", f"smallest {name}")
     table = (header, *rows, ("without end", "", f"{share:.4f}"))
@@ -358,7 +344,14 @@ def _numbers(heading: str, numbers: Mapping[str, object], *texts: str) -> Sectio
     return Section(heading, texts, (("what", "number"), *rows))
 
 
-def _expected(text: str, *rows: Row) -> Section:
+def _expected(record: Record, outcomes: Outcomes) -> Section:
+    """What the prompts that calibrated were given."""
+    rows = [("error", *_share(*outcomes.errors))]
+    rows += [(name, *_mean(values)) for name, values in outcomes.of_prompts.items()]
+    n = len(next(iter(outcomes.of_prompts.values())))
+    text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"
+    if record.claim.holds:
+        text += " The rule was chosen on them, so new prompts may do a little worse."
     return Section("What to expect of predict", (text,), (("what", "mean", _INTERVAL), *rows))
 
 
@@ -392,20 +385,13 @@ def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
     return f"{bound}{count / n:.4f}", "" if bound else f"{low:.4g} to {high:.4g}"
 
 
-def _errors(count: int, n: int, bound: str = "") -> tuple[str, str]:
-    return f"{bound}{count} of {n}", _share(count, n, bound)[1]
-
-
 def _rounded_up(level: float) -> str:
     """The level with four decimals, so that a test at the level that is named does succeed."""
     return f"{math.ceil(level * 1e4) / 1e4:.4f}"
 
 
-# sections of samplers alone
-
-
-def _of_sampler(record: SamplerCalibration, data: CalibrationData, outcomes: Any) -> list[str]:
-    """What to be careful about."""
+def _of_draws(record: SamplerCalibration, data: CalibrationData) -> list[str]:
+    """What the draws of calibration make doubtful."""
     texts = []
     (low, high), epsilon = record.achievable_epsilon, record.epsilon
     if not record.claim.losses and record.claim.admission:  # else epsilon alone decides nothing
@@ -419,23 +405,13 @@ def _of_sampler(record: SamplerCalibration, data: CalibrationData, outcomes: Any
                 f"epsilon = {epsilon:g} is out of reach: even all {data.k_max} draws err for "
                 f"{percent(low)} of the prompts. {_what_helps(data)}"
             )
-    texts += _nulls(record, f"all {counted(record.k_max, 'draw')}")
-    if record.uses_pooled_rule:
-        about, k_max = _doubts(record), record.rule.k_max
-        exhausted = 0.0 if outcomes is None else float(np.mean(outcomes.draws == k_max))
-        if record.claim.holds and k_max > 1 and exhausted > _OFTEN:
-            about.append(
-                f"The budget is exhausted often: all {k_max} draws are made for "
-                f"{percent(exhausted)} of the prompts."
-            )
-        texts += _of_pooled(record, about)
     if data.k_max > 1 and data.texts is not None and not np.any(data.texts):
         texts.append(
             f"The {data.k_max} draws of a prompt never differ, so that more than one draw finds "
             "nothing more. Draw at a temperature above 0, or take a generator whose draws differ."
         )
     repeated = None if data.prompts is None else describe_repetitions(data.prompts)
-    return [*texts, *filter(None, [repeated]), *record.remarks]
+    return [*texts, *filter(None, [repeated])]
 
 
 def _what_helps(data: CalibrationData) -> str:
@@ -451,23 +427,7 @@ def _what_helps(data: CalibrationData) -> str:
     )
 
 
-def _groups_of_sampler(record: SamplerCalibration) -> Iterable[Section]:
-    """The rule of each group, and what it gives."""
-    rows: list[Row] = []
-    for name, (rule, of_group) in (record.by_group or {}).items():
-        (status, why), tests = of_group.outcome, rule.result
-        errors, smallest = (why, ""), ""
-        if tests is not None:
-            bound, n_errors = tests.errors_of_choice
-            errors = _errors(n_errors, tests.n_calibration, bound)
-            if not np.isnan(tests.smallest_epsilon):
-                smallest = bound + _rounded_up(tests.smallest_epsilon)
-        costs = [f"{cost:.4g}" for cost in rule.costs]
-        rows.append((str(name), status, rule.words, *errors, *costs, smallest))
-    yield from _groups(record, ("size", "draws", "smallest epsilon"), rows)
-
-
-def _losses(record: SamplerCalibration) -> Iterable[Section]:
+def _losses(record: Record) -> Iterable[Section]:
     """Levels of other losses, and what was observed of them."""
     if record.claim.losses:
         means = record.rule.means
@@ -477,16 +437,6 @@ def _losses(record: SamplerCalibration) -> Iterable[Section]:
         ]
         header = ("loss", "level", "mean of the calibration prompts")
         yield Section("Other losses", table=(header, *rows))
-
-
-def _data_of_sampler(record: SamplerCalibration, data: CalibrationData) -> Section:
-    tests, numbers = record.tests, {"prompts": data.n_prompts}
-    if tests is not None:
-        searches, certifies = tests.parts
-        numbers[f"optimisation part, {searches}"] = tests.n_optimization
-        numbers[f"calibration part, {certifies}"] = tests.n_calibration
-    numbers |= {"draws for each prompt": data.k_max, "seed of the draws": record.source.seed}
-    return _numbers("Data", numbers)
 
 
 def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section:
@@ -524,23 +474,6 @@ def _band(data: CalibrationData, display: AchievableBandDisplay) -> Section:
     return Section("Achievable band of epsilon", (text,), (_BAND, *rows), display=display)
 
 
-def _sets(record: SamplerCalibration, outcomes: Any) -> Section:
-    n = len(outcomes.size)
-    rows = [
-        ("error", *_share(*outcomes.errors)),
-        ("size", *_mean(outcomes.size)),
-        ("draws", *_mean(outcomes.draws)),
-    ]
-    text = f"Means over the {n} prompts that calibrated."
-    if record.claim.holds:
-        text += " The rule was chosen on them, so new prompts may do a little worse."
-    text += " Size counts the responses in a set; draws, those made for it."
-    if outcomes.excess is not None:
-        rows.append(("excess", *_mean(outcomes.excess)))
-        text += " Excess is the share of the draws after the first admissible one."
-    return _expected(text, *rows)
-
-
 def _judgements(data: CalibrationData, n_judgements: int | None) -> Section:
     judged = data.n_judged if n_judgements is None else n_judgements
     numbers = {
@@ -555,73 +488,16 @@ def _judgements(data: CalibrationData, n_judgements: int | None) -> Section:
     return _numbers("Judgements", numbers, text)
 
 
-# sections of selectors alone
-
-
-def _together(record: SelectorCalibration) -> str:
-    """What is known of the sampler's guarantee and that of components at once."""
-    sets = None if record.sampler is None else record.sampler.calibration_
-    both = "The guarantee of the sampler's sets and this one hold at once with confidence"
-    if sets is None:
-        return f"{both} 1 - 2 delta, by the union bound."
-    if not sets.certified:
-        return "Nothing is guaranteed of the sampler's sets."
-    if sets.claim.guarantee == "marginal":
-        return (
-            "The guarantee of the sampler's sets holds on average over calibrations (marginal "
-            "guarantee), and no confidence is known with which both hold at once."
-        )
-    same = sets.delta == record.delta
-    confidence = "1 - 2 delta" if same else percent(1 - record.delta - sets.delta)
-    return f"{both} {confidence}, by the union bound."
-
-
-def _of_selector(record: SelectorCalibration, data: ComponentCalibrationData) -> list[str]:
-    """What to be careful about."""
-    texts = _nulls(record, "empty selections")
-    if record.uses_pooled_rule:
-        about = _doubts(record)
-        selected = int(np.count_nonzero(data.scores >= record.gamma_hat))
-        if record.claim.holds and selected < _NEXT_TO_NOTHING * data.n_prompts:
-            about.append(
-                f"Next to nothing is selected: {counted(selected, 'component')} of "
-                f"{data.n_components} reach gamma-hat."
-            )
-        texts += _of_pooled(record, about)
-    return [*texts, *record.remarks]
-
-
-def _groups_of_selector(record: SelectorCalibration) -> Iterable[Section]:
-    """The threshold of each group, and what it selects."""
-    rows: list[Row] = []
-    for name, (selection, claim) in (record.by_group or {}).items():
-        (status, why), result = claim.outcome, selection.result
-        errors, smallest, rule, selected = (why, ""), "", "", 0.0
-        if result is not None:
-            errors = _errors(0, result.n_calibration)  # of an empty selection
-            if len(result.thresholds):
-                smallest = result.bound(0) + _rounded_up(result.smallest_alpha)
-            if result.position is not None:
-                rule, selected = (
-                    f"gamma-hat {selection.gamma_hat:.4g}",
-                    result.n_components[result.position],
-                )
-                bound, n_errors = result.errors_of_choice
-                errors = _errors(n_errors, result.n_calibration, bound)
-        rows.append((str(name), status, rule, *errors, f"{selected:.4g}", smallest))
-    yield from _groups(record, ("components selected", "smallest alpha"), rows)
-
-
-def _thresholds(result: ComponentThreshold) -> Section:
+def _thresholds(result: ComponentThreshold, *, exact: bool) -> Iterable[Section]:
+    """Tests of components, and the levels between which they decide."""
     columns = {
         "score": (result.thresholds, ".6g"),
         "components selected": (result.n_components, ".4g"),
     }
     text, table = _tests(result, "distinct score", "from the largest down", columns)
-    return Section("Tests of thresholds", (text,), table)
-
-
-def _band_of_components(result: ComponentThreshold) -> Section:
+    yield Section("Tests of thresholds", (text,), table)
+    if not exact:
+        return
     n, (safest, every) = result.n_calibration, result.n_errors[[0, -1]].tolist()
     rows = (
         ("select everything", *_share(every, n)),
@@ -631,15 +507,4 @@ def _band_of_components(result: ComponentThreshold) -> Section:
         "Above the first number, alpha is trivial; below the second, next to nothing can be "
         "selected."
     )
-    return Section("Achievable band of alpha", (text,), (_BAND, *rows))
-
-
-def _selections(record: SelectorCalibration, data: ComponentCalibrationData) -> Section:
-    n, chosen = data.n_prompts, data.scores >= record.gamma_hat
-    number = np.bincount(data.prompt_index[chosen], minlength=n)
-    # labels that no test needed are unknown: the most errors that there can be
-    wrong = np.unique(data.prompt_index[chosen & (data.labels != 1)]).size
-    bound = "at most " if np.any(data.labels[chosen] < 0) else ""
-    text = f"Means over the {n} prompts that calibrated. {_OF_ALL_DRAWS}"
-    rows = ("error", *_share(wrong, n, bound)), ("components selected", *_mean(number))
-    return _expected(text, *rows)
+    yield Section("Achievable band of alpha", (text,), (_BAND, *rows))

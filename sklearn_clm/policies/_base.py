@@ -62,7 +62,7 @@ class Policy(BaseEstimator, ABC):
 
     @property
     def described(self) -> dict[str, object]:
-        """What a rule from a file must agree with, see ``Rule.described``."""
+        """What the policy of a calibration from a file must agree with; None with anything."""
         return {"policy": self.rule.kind}
 
     @property

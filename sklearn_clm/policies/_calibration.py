@@ -8,27 +8,29 @@ from collections.abc import Container, Hashable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Configuration, LearnThenTestResult, Provenance
 from sklearn_clm.calibration._binomial import mistaken_delta, mistaken_epsilon
+from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import DrawQueue
-from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._files import claim_content, claim_of, reading, record_of
 from sklearn_clm.policies._groups import Groups
-from sklearn_clm.policies._losses import Losses, why_empty
+from sklearn_clm.policies._losses import why_empty
 from sklearn_clm.policies._open_sets import (
     DrawScores,
     QualityLike,
     SetsByRule,
     SimilarityLike,
 )
-from sklearn_clm.policies._rules import Certified, Rule, Rules, SelectionRule
+from sklearn_clm.policies._rules import Certified, Rule, Rules, SelectionRule, SetRule
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -39,9 +41,6 @@ from sklearn_clm.policies._source import (
 from sklearn_clm.scoring._quality import bind_quality
 
 PARTS = ("splitter", "component_score", "admission")
-# what the guarantee of sets, and of components, has to know of the data
-DRAWN_WITH = ("generator", "seed", *SCORES)
-SELECTED_WITH = ("generator", "seed", *PARTS, "k_max")
 _MOSTLY_EMPTY = 0.5
 _MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
 
@@ -76,15 +75,15 @@ class Calibration(ABC):
     """What an estimator has calibrated, and all that its predictions depend on."""
 
     rules: Rules  # by group, and at last for all prompts together, None
-    delta: float
+    asked: Mapping[str, Any]  # what of the estimator's parameters a file must agree with
     provenance: Provenance  # of the data; unknown fields are None
     data: Any = None  # None for a calibration from a file
     groups: Groups | None = None  # within which it holds
     remarks: tuple[str, ...] = field(default=(), repr=False)  # what calibration warned of
 
     file_format: ClassVar[str]
-    _collected_with: ClassVar[tuple[str, ...]]
-    _written: ClassVar[tuple[str, ...]]  # fields that a file holds as they are
+    collected_with: ClassVar[tuple[str, ...]]  # what the guarantee has to know of the data
+    _written: ClassVar[tuple[str, ...]] = ()  # fields that a file holds as they are
 
     def __getstate__(self) -> dict[str, Any]:
         """Attributes with the rules as pairs: skops writes no dict that has a key None."""
@@ -135,9 +134,39 @@ class Calibration(ABC):
         return any(claim.holds for claim in self.claims_in_use.values())
 
     @property
+    def delta(self) -> float:
+        """The level that all tests share."""
+        return float(self.asked["delta"])
+
+    @property
     def unknown(self) -> tuple[str, ...]:
         """What is not known to have collected the data."""
-        return unknown_fields(self.provenance, self._collected_with)
+        return unknown_fields(self.provenance, self.collected_with)
+
+    @property
+    def shift(self) -> Shift | None:
+        """The shift of prompts that the guarantee holds for."""
+        return Shift.of(self.provenance)
+
+    @property
+    def drawn_with(self) -> Provenance:
+        """What predictions are made with."""
+        return self.provenance
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that decides what a prompt gets, as far as it is known."""
+        decisive = [(name, _content_of(rule)) for name, (rule, _) in self.in_use.items()]
+        text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {self.asked.get('set_score')}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def conditions(self) -> tuple[str, ...]:
+        """What else is to be known of the guarantee, in sentences."""
+        return next(claim for claim in self.claims_in_use.values() if claim.holds).conditions()
+
+    @abstractmethod
+    def numbers(self) -> dict[str, object]:
+        """What the data are, in numbers."""
 
     def groups_of(self, given: object, prompts: CheckedPrompts) -> list[Hashable | None]:
         """The group of each prompt whose rule is used for it."""
@@ -145,59 +174,50 @@ class Calibration(ABC):
 
     def content(self) -> dict[str, Any]:
         """What a file holds."""
+        rules = []
+        for group, (rule, claim) in self.rules.items():
+            type(rule).of_content(rule.content(), rule.k_max)  # what cannot be read is not written
+            rules.append({**claim_content(group, claim), **_content_of(rule)})
         return {
             "format": self.file_format,
+            # what was not asked for is no unknown
+            **{name: "none" if value is None else value for name, value in self.asked.items()},
             **{name: getattr(self, name) for name in self._written},
             "provenance": asdict(self.provenance),
-            "groups": None if self.groups is None else self.groups.content(),
-            "rules": [
-                {**claim_content(group, claim), **self._content_of(rule)}
-                for group, (rule, claim) in self.rules.items()
-            ],
-        }
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file must have in common with an estimator, and fields of the record."""
-        with reading(path, cls.file_format) as content:
-            return cls._read(content)
-
-    @classmethod
-    def _read(cls, content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The same, of the content of a file."""
-        fields = {name: content[name] for name in cls._written}
-        provenance, groups = content["provenance"], content["groups"]
-        described = {**provenance, **fields, **groups_described(groups, "none")}
-        rules: Rules = {}
-        for one in content["rules"]:
-            rule = cls._rule_of(one, fields)
-            rules[one["group"]] = Certified(rule, claim_of(one, certified=rule.certified))
-        return described, {
-            **fields,
             "rules": rules,
-            "provenance": record_of(Provenance, provenance),
-            "groups": None if groups is None else Groups(**{**groups, "by": None}),
         }
 
-    @abstractmethod
-    def _content_of(self, rule: Any) -> dict[str, Any]:
-        """What a file holds of a rule; refuses one that could not be read from it."""
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], own: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of the record in a file, what the estimator asks for, `own`, included."""
+        with reading(path, cls.file_format) as content:
+            groups, provenance = content["groups"], record_of(Provenance, content["provenance"])
+            if provenance.seed is not None and not _is_count(provenance.seed, 0):
+                raise ValueError(f"{provenance.seed!r:.40} is no seed")
+            rules: Rules = {}
+            for one in content["rules"]:
+                rule = cls._rule_of(one, content)
+                rules[one["group"]] = Certified(rule, claim_of(one, certified=rule.certified))
+            return {
+                **{name: content[name] for name in cls._written},
+                "rules": rules,
+                "asked": {name: content.get(name) for name in own},
+                "provenance": provenance,
+                "groups": None if groups == "none" else Groups(**groups),
+            }
 
     @classmethod
     @abstractmethod
-    def _rule_of(cls, content: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
+    def _rule_of(cls, one: dict[str, Any], content: Mapping[str, Any]) -> Rule:
         """A rule, from what a file holds of it and of the record."""
 
 
-def groups_described(content: Mapping[str, Any] | None, none: str | None = None) -> dict[str, Any]:
-    """What two groups must have in common, `none` if there are none.
+def _content_of(rule: Rule) -> dict[str, Any]:
+    return {"kind": rule.kind, "k_max": rule.k_max, **rule.content()}
 
-    Those of a file are taken over where there are none, unless a function tells them.
-    """
-    if content is None:
-        return {"groups": none, "groups__by": "none"}
-    others = {name: value for name, value in content.items() if name != "by"}
-    return {"groups": others, "groups__by": content["by"] or "none"}
+
+def _is_count(value: object, least: int) -> bool:
+    return type(value) is int and value >= least
 
 
 def unknown_fields(known: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
@@ -210,19 +230,21 @@ class SamplerCalibration(Calibration):
     """What was calibrated of a sampler."""
 
     width: int  # the largest budget that calibration saw
-    epsilon: float
     weights: Weights  # prices of the objective
     quality: QualityLike
     similarity: SimilarityLike
     set_score: SetScoreLike
     source: DrawSource
     n_judgements: int | None = None  # with lazy judging: responses that were judged, in all
-    shift: Shift | None = None
-    losses: Losses | None = None
 
-    file_format: ClassVar[str] = "sklearn_clm.calibration/2"
-    _collected_with: ClassVar[tuple[str, ...]] = DRAWN_WITH
-    _written: ClassVar[tuple[str, ...]] = ("width", "epsilon", "delta", "weights", "n_judgements")
+    file_format: ClassVar[str] = "sklearn_clm.calibration/3"
+    collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *SCORES)
+    _written: ClassVar[tuple[str, ...]] = ("width", "weights", "n_judgements")
+
+    @property
+    def epsilon(self) -> float:
+        """The tolerated risk of sets."""
+        return float(self.asked["epsilon"])
 
     @property
     def result(self) -> LearnThenTestResult | None:
@@ -252,8 +274,8 @@ class SamplerCalibration(Calibration):
         if self.claim.guarantee == "pac":
             yield mistaken_delta(self.delta)
         if any(one.rule.costs[0] < _MOSTLY_EMPTY for one in self.in_use.values()):
-            yield why_empty(self.losses, self.epsilon)
-        elif self.losses is None:
+            yield why_empty(self.claim, self.epsilon)
+        elif not self.claim.losses:
             yield mistaken_epsilon(self.epsilon, self.achievable_epsilon.high)
         size, _ = self.rule.costs
         if self.by_group is None and self.claim.holds and size == self.k_max > 1:
@@ -270,51 +292,21 @@ class SamplerCalibration(Calibration):
         source = self.source
         return replace(self.provenance, generator=source.fingerprint, seed=source.seed)
 
-    @property
-    def digest(self) -> str:
-        """Digest of all that decides which set a prompt gets, as far as it is known."""
-        decisive = [(one.rule.k_max, one.rule.content()) for one in self.in_use.values()]
-        scores = self.drawn_with, score_fingerprint(self.set_score)
-        text = f"{decisive} {self.claim.guarantee} {list(self.in_use)!r} {scores}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-    def content(self) -> dict[str, Any]:
-        return {
-            **super().content(),
-            "set_score": score_fingerprint(self.set_score),
-            "shift": None if self.shift is None else asdict(self.shift),
-            "losses": None if self.losses is None else self.losses.content(),
-        }
-
-    def _content_of(self, rule: Any) -> dict[str, Any]:
-        content = rule.content()
-        type(rule).of_content(content, rule.k_max)
-        return {"kind": rule.kind, "k_max": rule.k_max, **content}
+    def numbers(self) -> dict[str, object]:
+        numbers: dict[str, object] = {"prompts": self.data.n_prompts}
+        if self.tests is not None:
+            searches, certifies = self.tests.parts
+            numbers[f"optimisation part, {searches}"] = self.tests.n_optimization
+            numbers[f"calibration part, {certifies}"] = self.tests.n_calibration
+        seed = self.source.seed
+        return {**numbers, "draws for each prompt": self.data.k_max, "seed of the draws": seed}
 
     @classmethod
-    def _read(cls, content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        described, fields = super()._read(content)
-        seed = fields["provenance"].seed
-        if seed is not None and (type(seed) is not int or seed < 0):
-            raise ValueError(f"{seed!r:.40} is no seed")
-        whole, shift = fields["rules"][None], content["shift"]
-        shift = None if shift is None else record_of(Shift, shift)
-        described |= {
-            "guarantee": whole.claim.guarantee,
-            whole.claim.level_name: whole.claim.level,
-            "set_score": content["set_score"],
-            "losses": content["losses"] or "none",
-            "weight_bound": "none" if shift is None else shift.weight_bound,
-            **whole.rule.described,
-        }
-        return described, {**fields, "shift": shift}
-
-    @classmethod
-    def _rule_of(cls, content: Mapping[str, Any], fields: Mapping[str, Any]) -> Rule:
-        k_max = content["k_max"]
-        if type(k_max) is not int or not 1 <= k_max <= fields["width"] <= _MOST_DRAWS:
+    def _rule_of(cls, one: dict[str, Any], content: Mapping[str, Any]) -> Rule:
+        k_max, width = one["k_max"], content["width"]
+        if not _is_count(k_max, 1) or not k_max <= width <= _MOST_DRAWS:
             raise ValueError(f"{k_max!r:.40} is no budget")
-        return Rule.of_kind(content["kind"]).of_content(dict(content), k_max)
+        return SetRule.of_kind(one["kind"]).of_content(one, k_max)
 
     def sets(
         self,
@@ -361,14 +353,12 @@ class SamplerCalibration(Calibration):
 class SelectorCalibration(Calibration):
     """What was calibrated of a selector."""
 
-    alpha: float
     splitter: Any
     component_score: Any
     sampler: Any = None  # makes sets of prompts; None where there is none yet
 
-    file_format: ClassVar[str] = "sklearn_clm.component_calibration/3"
-    _collected_with: ClassVar[tuple[str, ...]] = SELECTED_WITH
-    _written: ClassVar[tuple[str, ...]] = ("alpha", "delta")
+    file_format: ClassVar[str] = "sklearn_clm.component_calibration/4"
+    collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *PARTS, "k_max")
 
     @property
     def gamma_hat(self) -> float:
@@ -381,19 +371,31 @@ class SelectorCalibration(Calibration):
         """Draws that calibration saw for each prompt; None where it is unknown."""
         return self.provenance.k_max
 
-    @property
-    def shift(self) -> Shift | None:
-        """The shift of prompts that the guarantee holds for."""
-        return Shift.of(self.provenance)
+    def conditions(self) -> tuple[str, ...]:
+        """Those of the claim, and what holds of the sampler's sets at once."""
+        sets = None if self.sampler is None else self.sampler.calibration_
+        confidence = "1 - 2 delta"
+        if sets is not None and sets.delta != self.delta:
+            confidence = percent(1 - self.delta - sets.delta)
+        both = (
+            "The guarantee of the sampler's sets and this one hold at once with confidence "
+            f"{confidence}, by the union bound."
+        )
+        if sets is not None and not sets.certified:
+            both = "Nothing is guaranteed of the sampler's sets."
+        elif sets is not None and sets.claim.guarantee == "marginal":
+            both = (
+                "The guarantee of the sampler's sets holds on average over calibrations (marginal "
+                "guarantee), and no confidence is known with which both hold at once."
+            )
+        return (*super().conditions(), both)
 
-    @property
-    def digest(self) -> str:
-        """Text of all that decides which components are selected."""
-        return repr([(name, rule.gamma_hat) for name, (rule, _) in self.rules.items()])
-
-    def _content_of(self, rule: Any) -> dict[str, Any]:
-        return {"gamma_hat": rule.gamma_hat}
+    def numbers(self) -> dict[str, object]:
+        data, judged = self.data, {}
+        if data.unknown is not None:
+            judged = {"of these judged": int(np.sum(data.labels >= 0))}
+        return {"prompts": data.n_prompts, "distinct components": data.n_components, **judged}
 
     @classmethod
-    def _rule_of(cls, content: Mapping[str, Any], fields: Mapping[str, Any]) -> SelectionRule:
-        return SelectionRule(float(content["gamma_hat"]))
+    def _rule_of(cls, one: dict[str, Any], content: Mapping[str, Any]) -> Rule:
+        return SelectionRule.of_content(one, None)

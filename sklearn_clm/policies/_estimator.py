@@ -16,10 +16,11 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.generators import ResamplingGenerator
+from sklearn_clm.generators._identity import frozen
 from sklearn_clm.generators._prompts import take_over_tags
-from sklearn_clm.policies._calibration import unknown_fields
+from sklearn_clm.policies._calibration import Calibration, unknown_fields
 from sklearn_clm.policies._collection import warn_of_repetitions
-from sklearn_clm.policies._files import write_content
+from sklearn_clm.policies._files import refuse_differences, write_content
 from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._shift import Shift
 
@@ -42,8 +43,8 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     calibration_: Any
     # the parameter that holds what draws
     _drawn_by: ClassVar[str]
-    # what the guarantee has to know of the data
-    _known_by: ClassVar[tuple[str, ...]]
+    # what keeps a calibration
+    _record: ClassVar[type[Calibration]]
     # what predict returns where nothing is certified
     _of_null: ClassVar[str]
 
@@ -159,8 +160,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             such file. A null calibration warns, or raises, as in ``fit``.
         """
         self._validate_params()
-        name = os.fspath(path)
-        record = self._record_of(name)
+        name, own = os.fspath(path), self._asked(self.groups)
+        read = self._record.read(name, own)
+        saved = {**vars(read["provenance"]), **read["asked"]}
+        refuse_differences(repr(name), saved, {**self._fingerprints(), **own})
+        record = self._loaded(name, {**read, "groups": frozen(self.groups) or read["groups"]})
         if not record.certified:
             report_null(
                 f"{name!r} holds a calibration that certifies nothing.", self.on_null, self._of_null
@@ -169,8 +173,16 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         return self
 
     @abstractmethod
-    def _record_of(self, name: str) -> Any:
-        """The calibration that a file holds, where it is one of this estimator."""
+    def _loaded(self, name: str, read: dict[str, Any]) -> Any:
+        """The calibration of the fields that were read, where it is one of this estimator."""
+
+    @abstractmethod
+    def _asked(self, groups: Groups | None) -> dict[str, Any]:
+        """What of the parameters calibrations must have in common; None is taken over."""
+
+    @abstractmethod
+    def _fingerprints(self) -> dict[str, Any]:
+        """Of the scores and the judge, by their names in a provenance."""
 
     def _keep(self, record: Any, own: Any) -> None:
         """Keep what was calibrated, and say what is null or looks mistaken."""
@@ -204,19 +216,23 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             warn_of_repetitions(data.prompts)
         return groups_of(self.groups, given, data.n_prompts, None)
 
-    def _claim_of(
-        self, level: float, known: Provenance, shift: Shift | None, grouped: bool, **facts: Any
-    ) -> Claim:
+    def _claim_of(self, level: float, known: Provenance, grouped: bool, **facts: Any) -> Claim:
         """What is promised of all prompts where a test passes."""
+        shift = Shift.of(known)
         return Claim(
             level,
             self.delta,
             within_groups=(self.groups or Groups()).guarantee if grouped else None,
             shifted=shift is not None,
             approximate=shift is not None and shift.estimated,
-            unknown=unknown_fields(known, self._known_by),
+            unknown=unknown_fields(known, self._record.collected_with),
             **facts,
         )
+
+    def _kept_with(self, known: Provenance, grouped: bool) -> dict[str, Any]:
+        """What every record of a calibration holds beside its rules."""
+        groups = frozen(self.groups or Groups()) if grouped else None
+        return {"provenance": known, "groups": groups, "asked": self._asked(groups)}
 
     def _forget(self, *kept: str) -> None:
         """Forget an earlier calibration, but for some of its attributes."""

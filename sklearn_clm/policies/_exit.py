@@ -37,7 +37,7 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._open_sets import DrawScores, ExitSets
-from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule
+from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule, SetRule
 from sklearn_clm.policies._verdicts import bounding
 
 _MANY_MERGED = 0.05  # of the prompts
@@ -90,7 +90,7 @@ class LevelResult:
 
 
 @dataclass(frozen=True)
-class LevelRule(Rule):
+class LevelRule(SetRule):
     """An exit policy at a certified level."""
 
     model: ExitModel = field(repr=False)
@@ -101,8 +101,8 @@ class LevelRule(Rule):
 
     kind: ClassVar[str] = "exit level"
     heading: ClassVar[str] = "Exit policy"
-    lambda_hat: ClassVar[None] = None
-    means: ClassVar[dict[str, float]] = {}
+    lambda_hat: ClassVar[None] = None  # type: ignore[misc]
+    means: ClassVar[dict[str, float]] = {}  # type: ignore[misc]
 
     @property
     def k_max(self) -> int:  # type: ignore[override]
@@ -130,7 +130,8 @@ class LevelRule(Rule):
         if found is None:
             return None
         bound, n_errors = found.errors_of_choice
-        return Outcomes((n_errors, len(found.sizes), bound), found.sizes, found.draws)
+        errors = n_errors, len(found.sizes), bound
+        return Outcomes(errors, {"size": found.sizes, "draws": found.draws})
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> ExitSets:
         return ExitSets(self, scores, claim, progress)
@@ -138,10 +139,6 @@ class LevelRule(Rule):
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""
         return ExitRule(self.level, self.model.rho, self.k_max)
-
-    @property
-    def described(self) -> dict[str, object]:
-        return {**super().described, **_described(self.same_text, self.model)}
 
     def content(self) -> dict[str, Any]:
         return {
@@ -160,11 +157,6 @@ class LevelRule(Rule):
             bool(content["equal_texts"]),
             float(content["level"]),
         )
-
-
-def _described(same_text: float | None, model: ExitModel | None) -> dict[str, object]:
-    learnt = {} if model is None else {"model": _model_content(model)}
-    return {"same_text": "none" if same_text is None else same_text, **learnt}
 
 
 def _model_content(model: ExitModel) -> dict[str, Any]:
@@ -366,7 +358,9 @@ class ExitPolicy(Policy):
 
     @property
     def described(self) -> dict[str, object]:
-        return {**super().described, **_described(self.same_text, self.path)}
+        model = None if self.path is None else joblib.hash(_model_content(self.path))
+        same_text = "none" if self.same_text is None else float(self.same_text)
+        return {**super().described, "same_text": same_text, "model": model}
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
         super().refuse(k_max)

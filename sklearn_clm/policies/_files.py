@@ -24,8 +24,8 @@ from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._records import json_value, naming
 
 _FORMATS = {
-    "sklearn_clm.calibration/2": "ConformalSampler",
-    "sklearn_clm.component_calibration/3": "ComponentSelector",
+    "sklearn_clm.calibration/3": "ConformalSampler",
+    "sklearn_clm.component_calibration/4": "ComponentSelector",
 }
 _Record = TypeVar("_Record")
 

@@ -70,11 +70,6 @@ class Groups(BaseEstimator):
         together, pooled = self.guarantee == "all", self.unknown == "pooled"
         return parts_of(searched, tested, delta, groups, together=together, pooled=pooled)
 
-    def content(self) -> dict[str, Any]:
-        """What a file of a calibration holds of them."""
-        by = None if self.by is None else score_fingerprint(self.by)
-        return {**self.get_params(deep=False), "by": by}
-
     def of(
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> list[Hashable]:
@@ -89,6 +84,18 @@ class Groups(BaseEstimator):
             )
         names, of_prompt = check_groups(by_function if given is None else given, n_prompts)
         return [names[g] for g in of_prompt]
+
+
+def asked_groups(options: Groups | None) -> dict[str, Any]:
+    """What two groups must have in common.
+
+    Those of a file are taken over where there are none, unless a function tells them.
+    """
+    if options is None:
+        return {"groups": None, "groups__by": "none"}
+    others = {"guarantee": options.guarantee, "unknown": options.unknown}
+    by = "none" if options.by is None else score_fingerprint(options.by)
+    return {"groups": others, "groups__by": by}
 
 
 def groups_of(

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.calibration import SamplingRule
+from sklearn_clm.calibration import Claim, SamplingRule
 from sklearn_clm.calibration._binomial import check_probability, not_the_coverage
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._tests import LossTest
@@ -111,16 +111,16 @@ class Losses(BaseEstimator):
         }
 
 
-def why_empty(losses: Losses | None, epsilon: float) -> str:
+def why_empty(claim: Claim, epsilon: float) -> str:
     """Warning: the certified sets are empty for more than half of the prompts."""
-    if losses is None:
+    if not claim.losses:
         return (
             f"epsilon={epsilon:g} is certified with sets that are empty for more than half of the "
             f"calibration prompts. {not_the_coverage(epsilon)}"
         )
     what = f"epsilon={epsilon:g} tolerates as many without an admissible response"
     wanted = "a smaller epsilon"
-    if not losses.admission:
+    if not claim.admission:
         what = "Losses(admission=False) demands no answer, and Eq. 7 prefers the smallest sets"
         wanted = (
             "admission=True, with epsilon the tolerated share of prompts without an admissible "

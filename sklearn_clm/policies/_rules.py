@@ -1,4 +1,4 @@
-"""Rules: what prediction runs, one for each policy; `Everything` where nothing is certified."""
+"""Rules: what prediction runs; `Everything` where nothing is certified of sets."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
@@ -7,9 +7,11 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
     Claim,
+    ComponentCalibrationData,
     ComponentThreshold,
     Configuration,
     LearnThenTestResult,
@@ -30,9 +32,7 @@ class Outcomes(NamedTuple):
     """What a rule gave n prompts that calibrated."""
 
     errors: tuple[int, int, str]  # errors, of how many prompts, "at most " where not all is judged
-    size: np.ndarray
-    draws: np.ndarray
-    excess: np.ndarray | None = None  # relative, where labels tell
+    of_prompts: dict[str, np.ndarray]  # what else is counted, each of shape (n,)
 
     @classmethod
     def of_thresholds(
@@ -47,28 +47,30 @@ class Outcomes(NamedTuple):
         if data.n_draws is not None or (tests is None and data.unknown is not None):
             return None
         accepted, draws = sets_at_stop(data, lambdas, k_max, set_score)
+        of_prompts = {"size": accepted.sum(axis=1), "draws": draws}
         if tests is not None and data.unknown is not None:
             bound, n_errors = tests.errors_of_choice
-            return cls((n_errors, tests.n_calibration, bound), accepted.sum(axis=1), draws)
+            return cls((n_errors, tests.n_calibration, bound), of_prompts)
         right = data.admissible[:, :k_max]
         first = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0)
         wrong = int(np.sum(~np.any(accepted & data.admissible, axis=1)))
-        excess = relative_excess(draws, first)
-        return cls((wrong, data.n_prompts, ""), accepted.sum(axis=1), draws, excess)
+        of_prompts["excess"] = relative_excess(draws, first)
+        return cls((wrong, data.n_prompts, ""), of_prompts)
 
 
 class Rule(ABC):
-    """How sampling stops and what is returned, as calibration found it.
+    """What prediction runs, as calibration found it.
 
-    A rule makes the sets of prediction, states itself in reports, writes itself into a file and
-    reads itself from one: nobody else knows of its kind. `lambda_hat` are certified thresholds,
-    where it has any, and `means` those of other losses on the calibration part.
+    A rule states itself in reports, writes itself into a file and reads itself from one: nobody
+    else knows of its kind.
     """
 
     kind: ClassVar[str]  # in files
     heading: ClassVar[str]  # in reports
+    priced: ClassVar[tuple[str, ...]]  # what `costs` are
+    counts: ClassVar[str]  # what its outcomes count, in a sentence
     certified: ClassVar[bool] = True
-    k_max: int
+    k_max: Any  # budget of draws, where it is part of the rule
     result: Any  # the tests; None where there were none, or for a calibration from a file
 
     @property
@@ -78,25 +80,27 @@ class Rule(ABC):
 
     @property
     @abstractmethod
-    def costs(self) -> tuple[float, float]:
-        """Mean set size and mean draws of the calibration prompts; NaN where not known."""
+    def costs(self) -> tuple[float, ...]:
+        """What calibration prompts get on average; NaN where not known."""
 
     @abstractmethod
     def facts(self, set_score: str) -> list[Row]:
         """What it consists of; `set_score` is the name of F."""
 
-    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+    def outcomes(self, data: Any, set_score: SetScoreLike) -> Outcomes | None:
         """What it gives the prompts that calibrated; None where labels do not tell."""
         return None
 
-    @abstractmethod
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets:
-        """The sets of prompts before their first draw."""
+    @property
+    def errors(self) -> tuple[str, int]:
+        """Errors among the calibration prompts, after "at most " where not all are judged."""
+        bound, n_errors = self.result.errors_of_choice
+        return bound, n_errors
 
     @property
-    def described(self) -> dict[str, object]:
-        """What a policy must agree with for its rule to be this one, by names of parameters."""
-        return {"policy": self.kind}
+    def smallest(self) -> tuple[str, float]:
+        """The smallest level that would have been certified, after a bound; NaN if unknown."""
+        return self.errors[0], self.result.smallest_epsilon
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
@@ -122,8 +126,29 @@ def _kinds(base: type[Rule]) -> Iterator[type[Rule]]:
         yield from _kinds(one)
 
 
+class SetRule(Rule):
+    """How sampling stops and what is returned.
+
+    `lambda_hat` are certified thresholds, where it has any, and `means` those of other losses on
+    the calibration part.
+    """
+
+    k_max: int
+    lambda_hat: Configuration | None
+    means: dict[str, float]
+    priced: ClassVar[tuple[str, ...]] = ("size", "draws")
+    counts: ClassVar[str] = (
+        "Size counts the responses in a set; draws, those made for it. Excess is the share of the "
+        "draws after the first admissible one."
+    )
+
+    @abstractmethod
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets:
+        """The sets of prompts before their first draw."""
+
+
 @dataclass(frozen=True)
-class Everything(Rule):
+class Everything(SetRule):
     """All draws, of which nothing is claimed: the rule where nothing is certified."""
 
     k_max: int
@@ -132,12 +157,15 @@ class Everything(Rule):
     kind: ClassVar[str] = "everything"
     heading: ClassVar[str] = "Everything"
     certified: ClassVar[bool] = False
-    words: ClassVar[str] = "all draws"
-    lambda_hat: ClassVar[None] = None
-    means: ClassVar[dict[str, float]] = {}
+    lambda_hat: ClassVar[None] = None  # type: ignore[misc]
+    means: ClassVar[dict[str, float]] = {}  # type: ignore[misc]
 
     @property
-    def costs(self) -> tuple[float, float]:
+    def words(self) -> str:
+        return f"all {counted(self.k_max, 'draw')}"
+
+    @property
+    def costs(self) -> tuple[float, ...]:
         return float(self.k_max), float(self.k_max)
 
     def facts(self, set_score: str) -> list[Row]:
@@ -150,10 +178,6 @@ class Everything(Rule):
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets:
         return ThresholdSets(None, self.k_max, scores, claim, progress)
 
-    @property
-    def described(self) -> dict[str, object]:
-        return {}  # no policy counts
-
     def content(self) -> dict[str, Any]:
         return {}
 
@@ -163,15 +187,66 @@ class Everything(Rule):
 
 
 @dataclass(frozen=True)
-class SelectionRule:
+class SelectionRule(Rule):
     """Select the components that score at least `gamma_hat`; +inf selects nothing."""
 
     gamma_hat: float
     result: ComponentThreshold | None = field(default=None, repr=False)
 
+    kind: ClassVar[str] = "selection"
+    heading: ClassVar[str] = "Threshold (gamma-hat)"
+    priced: ClassVar[tuple[str, ...]] = ("components selected",)
+    counts: ClassVar[str] = (
+        "The components are those of all draws: sets that stop early hold fewer components, and "
+        "no more errors."
+    )
+    k_max: ClassVar[None] = None  # type: ignore[misc]
+
     @property
-    def certified(self) -> bool:
+    def certified(self) -> bool:  # type: ignore[override]
         return self.gamma_hat < np.inf
+
+    @property
+    def words(self) -> str:
+        return f"gamma-hat {self.gamma_hat:.4g}" if self.certified else "empty selections"
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        if self.result is None or self.result.position is None:
+            return (np.nan if self.certified else 0.0,)
+        return (float(self.result.n_components[self.result.position]),)
+
+    def facts(self, set_score: str) -> list[Row]:
+        use = "select a component of at least this"
+        return [("gamma-hat", f"{self.gamma_hat:.6g}", use)]
+
+    def outcomes(self, data: ComponentCalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+        if self.result is None or not len(self.result.thresholds):
+            return None
+        n, chosen = data.n_prompts, data.scores >= self.gamma_hat
+        number = np.bincount(data.prompt_index[chosen], minlength=n)
+        # labels that no test needed are unknown: the most errors that there can be
+        wrong = np.unique(data.prompt_index[chosen & (data.labels != 1)]).size
+        bound = "at most " if np.any(data.labels[chosen] < 0) else ""
+        return Outcomes((wrong, n, bound), {"components selected": number})
+
+    @property
+    def errors(self) -> tuple[str, int]:
+        return super().errors if self.certified else ("", 0)
+
+    @property
+    def smallest(self) -> tuple[str, float]:
+        found = self.result
+        if found is None or not len(found.thresholds):
+            return "", np.nan
+        return found.bound(0), found.smallest_alpha
+
+    def content(self) -> dict[str, Any]:
+        return {"gamma_hat": self.gamma_hat}
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any], k_max: object) -> "SelectionRule":
+        return cls(float(content["gamma_hat"]))
 
 
 class Certified(NamedTuple):

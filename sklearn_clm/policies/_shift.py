@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -152,26 +152,25 @@ def weighted(
     data: CalibrationData,
     prompts: CheckedPrompts | None,
     seed: int,
-) -> tuple[np.ndarray, Shift | None]:
-    """Positions of the prompts of data that weights keep, and the shift that they stand for."""
-    everybody, shift = np.arange(data.n_prompts), Shift.of(data.provenance)
-    if shift is None and given is None and option is None:
-        return everybody, None
-    if shift is None:
+) -> tuple[np.ndarray, Provenance]:
+    """Positions of the prompts of data that weights keep, and their provenance."""
+    known, shift = data.provenance, Shift.of(data.provenance)
+    if shift is None and (given is not None or option is not None):
         option = needed_shift(option)
         weights = option.of(given, data.n_prompts, prompts)
-        return option.applied(weights, row_digests(data.quality), seed)
+        rows, shift = option.applied(weights, row_digests(data.quality), seed)
+        return rows, replace(known, shift=shift.to_json())
     if given is not None:
         raise ValueError(
             "prompt_weight must be None for data that were collected with weights, got weights "
             "instead."
         )
-    if option is not None and shift.weight_bound != float(option.weight_bound):
+    if shift and option is not None and shift.weight_bound != float(option.weight_bound):
         raise ValueError(
             f"data was collected with {shift}, but now shift={option!r}; call collect, or fit, "
             "again."
         )
-    return everybody, shift
+    return np.arange(data.n_prompts), known
 
 
 def needed_shift(shift: CovariateShift | None) -> CovariateShift:

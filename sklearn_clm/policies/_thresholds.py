@@ -31,12 +31,12 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._open_sets import DrawScores, ThresholdSets
-from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule
+from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule, SetRule
 from sklearn_clm.policies._verdicts import bounding
 
 
 @dataclass(frozen=True)
-class ThresholdRule(Rule):
+class ThresholdRule(SetRule):
     """Algorithm 1 with certified thresholds; `means` are those of other losses."""
 
     lambda_hat: Configuration

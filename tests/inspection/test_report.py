@@ -583,7 +583,11 @@ def test_reports_of_selectors_say_what_each_group_will_get():
         assert 0 <= float(shown["smallest alpha"]) - smallest < 1e-4
     for name in ("wrong", "rare"):
         shown = rows[name]
-        assert (shown[""], shown["rule"], shown["components selected"]) == ("null", "", "0")
+        assert (shown[""], shown["rule"], shown["components selected"]) == (
+            "null",
+            "empty selections",
+            "0",
+        )
     assert rows["wrong"]["errors"] == f"0 of {np.sum(names == 'wrong')}"
     assert "are lacking" in rows["rare"]["errors"]
     assert report.warnings[0] == (
