@@ -81,12 +81,16 @@ style = "body{max-width:60rem;margin:auto;padding:1rem;font-family:sans-serif}pr
 parts = [
     "<h1>Reports on torn digits, with a promise</h1>",
     f"<pre>{summary}</pre><h2>New strips; trusted sentences are bold</h2>",
-    trusted._repr_html_(),
+    *(
+        f"<h3>The digits are {' '.join(map(str, shown))}</h3>{one._repr_html_()}"
+        for shown, one in zip(digits[300:320], trusted)
+    ),
     *(CalibrationReport.from_estimator(one).to_html() for one in (sampler, selector)),
 ]
 page.write_text(
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>Quickstart</title>'
-    f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
+    '<meta name="viewport" content="width=device-width">'
+    f'<meta name="color-scheme" content="light dark"><style>{style}</style>'
     f"{''.join(parts)}</html>",
     encoding="utf-8",
 )

@@ -38,3 +38,4 @@ def test_the_quickstart_keeps_what_it_promises():
     page = (SCRIPT.parent / "output" / "quickstart.html").read_text("utf-8")
     assert page.count("data:image/png") > 20
     assert "<b title=" in page
+    assert page.count("<h3>The digits are ") == 20
