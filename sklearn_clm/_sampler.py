@@ -1,5 +1,6 @@
 """The estimator that calibrates when to stop sampling and what to throw away."""
 
+import asyncio
 import logging
 import os
 from collections.abc import Iterable, Sequence
@@ -42,7 +43,7 @@ from sklearn_clm.policies._collection import (
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
-from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
+from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
 from sklearn_clm.policies._shift import Shift, needed_shift, weighted
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -449,6 +450,34 @@ class ConformalSampler(CalibratedEstimator):
                 )
         return self._sets(checked, groups)
 
+    async def apredict(
+        self, X: object, *, groups: object = None, on_accept: OnAccept | None = None
+    ) -> PredictionSets:
+        """Predict in a thread, while an event loop goes on.
+
+        Parameters
+        ----------
+        X, groups
+            As in :meth:`predict`.
+        on_accept : callable, default=None
+            ``on_accept(i, generation)`` is called in the event loop as soon as a draw joins the set
+            of prompt `i`, so that it can be shown. The guarantee is about the complete set.
+
+        Returns
+        -------
+        PredictionSets
+            Those of ``predict(X)``. A task that is cancelled goes on drawing in its thread.
+        """
+        check_is_fitted(self)
+        checked = check_fitted_prompts(self, X)
+        loop = asyncio.get_running_loop()
+
+        def shown(i: int, generation: Generation) -> None:
+            if on_accept is not None:
+                loop.call_soon_threadsafe(on_accept, i, generation)
+
+        return await asyncio.to_thread(self._sets, checked, groups, shown if on_accept else None)
+
     def fit_transform(
         self, X: object, y: object, *, groups: object = None, prompt_weight: object = None
     ) -> PredictionSets:
@@ -692,11 +721,20 @@ class ConformalSampler(CalibratedEstimator):
         sets.of_fit = True
         return sets
 
-    def _sets(self, prompts: CheckedPrompts, groups: object = None) -> PredictionSets:
+    def _sets(
+        self, prompts: CheckedPrompts, groups: object = None, on_accept: OnAccept | None = None
+    ) -> PredictionSets:
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
         source.refuse_other_columns(prompts)
-        sets = record.sets(prompts, groups, self.memory_, n_jobs=self.n_jobs, verbose=self.verbose)
+        sets = record.sets(
+            prompts,
+            groups,
+            self.memory_,
+            on_accept=on_accept,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+        )
         return PredictionSets(
             sets,
             record.k_max,

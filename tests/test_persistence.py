@@ -106,6 +106,9 @@ def test_calibration_file(fitted, tmp_path):
     assert set(content["versions"]) >= {"sklearn_clm", "numpy", "scipy", "scikit-learn"}
     loaded = toy_sampler().load_calibration(path)
     assert loaded.lambda_hat_ == fitted.lambda_hat_
+    draws = fitted.predict(questions(200)[0]).n_samples  # some of the prompts have calibrated
+    expected = np.mean(draws[:, None] > np.arange(5), axis=0)
+    assert loaded.calibration_.rule.taken == pytest.approx(expected, abs=0.2)
     assert loaded.predict(NEW) == fitted.predict(NEW)
     assert loaded.score(*questions(20)) == fitted.score(*questions(20))
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
@@ -190,6 +193,7 @@ def signed(path, content):
     [
         {"lambda_hat": {"similarity": 0.1}},
         {"k_max": "many"},
+        {"taken": [1.0, 0.5]},
         {"k_max": 50},
         {"kind": "everything"},
         {"kind": "something else"},

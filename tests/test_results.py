@@ -1,5 +1,6 @@
 """Sets of responses and of components: sequences, arrays, tables, text and pages."""
 
+import json
 import pickle
 import shutil
 import subprocess
@@ -98,6 +99,26 @@ def test_as_an_array():
     np.testing.assert_array_equal(np.asarray(NUMBERS), [[4, 5, np.nan], [6, np.nan, np.nan]])
     assert np.asarray(NUMBERS, dtype=np.float32).dtype == np.float32
     assert TEXTS[1:2].dtype == object  # a set without members is still text
+
+
+@pytest.mark.parametrize("strict", [TEXTS[0], TEXTS[1], NUMBERS[0], "components"])
+def test_a_set_is_written_as_json(strict):
+    if strict == "components":
+        claim = Claim(0.1, 0.05, about="components", group=("a", 1))
+        strict = ComponentSet(("x",), [-np.inf], [[(0, (0, 1))]], TEXTS[0], True, claim)
+    content = json.loads(json.dumps(strict.to_dict(), allow_nan=False))
+    inner = content.get("prediction_set", content)
+    assert inner["responses"] == list(getattr(strict, "prediction_set", strict).responses)
+    assert content["guaranteed"] is True
+    assert content["guarantee"] == (strict.claim and strict.claim.sentence())
+    assert content.get("group") == (["a", 1] if strict.claim else None)
+    assert content.get("scores") in (None, [None])
+
+
+def test_objects_that_json_does_not_have_are_texts():
+    image = Image.new("L", (2, 2))
+    content = one([{"role": "user", "content": [image]}], ("x",)).to_dict()
+    assert content["prompt"][0]["content"] == [repr(image)]
 
 
 def test_lists_and_equality():

@@ -1,10 +1,11 @@
 """What the estimators return: sets of responses and of components, one for each prompt."""
 
+import math
 import textwrap
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
 import numpy as np
 
@@ -62,6 +63,23 @@ class SetOfOne:
     def __contains__(self, member: object) -> bool:
         return member in self._members
 
+    _written: ClassVar[tuple[str, ...]]  # what `to_dict` holds
+
+    def to_dict(self) -> dict[str, Any]:
+        """The set as values for JSON, such as the answer of a service.
+
+        Returns
+        -------
+        dict
+            Its attributes by name, without what was rejected; `guarantee`, the promise in words;
+            and, where there are groups, `group`. Numbers that JSON does not have, such as the set
+            score -inf of an empty set, are None; objects that it does not have are texts.
+        """
+        content = {name: _plain(getattr(self, name)) for name in self._written}
+        if self.group is not None:
+            content["group"] = _plain(self.group)
+        return {**content, "guarantee": None if self.claim is None else self.claim.sentence()}
+
     @abstractmethod
     def _view(self, style: type[_views.PlainText]) -> str:
         """The set in full, as text or as HTML."""
@@ -77,6 +95,21 @@ class SetOfOne:
         return self._key() == other._key() if isinstance(other, type(self)) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, SetOfOne):
+        return value.to_dict()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, (str, int, type(None))) else repr(value)
 
 
 _Set = TypeVar("_Set", bound=SetOfOne)
@@ -219,6 +252,8 @@ class PredictionSet(SetOfOne):
     (1, True)
     >>> print(answer)
     'Q: ?' -> {'yes'} (2 draws, stopped)
+    >>> answer.to_dict()["responses"]
+    ['yes']
     """
 
     prompt: Prompt
@@ -232,11 +267,29 @@ class PredictionSet(SetOfOne):
     generations: tuple[Generation, ...] = ()
     claim: Claim | None = None
 
+    _written: ClassVar[tuple[str, ...]] = (
+        "prompt",
+        "responses",
+        "quality",
+        "indices",
+        "n_samples",
+        "set_score",
+        "stopped",
+        "guaranteed",
+        "answered",
+    )
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
         object.__setattr__(self, "quality", np.asarray(self.quality, dtype=np.float64))
         object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.intp))
         object.__setattr__(self, "generations", tuple(self.generations))
+
+    @property
+    def answered(self) -> bool:
+        """Whether it is an answer that is guaranteed as such."""
+        about_answers = self.claim is not None and self.claim.about == "answers"
+        return about_answers and self.guaranteed and len(self) == 1
 
     @property
     def _members(self) -> tuple[Response, ...]:
@@ -337,9 +390,7 @@ class PredictionSets(SetSequence[PredictionSet]):
     @property
     def answered(self) -> np.ndarray:
         """Which prompts have an answer that is guaranteed as such: bool, shape (n,)."""
-        claims = [one.claim or _USUAL for one in self]
-        said = [claim.holds and claim.about == "answers" for claim in claims]
-        return np.array(said, dtype=bool) & (self.sizes == 1)
+        return np.array([one.answered for one in self], dtype=bool)
 
     @property
     def escalated(self) -> "PredictionSets":
@@ -454,6 +505,14 @@ class ComponentSet(SetOfOne):
     prediction_set: PredictionSet
     guaranteed: bool
     claim: Claim | None = None
+
+    _written: ClassVar[tuple[str, ...]] = (
+        "components",
+        "scores",
+        "occurrences",
+        "prediction_set",
+        "guaranteed",
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))

@@ -61,16 +61,8 @@ repr, pickle, cache or error. Half the price and a day to wait:
 and :meth:`OpenAIGenerator.read_batch` reads the answers.
 
 A prediction asks for a draw once the rule wants it, so none is paid for in vain, and a prompt alone
-waits for its draws one after the other. ``draw_ahead=True`` buys time: idle requests make draws
-that may be wanted later. With 6 draws needed of at most 20, answers after 50 ms on average and 8
-requests at a time (``python tests/benchmarks --only service``):
-
-| prompts | `draw_ahead` | time for a prompt | draws paid for, for one that is needed |
-|---|---|---|---|
-| 200 at once | False | 44 ms | 1 |
-| 200 at once | True | 42 ms | 1.01 |
-| one after the other | False | 330 ms | 1 |
-| one after the other | True | 95 ms | 2.7 |
+waits for its draws one after the other. `draw_ahead` buys time with draws that will probably be
+needed: see *In production* in `sklearn_clm.evaluation`.
 
 On the command line, ``python -m sklearn_clm batch write`` and ``batch read`` do this with the file
 of a ``CachedGenerator``: answers go into the store, what is missing into the next file, and a

@@ -29,7 +29,7 @@ class ConcurrentGenerator(BaseGenerator):
 
     max_concurrency: int
     n_per_request: int = 1
-    draw_ahead: bool = False
+    draw_ahead: float = 0.0
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
@@ -69,12 +69,13 @@ def answer_concurrently(
     n_threads: int,
     n_per_call: int = 1,
     *,
-    draw_ahead: bool = False,
+    draw_ahead: float = 0.0,
 ) -> None:
     """Answer a queue with what ``make(request, stopping)`` yields.
 
     Draws are taken and put in the caller's thread. Nothing is asked of `make` that the queue does
-    not want, but for the draws made ahead with `draw_ahead`, while threads would be idle. A call
+    not want, but for draws made ahead while threads would be idle: those that are wanted with a
+    chance of at least ``1 - draw_ahead``, and none where that is 0. A call
     whose draws nobody wants any more is neither waited for at the end, nor does its error count,
     unless they are wanted later. After an error that counts no call is begun, draws of those under
     way are still put, and then the error is raised; so after an interrupt, but for
@@ -121,7 +122,7 @@ def answer_concurrently(
         nonlocal n_begun
         requests = draws.take(n_per_call, max_prompts=1)
         if not requests and draw_ahead:
-            requests = draws.take_ahead(1)
+            requests = draws.take_ahead(1, 1.0 - draw_ahead)
         for request in requests:
             under_way.add(request)
             todo.put(request)

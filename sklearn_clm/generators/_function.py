@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
@@ -34,6 +34,12 @@ class FunctionGenerator(ConcurrentGenerator):
         ``Generation(text, logprob, n_tokens)``.
     max_concurrency : int, default=8
         Most calls at a time. 1 for a function that must not be called by two threads at once.
+    draw_ahead : float, default=0.0
+        The share of draws that may be made in vain so that a prompt is answered sooner, in [0, 1].
+        Calls that would be idle make a draw where, of the calibration prompts that took as many
+        draws, at least ``1 - draw_ahead`` took this one, too; 1.0 makes all that may be needed. A
+        draw in vain is not waited for, its errors are logged only, and it is dropped where it
+        arrives after the call has returned.
     max_retries : int, default=2
         How often a call that raised an error is repeated, after pauses of 0.5, 1, 2 ... seconds.
 
@@ -102,14 +108,21 @@ class FunctionGenerator(ConcurrentGenerator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "ask": [callable],
         "max_concurrency": [Interval(Integral, 1, None, closed="left")],
+        "draw_ahead": [Interval(Real, 0, 1, closed="both")],
         "max_retries": [Interval(Integral, 0, None, closed="left")],
     }
 
     def __init__(
-        self, ask: Callable[..., Any], *, max_concurrency: int = 8, max_retries: int = 2
+        self,
+        ask: Callable[..., Any],
+        *,
+        max_concurrency: int = 8,
+        draw_ahead: float = 0.0,
+        max_retries: int = 2,
     ) -> None:
         self.ask = ask
         self.max_concurrency = max_concurrency
+        self.draw_ahead = draw_ahead
         self.max_retries = max_retries
 
     def fingerprint(self) -> str:

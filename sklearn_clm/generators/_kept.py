@@ -89,10 +89,10 @@ class KeepingQueue(DrawQueue):
                 return requests
             self._put_kept(asked)
 
-    def take_ahead(self, max_draws: int) -> list[DrawRequest]:
+    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
         """Draws that may be wanted later, as in :meth:`DrawQueue.take_ahead`."""
         requests: list[DrawRequest] = []
-        while max_draws and (asked := self._outer.take_ahead(max_draws)):
+        while max_draws and (asked := self._outer.take_ahead(max_draws, least_chance)):
             self._put_kept(asked)
             max_draws = self._give(requests, max_draws, ANY)
         return requests

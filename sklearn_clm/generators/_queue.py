@@ -9,6 +9,7 @@ from sklearn_clm.generators._draws import Generation
 
 ANY = 2**62  # draws
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
+Chance = Callable[[int, int, int], float]
 
 
 class DrawRequest(NamedTuple):
@@ -31,6 +32,10 @@ class QueueGenerator(Protocol):
 
     def serve(self, queue: "DrawQueue") -> None:
         """Make the draws that a queue asks for, until it asks for no more."""
+
+
+def _halved(prompt: int, decided: int, draw: int) -> float:
+    return float(0.5 ** (draw - decided))
 
 
 def rounds_of(requests: Iterable[DrawRequest]) -> list[tuple[int, int, list[int]]]:
@@ -65,6 +70,9 @@ class DrawQueue:
         For each prompt the first draw that is wanted; earlier ones are never asked for. None is 0.
     on_draw : callable, default=None
         ``on_draw(prompt index, draw, generation)`` is called for each draw as it arrives.
+    chance : callable, default=None
+        ``chance(prompt index, decided, draw)`` is the probability that a draw will be wanted, once
+        `decided` draws of its prompt have been decided on. None halves it with each draw.
 
     Attributes
     ----------
@@ -95,6 +103,7 @@ class DrawQueue:
         decide: Decision | None = None,
         first: Sequence[int] | None = None,
         on_draw: Callable[[int, int, Generation], None] | None = None,
+        chance: Chance | None = None,
     ) -> None:
         if n_draws < 1:
             raise ValueError(f"n_draws must be at least 1, got {n_draws!r} instead.")
@@ -105,6 +114,7 @@ class DrawQueue:
         self._decide = decide
         self._first = first
         self._on_draw = on_draw
+        self._chance = chance or _halved
         self._unopened = iter(range(len(prompts)))
         self._open: dict[int, _OpenPrompt] = {}
         self._closed: dict[int, _OpenPrompt] = {}  # decided, with draws made ahead under way
@@ -144,23 +154,27 @@ class DrawQueue:
                 del self._ready[index]
         return requests
 
-    def take_ahead(self, max_draws: int) -> list[DrawRequest]:
+    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
         """At most so many draws that may be wanted later, for idle capacity.
 
-        They are spread over the open prompts that have the fewest draws under way, and are the same
-        draws whether they are made now or later. Ask only after :meth:`take` gave nothing more.
+        They are the draws most likely to be wanted, none that is less likely than `least_chance`,
+        and the same whether they are made now or later. Ask only after :meth:`take` gave nothing.
         """
-        incomplete = ((i, one) for i, one in self._open.items() if one.asked < self.n_draws)
-        waiting = [(one.asked - one.decided, index) for index, one in incomplete]
+        waiting = [
+            (-self._chance(index, one.decided, one.asked), index)
+            for index, one in self._open.items()
+            if one.asked < self.n_draws
+        ]
         heapq.heapify(waiting)
         counts: dict[int, int] = {}
-        for _ in range(max_draws):
-            if not waiting:
-                break
-            ahead, index = waiting[0]
+        while waiting and max_draws and -waiting[0][0] >= least_chance:
+            index = waiting[0][1]
+            one = self._open[index]
             counts[index] = counts.get(index, 0) + 1
-            if self._open[index].asked + counts[index] < self.n_draws:
-                heapq.heapreplace(waiting, (ahead + 1, index))
+            max_draws -= 1
+            draw = one.asked + counts[index]
+            if draw < self.n_draws:
+                heapq.heapreplace(waiting, (-self._chance(index, one.decided, draw), index))
             else:
                 heapq.heappop(waiting)
         return [self._ask(index, self._open[index], count) for index, count in counts.items()]

@@ -25,6 +25,10 @@ class SetOutcomes(NamedTuple):
     samples: np.ndarray
     excess: np.ndarray
 
+    def means(self) -> dict[str, float]:
+        """Their means by name, for a tracker of experiments."""
+        return {name: float(np.mean(values)) for name, values in self._asdict().items()}
+
 
 def set_outcomes(
     admissions: Admissions,
@@ -51,7 +55,7 @@ def set_outcomes(
     SetOutcomes
         A named tuple of arrays of shape (n,): `loss`, whether no member is admissible; `size`;
         `samples`, the draws taken S; `excess`, max(S - S*, 0) / S with S* the first admissible
-        draw, rejected or not, and 0 where none is admissible.
+        draw, rejected or not, and 0 where none is admissible. ``means()`` is a dict of their means.
 
     Examples
     --------

@@ -26,7 +26,7 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._rules import Certified, Everything, Row, Rule, Rules
+from sklearn_clm.policies._rules import Certified, Everything, Row, Rule, Rules, shares_taken
 from sklearn_clm.policies._verdicts import bounding
 
 
@@ -180,7 +180,8 @@ class AnswerPolicy(Policy):
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         equal_texts = table.data.texts is not None
-        rule = AnswerLevel(path.model, None, equal_texts, level, result, k_min=path.k_min)
+        taken = shares_taken(draws, path.model.k_max)
+        rule = AnswerLevel(path.model, None, equal_texts, level, result, taken, path.k_min)
         return Certified(rule, replace(claim, answered=result.size))
 
 

@@ -26,6 +26,7 @@ from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._losses import why_empty
 from sklearn_clm.policies._open_sets import (
     DrawScores,
+    OnAccept,
     QualityLike,
     SetsByRule,
     SimilarityLike,
@@ -177,7 +178,8 @@ class Calibration(ABC):
         rules = []
         for group, (rule, claim) in self.rules.items():
             type(rule).of_content(rule.content(), rule.k_max)  # what cannot be read is not written
-            rules.append({**claim_content(group, claim), **_content_of(rule)})
+            taken = {"taken": list(rule.taken)} if rule.taken else {}
+            rules.append({**claim_content(group, claim), **_content_of(rule), **taken})
         return {
             "format": self.file_format,
             # what was not asked for is no unknown
@@ -314,6 +316,7 @@ class SamplerCalibration(Calibration):
         groups: object,
         memory: DrawMemory,
         *,
+        on_accept: OnAccept | None = None,
         n_jobs: int | None,
         verbose: int,
     ) -> list[PredictionSet]:
@@ -335,13 +338,17 @@ class SamplerCalibration(Calibration):
                 name: rule.open_sets(scores, claim, progress)
                 for name, (rule, claim) in self.in_use.items()
             }
-            sets = SetsByRule(parts, names, progress)
+            for part in parts.values():
+                part.on_accept = on_accept
+            taken = {name: one.rule.taken for name, one in self.in_use.items()}
+            sets = SetsByRule(parts, names, progress, taken)
             queue = DrawQueue(
                 prompts.prompts,
                 self.k_max,
                 seed=self.source.seed,
                 decide=sets.decide,
                 on_draw=sets.count_draw,
+                chance=sets.chance,
             )
             memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
         if self.data is not None:

@@ -1,9 +1,11 @@
 """What both estimators have in common: one record of a calibration, its files, and tags."""
 
+import asyncio
 import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -105,6 +107,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     @abstractmethod
     def predict(self, X: Any, *, groups: object = None) -> Any:
         """Sets for new prompts."""
+
+    async def apredict(self, X: Any, *, groups: object = None) -> Any:
+        """:meth:`predict` in a thread, while an event loop goes on."""
+        return await asyncio.to_thread(partial(self.predict, X, groups=groups))
 
     def transform(self, X: Any, *, groups: object = None) -> Any:
         """Same as :meth:`predict`, for use inside a pipeline.

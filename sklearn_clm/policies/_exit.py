@@ -37,7 +37,16 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._open_sets import DrawScores, ExitSets
-from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule, SetRule
+from sklearn_clm.policies._rules import (
+    Certified,
+    Everything,
+    Outcomes,
+    Row,
+    Rule,
+    SetRule,
+    shares_taken,
+    taken_of,
+)
 from sklearn_clm.policies._verdicts import bounding
 
 _MANY_MERGED = 0.05  # of the prompts
@@ -98,6 +107,7 @@ class LevelRule(SetRule):
     equal_texts: bool  # not where data do not tell which responses are equal
     level: float  # u-hat
     result: LevelResult | None = field(default=None, repr=False)
+    taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
     kind: ClassVar[str] = "exit level"
     heading: ClassVar[str] = "Exit policy"
@@ -156,6 +166,7 @@ class LevelRule(SetRule):
             None if same_text is None else float(same_text),
             bool(content["equal_texts"]),
             float(content["level"]),
+            taken=taken_of(content, k_max),
         )
 
 
@@ -424,7 +435,9 @@ class ExitPolicy(Policy):
             why = self._why_nothing(result, claim)
             return Certified(Everything(path.k_max, result), claim.nullified(why))
         equal_texts = table.data.texts is not None
-        return Certified(LevelRule(path, self.same_text, equal_texts, level, result), claim)
+        taken = shares_taken(result.draws, path.k_max)
+        rule = LevelRule(path, self.same_text, equal_texts, level, result, taken)
+        return Certified(rule, claim)
 
     def _why_nothing(self, result: LevelResult, claim: Claim) -> str:
         n, hopeless = result.n_calibration, result.n_hopeless or 0

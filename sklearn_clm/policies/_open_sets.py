@@ -1,7 +1,7 @@
 """Sets of many prompts at once, as their draws arrive."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
 
+OnAccept: TypeAlias = Callable[[int, Generation], object]
 QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
 SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
 
@@ -61,7 +62,7 @@ class DrawScores:
 class _OpenSet:
     """The set of a prompt that sampling has not stopped on."""
 
-    __slots__ = ("draws", "qualities", "row", "rule", "seen", "texts")
+    __slots__ = ("draws", "qualities", "row", "rule", "seen", "shown", "texts")
 
     def __init__(self, rule: Any, row: int = 0) -> None:
         self.rule, self.row = rule, row
@@ -69,6 +70,7 @@ class _OpenSet:
         self.qualities: list[float] = []
         self.texts: list[int] = []
         self.seen: dict[object, int] = {}
+        self.shown: set[int] = set()  # accepted draws that the caller was told of
 
 
 class OpenSets(ABC):
@@ -80,6 +82,7 @@ class OpenSets(ABC):
         self.closed: list[PredictionSet | None] = [None] * len(scores.prompts)
         self._open: dict[int, _OpenSet] = {}
         self._scores, self._claim, self._progress = scores, claim, progress
+        self.on_accept: OnAccept | None = None
         self._all_draws = all_draws  # that are wanted at once; 0 where the rule looks at each
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
@@ -100,6 +103,8 @@ class OpenSets(ABC):
             for (start, stop), members in groups.items():
                 draws_of = [self._open[i].draws[:stop] for i in members]
                 self._advance(members, draws_of, start)
+                if self.on_accept is not None:
+                    self._tell(members, self.on_accept)
             waiting = [
                 i
                 for i in waiting
@@ -119,6 +124,14 @@ class OpenSets(ABC):
     @abstractmethod
     def _found(self, one: _OpenSet) -> tuple[list[int], float]:
         """The accepted draws of a closed set, and its score."""
+
+    def _tell(self, members: list[int], on_accept: "OnAccept") -> None:
+        for i in members:
+            one = self._open[i]
+            for draw in self._found(one)[0]:
+                if draw not in one.shown:
+                    one.shown.add(draw)
+                    on_accept(i, one.draws[draw])
 
     def _wanted(self, i: int) -> int:
         one = self._open[i]
@@ -244,8 +257,10 @@ class SetsByRule:
         parts: Mapping[Hashable | None, OpenSets],
         names: Sequence[Hashable | None],
         progress: Any,
+        taken: Mapping[Hashable | None, Sequence[float]],
     ) -> None:
         self._parts, self._names, self._progress = parts, names, progress
+        self._taken = taken
         self._n_drawn = 0
 
     @property
@@ -263,6 +278,13 @@ class SetsByRule:
         for name, own in by_name.items():
             wanted.update(zip((i for i, _ in own), self._parts[name].decide(own), strict=True))
         return [wanted[i] for i, _ in arrived]
+
+    def chance(self, i: int, decided: int, draw: int) -> float:
+        """Share of the calibration prompts with `decided` draws or more that took this one."""
+        taken = self._taken[self._names[i]]
+        if draw < len(taken) and taken[decided]:
+            return taken[draw] / taken[decided]
+        return 0.0 if 0 < len(taken) <= draw else float(0.5 ** (draw - decided))
 
     def count_draw(self, i: int, draw: int, generation: Generation) -> None:
         """Show one draw more."""

@@ -72,6 +72,7 @@ class Rule(ABC):
     certified: ClassVar[bool] = True
     k_max: Any  # budget of draws, where it is part of the rule
     result: Any  # the tests; None where there were none, or for a calibration from a file
+    taken: tuple[float, ...] = ()  # share of the prompts tested that took more than k draws
 
     @property
     @abstractmethod
@@ -118,6 +119,19 @@ class Rule(ABC):
             if getattr(one, "kind", None) == kind:
                 return one
         raise ValueError(f"{kind!r:.40} is no kind of rule")
+
+
+def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
+    """Share of the prompts with so many draws that took more than k, for k below `k_max`."""
+    return tuple(np.mean(draws[:, np.newaxis] > np.arange(k_max), axis=0).tolist())
+
+
+def taken_of(content: dict[str, Any], k_max: int) -> tuple[float, ...]:
+    """The shares of a file."""
+    shares = tuple(map(float, content.get("taken", ())))
+    if len(shares) not in (0, k_max):
+        raise ValueError(f"taken must hold {k_max} shares")
+    return shares
 
 
 def _kinds(base: type[Rule]) -> Iterator[type[Rule]]:

@@ -31,7 +31,16 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._open_sets import DrawScores, ThresholdSets
-from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule, SetRule
+from sklearn_clm.policies._rules import (
+    Certified,
+    Everything,
+    Outcomes,
+    Row,
+    Rule,
+    SetRule,
+    shares_taken,
+    taken_of,
+)
 from sklearn_clm.policies._verdicts import bounding
 
 
@@ -43,6 +52,7 @@ class ThresholdRule(SetRule):
     k_max: int
     result: LearnThenTestResult | None = field(default=None, repr=False)
     means: dict[str, float] = field(default_factory=dict)
+    taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
     kind: ClassVar[str] = "thresholds"
     heading: ClassVar[str] = "Thresholds (lambda-hat)"
@@ -83,7 +93,7 @@ class ThresholdRule(SetRule):
         values = {name: float(value) for name, value in content["lambda_hat"].items()}
         if any(map(math.isnan, values.values())):
             raise ValueError("thresholds must not be NaN")
-        return cls(Configuration(**values), k_max)
+        return cls(Configuration(**values), k_max, taken=taken_of(content, k_max))
 
 
 class ThresholdPolicy(Policy):
@@ -226,7 +236,8 @@ class ThresholdPolicy(Policy):
         if found.lambda_hat is None or found.k_max_hat is None:
             why = self._why_nothing(found, claim, means)
             return Certified(Everything(terms.budgets[-1], found), claim.nullified(why))
-        rule = ThresholdRule(found.lambda_hat, found.k_max_hat, found, means)
+        taken = shares_taken(columns[position].samples, found.k_max_hat)
+        rule = ThresholdRule(found.lambda_hat, found.k_max_hat, found, means, taken)
         return Certified(rule, claim)
 
     def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:

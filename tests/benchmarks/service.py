@@ -3,31 +3,35 @@
 import asyncio
 import hashlib
 import json
+import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter, process_time
+from itertools import product
+from time import perf_counter, process_time, sleep
 
-from sklearn_clm.generators import DrawQueue, Generation, OpenAIGenerator
+from sklearn_clm import ConformalSampler
+from sklearn_clm.generators import DrawQueue, FunctionGenerator, Generation, OpenAIGenerator
+from sklearn_clm.policies import ExitPolicy
 
 from . import Row
 
 __all__ = ["rows"]
 
 LONGEST, N_AT_A_TIME, N_PROMPTS, K = 0.1, 8, 200, 20  # uniform latency: 50 ms +- 50 ms
+N_CALLS = 16  # of a function
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
     """Time a queue and rounds over the same prompts, with a rule that stops at a random draw."""
     for what, draw, draw_ahead in (
-        ("a queue", _queue, False),
-        ("a queue, draw_ahead=True", _queue, True),
-        ("one prompt after the other", _alone, False),
-        ("one prompt after the other, draw_ahead=True", _alone, True),
-        ("rounds of one draw for each open prompt", _rounds, False),
+        ("a queue", _queue, 0.0),
+        ("a queue, draw_ahead=1.0", _queue, 1.0),
+        ("rounds of one draw for each open prompt", _rounds, 0.0),
     ):
-        n_prompts = N_PROMPTS // 4 if quick or draw is _alone else N_PROMPTS
+        n_prompts = N_PROMPTS // 4 if quick else N_PROMPTS
         prompts = [f"question {i}" for i in range(n_prompts)]
         with _server() as url:
             generator = OpenAIGenerator(
@@ -53,6 +57,63 @@ def rows(quick: bool = False) -> Iterator[Row]:
             f"{seconds:.1f} s, {1e3 * cpu / used['draws']:.1f} ms of CPU time for each request",
             seconds / ideal,
         )
+    yield from _function_rows(30 if quick else 100)
+
+
+def _function_rows(n_alone: int) -> Iterator[Row]:
+    """A function with latency in a sampler: `fit`, and prompts that are served one by one."""
+    numbers = random.Random(0).sample(range(10_000), 300 + n_alone)
+    questions = [f"{n // 100} + {n % 100}" for n in numbers]
+    answers = [str(sum(map(int, question.split("+")))) for question in questions]
+    for policy, draw_ahead in product((None, ExitPolicy()), (0.0, 0.1, 0.3, 1.0)):
+        model = _SlowSums(seconds=LONGEST / 2 if policy is None and not draw_ahead else 0.0)
+        generator = FunctionGenerator(model.ask, max_concurrency=N_CALLS, draw_ahead=draw_ahead)
+        sampler = ConformalSampler(
+            generator, k_max=K // 2, epsilon=0.15, quality="self_consistency", policy=policy
+        )
+        start = perf_counter()
+        sampler.fit(questions[:300], answers[:300])
+        seconds = perf_counter() - start
+        if model.seconds:
+            ideal = model.n_calls * model.seconds / N_CALLS
+            yield Row(
+                f"function: fit, {model.n_calls} draws, {N_CALLS} at a time (at most 1.15)",
+                f"draws x {1e3 * model.seconds:.0f} ms / {N_CALLS}: {ideal:.1f} s",
+                f"{seconds:.1f} s",
+                seconds / ideal,
+            )
+        model.seconds, model.n_calls, n_needed, seconds = LONGEST / 2, 0, 0, 0.0
+        for question in questions[300:]:
+            start = perf_counter()
+            n_needed += sampler.predict([question])[0].n_samples
+            seconds += perf_counter() - start
+            sleep(model.seconds)  # draws in vain end before the next prompt
+        ideal = n_needed * model.seconds
+        yield Row(
+            f"function: one prompt after the other, {policy or 'thresholds'}, draw_ahead="
+            f"{draw_ahead}, {model.n_calls / n_needed:.2f} draws for one that is needed",
+            f"{n_needed / n_alone:.1f} draws needed x 50 ms: {ideal / n_alone:.3f} s a prompt",
+            f"{seconds / n_alone:.3f} s a prompt",
+            seconds / ideal,
+        )
+
+
+class _SlowSums:
+    """A model that adds two numbers, and slips now and then."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.n_calls = seconds, 0
+        self._lock = threading.Lock()
+
+    def fingerprint(self) -> str:
+        return "sums"
+
+    def ask(self, question: str, seed: int) -> str:
+        with self._lock:
+            self.n_calls += 1
+        sleep(self.seconds)
+        slip = random.Random(seed).choice([0, 0, 0, 1, 10])
+        return str(sum(map(int, question.split("+"))) + slip)
 
 
 def _is_last(generation: Generation) -> bool:
@@ -72,10 +133,6 @@ def _queue(generator: OpenAIGenerator, prompts: list[str]) -> int:
 
     generator.serve(DrawQueue(prompts, K, decide=decide))
     return sum(counts)
-
-
-def _alone(generator: OpenAIGenerator, prompts: list[str]) -> int:
-    return sum(_queue(generator, [prompt]) for prompt in prompts)
 
 
 def _rounds(generator: OpenAIGenerator, prompts: list[str]) -> int:

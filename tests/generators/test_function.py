@@ -251,8 +251,7 @@ def test_the_next_call_waits_for_a_thread_that_nobody_needs():
             yield 0
 
     arrived = []
-    generator = FunctionGenerator(ask, max_concurrency=2)
-    generator.draw_ahead = True
+    generator = FunctionGenerator(ask, max_concurrency=2, draw_ahead=1.0)
     queue = DrawQueue(
         ["first", "second"], 9, decide=decide, on_draw=lambda i, *_: arrived.append(i)
     )

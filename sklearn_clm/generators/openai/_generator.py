@@ -91,11 +91,9 @@ class OpenAIGenerator(ConcurrentGenerator):
         is paid for less often, but draws are not keyed.
     max_concurrency : int, default=8
         Most requests at a time.
-    draw_ahead : bool, default=False
-        Whether requests that would be idle make draws that open prompts may need later. Prediction
-        ends sooner, and some of these draws are paid for in vain: 1 % of all for 200 prompts at
-        once, for one prompt alone up to all that it may have. They are not waited for, their
-        errors are logged only, and what arrives after the call has returned is dropped.
+    draw_ahead : float, default=0.0
+        The share of draws that may be made in vain so that a prompt is answered sooner, in [0, 1],
+        as in :class:`FunctionGenerator`.
     max_retries : int, default=6
         How often a request is repeated.
     timeout : float, default=120.0
@@ -155,7 +153,7 @@ class OpenAIGenerator(ConcurrentGenerator):
         "system_prompt": [str, None],
         "n_per_request": [Interval(Integral, 1, None, closed="left")],
         "max_concurrency": [Interval(Integral, 1, None, closed="left")],
-        "draw_ahead": ["boolean"],
+        "draw_ahead": [Interval(Real, 0, 1, closed="both")],
         "max_retries": [Interval(Integral, 0, None, closed="left")],
         "timeout": [Interval(Real, 0, None, closed="neither")],
         "max_draws": [Interval(Integral, 0, None, closed="left"), None],
@@ -179,7 +177,7 @@ class OpenAIGenerator(ConcurrentGenerator):
         system_prompt: str | None = None,
         n_per_request: int = 1,
         max_concurrency: int = 8,
-        draw_ahead: bool = False,
+        draw_ahead: float = 0.0,
         max_retries: int = 6,
         timeout: float = 120.0,
         max_draws: int | None = None,

@@ -1,0 +1,109 @@
+"""A calibrated sampler in a service: one prompt at a time, in an event loop, in threads."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from sklearn_clm import ComponentSelector
+from sklearn_clm.generators import FunctionGenerator
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy
+from tests.toy import ToyModel, questions, together, toy_sampler
+
+X, Y = questions(150)
+NEW, _ = questions(20, 1000)
+POLICIES = [None, ExitPolicy(), AnswerPolicy(alpha=0.5)]
+
+
+class Model:
+    """The toy model as a function, counted, each call as slow as the slowest of its draws."""
+
+    def __init__(self):
+        self.n_calls, self.most_at_a_time, self._now = 0, 0, 0
+        self._model, self._lock = ToyModel(), threading.Lock()
+        self.wait = None
+
+    def fingerprint(self):
+        return "toy"
+
+    def ask(self, prompt, seed):
+        with self._lock:
+            self.n_calls += 1
+            self._now += 1
+            self.most_at_a_time = max(self.most_at_a_time, self._now)
+        if self.wait is not None:
+            self.wait.wait(0.05)
+        ((draw,),) = self._model.sample([prompt], 1, seed=seed)
+        with self._lock:
+            self._now -= 1
+        return draw
+
+
+def fitted(policy=None, draw_ahead=0.0, **params):
+    model = Model()
+    generator = FunctionGenerator(model.ask, max_concurrency=8, draw_ahead=draw_ahead)
+    sampler = toy_sampler(generator, policy=policy, k_max=6, **params).fit(X, Y)
+    model.n_calls = model.most_at_a_time = 0
+    return sampler, model
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_event_loop_goes_on_and_is_told_of_each_response(policy):
+    sampler, _ = fitted(policy)
+    told = {i: [] for i in range(len(NEW))}
+    threads = set()
+
+    def on_accept(i, generation):
+        threads.add(threading.current_thread())
+        told[i].append(generation.response)
+
+    async def serve():
+        await asyncio.gather(*(sampler.apredict([prompt]) for prompt in NEW[:5]))
+        return await sampler.apredict(NEW, on_accept=on_accept)
+
+    sets = asyncio.run(serve())
+    assert sets == sampler.predict(NEW)
+    assert threads == {threading.main_thread()}
+    assert [sorted(told[i]) for i in told] == [sorted(one.responses) for one in sets]
+
+
+def test_a_selector_in_an_event_loop():
+    sampler, _ = fitted()
+    selector = ComponentSelector(sampler, alpha=0.5).fit(*questions(150, 200))
+    assert asyncio.run(selector.apredict(NEW)) == selector.predict(NEW)
+
+
+def test_an_error_reaches_who_awaits():
+    sampler, _ = fitted()
+    with pytest.raises((TypeError, ValueError), match="prompt"):
+        asyncio.run(sampler.apredict([None]))
+
+
+@pytest.mark.parametrize("policy", POLICIES[:2])
+def test_draws_ahead_change_no_set_and_cost_what_was_allowed(policy):
+    plain, one_by_one = fitted(policy, epsilon=0.5)
+    ahead, model = fitted(policy, draw_ahead=0.3, epsilon=0.5)
+    model.wait = threading.Event()
+    prompts = questions(40, 2000)[0]
+    for prompt in prompts:
+        assert ahead.predict([prompt]) == plain.predict([prompt])
+    assert one_by_one.most_at_a_time == 1
+    n_needed = one_by_one.n_calls
+    # at most 1 / 0.7 is expected, and these prompts are a sample
+    assert n_needed <= model.n_calls <= 1.43 * n_needed + 3 * np.sqrt(n_needed)
+
+
+def test_what_all_calibration_prompts_took_is_drawn_at_once():
+    sampler, model = fitted(ExitPolicy(), draw_ahead=0.01)
+    sure = int(np.sum(np.array(sampler.calibration_.rule.taken) == 1.0))
+    model.wait = threading.Event()
+    sampler.predict(NEW[:1])
+    assert model.most_at_a_time == max(sure, 1)
+
+
+def test_threads_share_a_sampler():
+    sampler, _ = fitted()
+    alone = [sampler.predict([prompt]) for prompt in NEW[:4]]
+    calls = [lambda prompt=prompt: sampler.predict([prompt]) for prompt in NEW[:4] * 2]
+    assert together(calls) == alone * 2
