@@ -114,10 +114,14 @@ def first_part(text: str, stop: list[str]) -> str:
 # %% The model and the estimator
 def build_sampler(args: argparse.Namespace, header: str):
     """The estimator; its draws are kept in a file of the output folder."""
+    import torch
+
     from sklearn_clm import ConformalSampler
     from sklearn_clm.caching import CachedGenerator
     from sklearn_clm.generators import TransformersGenerator
 
+    if args.model == str(CHECKPOINT):
+        torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
     args.output.mkdir(parents=True, exist_ok=True)
     generator = TransformersGenerator(
         args.model,

@@ -112,6 +112,7 @@ def load_task(args: argparse.Namespace) -> ReportTask:
 # %% The model and the estimator
 def build_sampler(task: ReportTask, args: argparse.Namespace):
     """Sets of reports, of which one is right; the draws are kept in a file."""
+    import torch
     from transformers.utils import logging
 
     from sklearn_clm import ConformalSampler
@@ -120,6 +121,7 @@ def build_sampler(task: ReportTask, args: argparse.Namespace):
     from sklearn_clm.scoring import RougeL
 
     if args.model == str(CHECKPOINT):
+        torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
         logging.set_verbosity_error()
         logging.disable_progress_bar()
     args.output.mkdir(parents=True, exist_ok=True)

@@ -135,11 +135,15 @@ def load_data(args: argparse.Namespace):
 # %% The model and the estimator
 def build_sampler(args: argparse.Namespace):
     """The estimator; its draws are kept in a file of the output folder."""
+    import torch
+
     from sklearn_clm import ConformalSampler
     from sklearn_clm.caching import CachedGenerator
     from sklearn_clm.generators import TransformersGenerator
     from sklearn_clm.scoring import RougeL, threshold_admission
 
+    if args.model == str(CHECKPOINT):
+        torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
     args.output.mkdir(parents=True, exist_ok=True)
     generator = TransformersGenerator(
         args.model,

@@ -10,15 +10,15 @@ The chapters of this guide are the pages of the packages:
 
 | chapter | what it is about |
 |---|---|
-| this page | the first calibration; choosing epsilon, K and n; sentences; files |
-| `sklearn_clm.calibration` | what is guaranteed, with the proofs in short; arrays, groups, shift |
-| `sklearn_clm.generators` | models, services, batches; a generator of your own; scaling |
+| this page | the first calibration; choosing epsilon, K and n; sentences; files; questions |
+| `sklearn_clm.calibration` | what is guaranteed, why, what is not noticed; arrays, groups, shift |
+| `sklearn_clm.generators` | functions (async, LangChain), models, services, tables (CSV); scaling |
 | `sklearn_clm.scoring` | quality, similarity, admission, component scores; your own |
 | `sklearn_clm.caching` | keeping draws, scores and verdicts; people as judges |
 | `sklearn_clm.judging` | a page in the browser on which people judge |
-| `sklearn_clm.policies` | stopping earlier and judging less than the paper does |
-| `sklearn_clm.metrics` | measuring sets and selections; parameter searches |
-| `sklearn_clm.evaluation` | the paper's protocol; planning; a watch on the risk; the command line |
+| `sklearn_clm.policies` | stopping earlier, judging less, answer or escalate |
+| `sklearn_clm.metrics` | measuring sets and selections; parameter searches; pipelines |
+| `sklearn_clm.evaluation` | trials; planning; production (async, latency); a watch; the shell |
 | `sklearn_clm.inspection` | reports and figures |
 
 ## The first calibration
@@ -161,45 +161,6 @@ run on. Bare arrays, which cannot know, are allowed, and the result says "proven
 - *Claims instead of whole responses?* :class:`ComponentSelector`, with a `splitter` of yours.
 - *Keep it for years?* `save_calibration` writes JSON (*Files*, above), not a pickle. A generator
   that `fit` has trained is not in it: keep `sampler.generator_`, and load into a sampler with that.
-
-## What is not noticed, and what to do instead
-
-The package refuses or warns of what it can see. It cannot see the following, and each of them makes
-`guaranteed` say more than is true.
-
-| not noticed | what to do instead |
-|---|---|
-| prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
-| epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
-| trying again after a null with another seed, `RandomState` or subset | one try; new prompts |
-| collecting until a calibration succeeds | fix n beforehand, or `plan(looks=m)` and delta / m |
-| a measure on prompts that calibrated or trained (logged; not after a load) | other prompts |
-| paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
-| near copies: other white space, noise, SMOTE, augmentation | the originals alone |
-| new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |
-| a promise read for each prompt, or for each topic | `groups=` fixed beforehand |
-| a judge, or references, that are wrong | the promise is about them: audit the judge |
-| a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
-| draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
-| outcomes audited on complaint, or where judging is easy | `should_audit` decides |
-| the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
-| weights of a shift that were estimated on these prompts | estimate them on others |
-| bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
-| globals and helpers that a score, judge or generator uses, edited | calibrate again |
-| an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |
-| a list, a closure or an object inside a score, changed after `fit` | call `fit` again |
-| a model trained further by hand, or weights set, inside ``generator_`` | `fit` again |
-| a module of yours that was edited while it is imported | start Python anew |
-
-## Where steps of a pipeline belong
-
-Steps that learn from references (a selection of features, say) must not stand before the sampler:
-they would have seen what calibrates. They belong to the estimator inside the generator, which is
-trained on prompts of its own; so does a vectoriser, since prompts are texts and not its counts.
-
-``cross_val_predict`` joins the predictions of its folds to an array of shape (n, `k_max`): each row
-holds the responses of a set, padded with None (numbers with NaN), without scores or guarantees. For
-these, predict with the estimators of ``cross_validate(..., return_estimator=True)``.
 
 ## Progress and logs
 

@@ -81,6 +81,7 @@ def test_pages_build_without_warnings_and_dead_links(tmp_path):
     assert "warn" not in done.stderr.lower(), done.stderr
     pages = {path: Page(path.read_text("utf-8")) for path in tmp_path.rglob("*.html")}
     assert len(pages) >= 10
+    assert 'className = "copy"' in (tmp_path / "sklearn_clm.html").read_text("utf-8")
     dead = []
     for path, page in pages.items():
         for link in page.links:

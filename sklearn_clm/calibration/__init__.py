@@ -16,6 +16,35 @@ It is spent once: whoever compares twenty calibrations on the data that calibrat
 the best, has tested twenty times. And "admissible" is what the labels say: labels stricter than the
 truth keep the guarantee for the truth (Corollary A.4), laxer ones do not.
 
+## What is not noticed, and what to do instead
+
+The package refuses or warns of what it can see. It cannot see the following, and each of them makes
+`guaranteed` say more than is true.
+
+| not noticed | what to do instead |
+|---|---|
+| prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
+| epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
+| trying again after a null with another seed, `RandomState` or subset | one try; new prompts |
+| collecting until a calibration succeeds | fix n beforehand, or `plan(looks=m)` and delta / m |
+| a measure on prompts that calibrated or trained (logged; not after a load) | other prompts |
+| paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
+| near copies: other white space, noise, SMOTE, augmentation | the originals alone |
+| new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |
+| a promise read for each prompt, or for each topic | `groups=` fixed beforehand |
+| a judge, or references, that are wrong | the promise is about them: audit the judge |
+| a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
+| draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
+| outcomes audited on complaint, or where judging is easy | `should_audit` decides |
+| the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
+| weights of a shift that were estimated on these prompts | estimate them on others |
+| bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
+| globals and helpers that a score, judge or generator uses, edited | calibrate again |
+| an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |
+| a list, a closure or an object inside a score, changed after `fit` | call `fit` again |
+| a model trained further by hand, or weights set, inside ``generator_`` | `fit` again |
+| a module of yours that was edited while it is imported | start Python anew |
+
 ## Why it holds
 
 *Each test.* Fix a configuration of thresholds. Given the seed, the draws of a prompt are a fixed

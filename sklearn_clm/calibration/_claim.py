@@ -259,12 +259,12 @@ def nothing_passed(
 
 
 def nulls_of(claims: Iterable[Claim]) -> str | None:
-    """Why claims are null, a few of them in full; None where all hold."""
+    """Why claims are null, a few of them in full, a line for each; None where all hold."""
     whys = [claim.why_null() for claim in claims]
     nulls = [why for why in whys if why is not None]
     n_more = len(nulls) - _MOST_NAMED
     rest = [f"So are {n_more} more, {len(nulls)} of {len(whys)} in all."] if n_more > 0 else []
-    return " ".join(nulls[:_MOST_NAMED] + rest) or None
+    return "\n".join(nulls[:_MOST_NAMED] + rest) or None
 
 
 def percent(share: float) -> str:

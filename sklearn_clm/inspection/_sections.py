@@ -161,7 +161,7 @@ def _nulls(record: Record) -> list[str]:
     in_use = record.in_use
     null = {name: one for name, one in in_use.items() if not one.claim.holds}
     if null and len(null) == len(in_use):
-        return [nulls_of(one.claim for one in null.values()) or ""]
+        return (nulls_of(one.claim for one in null.values()) or "").splitlines()
     texts = []
     names = [f"{name!r:.40}" for name in null if name is not None]
     if names:

@@ -35,6 +35,16 @@ of them once where the generator stands in a :class:`sklearn_clm.caching.CachedG
 
 Search on a part of its own. The budget that looks best on the prompts that then calibrate was
 chosen by their noise, and its certificate is too good.
+
+## Where steps of a pipeline belong
+
+Steps that learn from references (a selection of features, say) must not stand before the sampler:
+they would have seen what calibrates. They belong to the estimator inside the generator, which is
+trained on prompts of its own; so does a vectoriser, since prompts are texts and not its counts.
+
+``cross_val_predict`` joins the predictions of its folds to an array of shape (n, `k_max`): each row
+holds the responses of a set, padded with None (numbers with NaN), without scores or guarantees. For
+these, predict with the estimators of ``cross_validate(..., return_estimator=True)``.
 """
 
 from sklearn_clm.metrics._components import (
