@@ -196,10 +196,13 @@ class Calibration(ABC):
             groups, provenance = content["groups"], record_of(Provenance, content["provenance"])
             if provenance.seed is not None and not _is_count(provenance.seed, 0):
                 raise ValueError(f"{provenance.seed!r:.40} is no seed")
+            Shift.of(provenance)  # an error belongs to the file
             rules: Rules = {}
             for one in content["rules"]:
                 rule = cls._rule_of(one, content)
                 rules[one["group"]] = Certified(rule, claim_of(one, certified=rule.certified))
+            if None not in rules:
+                raise ValueError("no rule is for all prompts")
             return {
                 **{name: content[name] for name in cls._written},
                 "rules": rules,
