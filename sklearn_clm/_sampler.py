@@ -38,13 +38,12 @@ from sklearn_clm.policies._collection import (
     Collection,
     TryOut,
     filled_table,
-    warn_of_repetitions,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
-from sklearn_clm.policies._shift import Shift, needed_shift, weighted
+from sklearn_clm.policies._shift import weighted, weights_of
 from sklearn_clm.policies._source import (
     DrawSource,
     source_of,
@@ -305,13 +304,9 @@ class ConformalSampler(CalibratedEstimator):
         prompts = check_prompts(X, estimator=self)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
-        shift: Shift | None = None
-        weights = None
-        if self.shift is not None or prompt_weight is not None:
-            weights = needed_shift(self.shift).of(prompt_weight, len(prompts), prompts)
+        weights = weights_of(self.shift, prompt_weight, len(prompts), prompts)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
-        warn_of_repetitions(prompts.digests())
         source, rows = DrawSource.train(
             self.generator,
             prompts,
@@ -319,9 +314,10 @@ class ConformalSampler(CalibratedEstimator):
             fraction=self.training_fraction,
             random_state=self.random_state,
         )
-        if weights is not None:
-            digests = prompts.take(rows).digests()
-            kept, shift = needed_shift(self.shift).applied(weights[rows], digests, source.seed)
+        shift = None
+        if weights is not None and self.shift is not None:
+            digests = prompts.digests()[rows]
+            kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
         k_max, judging = draw_budgets(self.k_max)[-1], self._lazy_judging
         collected = Collection(
@@ -613,8 +609,7 @@ class ConformalSampler(CalibratedEstimator):
 
     def _untrained_source(self, known: str | None) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
-        name = type(self).__name__
-        source = DrawSource.untrained(self.generator, self.random_state, name, known)
+        source = DrawSource.untrained(self.generator, self.random_state, known)
         self._check_scores(source.generator)
         return source
 

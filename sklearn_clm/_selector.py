@@ -31,7 +31,6 @@ from sklearn_clm.policies._collection import (
     TRIED_PROMPTS,
     TryOut,
     noting_kept_draws,
-    warn_of_repetitions,
 )
 from sklearn_clm.policies._components import (
     ComponentCollection,
@@ -273,8 +272,6 @@ class ComponentSelector(CalibratedEstimator):
             sampler = self._fit_sampler(checked, references, names, prompt_weight, parts_of)
             rows = sampler.calibration_indices_
         else:
-            if not of_fit:  # the sampler has said so
-                warn_of_repetitions(checked.digests())
             rows, shift = prompts_of_sampler(sampler, checked, prompt_weight, of_fit=of_fit)
         checked, references = checked.take(rows), [references[i] for i in rows]
         names = None if names is None else [names[i] for i in rows]

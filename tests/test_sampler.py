@@ -436,11 +436,12 @@ def test_prompts_that_repeat_earlier_ones_are_warned_of_once():
     assert len([one for one in caught if one.category is UserWarning]) == 1
     assert any("20 of 80" in text for text in CalibrationReport.from_estimator(again).warnings)
     with pytest.warns(UserWarning, match="list of references"):  # a row for each reference
-        toy_sampler().collect(X[:20] * 4, [*y[:20], *y[1:21], *y[2:22], *y[3:23]])
+        toy_sampler().fit(X[:20] * 4, [*y[:20], *y[1:21], *y[2:22], *y[3:23]])
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        toy_sampler().collect(X[:78] + X[:2], y)
-        toy_sampler().collect(X[:20], [[*each] for each in zip(y[:20], y[1:21], y[2:22], y[3:23])])
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        toy_sampler().fit(X[:78] + X[:2], y)
+        toy_sampler().fit(X[:20], [[*each] for each in zip(y[:20], y[1:21], y[2:22], y[3:23])])
 
 
 def test_data_of_repeated_prompts_are_warned_of(tmp_path):
@@ -469,10 +470,11 @@ def test_rows_that_repeat_earlier_ones_are_warned_of(framed):
     sampler = ConformalSampler(EstimatorGenerator(model), k_max=3, epsilon=0.5, random_state=0)
     y = np.arange(40) // 2 % 2
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        sampler.collect(rows, y)
-    with pytest.warns(UserWarning, match="40 of 80 prompts repeat"):
-        sampler.collect(twice, np.tile(y, 2))
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        sampler.fit(rows, y)
+    with pytest.warns(UserWarning, match="20 of 40 prompts repeat"):
+        sampler.fit(twice, np.tile(y, 2))
     calibrates = np.isin(np.arange(80), sampler.calibration_indices_)
     assert calibrates.sum() == 40  # both rows of a prompt or neither
     assert np.array_equal(calibrates[:40], calibrates[40:])

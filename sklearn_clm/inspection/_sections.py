@@ -21,7 +21,6 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._binomial import mistaken_epsilon
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
-from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.evaluation import chance_of_null
@@ -410,8 +409,7 @@ def _of_draws(record: SamplerCalibration, data: CalibrationData) -> list[str]:
             f"The {data.k_max} draws of a prompt never differ, so that more than one draw finds "
             "nothing more. Draw at a temperature above 0, or take a generator whose draws differ."
         )
-    repeated = None if data.prompts is None else describe_repetitions(data.prompts)
-    return [*texts, *filter(None, [repeated])]
+    return texts
 
 
 def _what_helps(data: CalibrationData) -> str:

@@ -13,10 +13,7 @@ from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, HumanJudge, JudgedPrompt, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._arrays import mapped_array, refuse_unknown
-from sklearn_clm.calibration._data import (
-    describe_repetitions,
-    refuse_missing_draws,
-)
+from sklearn_clm.calibration._data import refuse_missing_draws
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import trait
@@ -394,9 +391,3 @@ def noting_kept_draws() -> Iterator[None]:
         if _KEPT not in getattr(error, "__notes__", ()):
             error.add_note(_KEPT)
         raise
-
-
-def warn_of_repetitions(digests: np.ndarray) -> None:
-    """Warn of prompts that stand there again, where they are many."""
-    if (text := describe_repetitions(digests)) is not None:
-        warn(text)

@@ -17,11 +17,11 @@ from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import nulls_of
+from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.generators import ResamplingGenerator
 from sklearn_clm.generators._identity import frozen
 from sklearn_clm.generators._prompts import take_over_tags
 from sklearn_clm.policies._calibration import Calibration, unknown_fields
-from sklearn_clm.policies._collection import warn_of_repetitions
 from sklearn_clm.policies._files import refuse_differences, write_content
 from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._shift import Shift
@@ -193,7 +193,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _keep(self, record: Any, own: Any) -> None:
         """Keep what was calibrated, and say what is null or looks mistaken."""
         report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
-        remarks = tuple(filter(None, self._remarks(record, own)))
+        digests = record.data.prompts
+        repeated = None if digests is None else describe_repetitions(digests)
+        remarks = tuple(filter(None, [repeated, *self._remarks(record, own)]))
         self._publish(replace(record, remarks=remarks))
         if own is not None:
             self.calibration_indices_ = own.indices
@@ -215,12 +217,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def _groups_of(self, data: Any, own: Any, given: object) -> list[Hashable] | None:
         """The group of each prompt of data, which are those of `own` if that is not None."""
-        if own is not None:
-            given = own.groups if given is None else given
-            return groups_of(self.groups, given, data.n_prompts, own.prompts)
-        if data.prompts is not None:  # collect has looked at its own
-            warn_of_repetitions(data.prompts)
-        return groups_of(self.groups, given, data.n_prompts, None)
+        prompts = None if own is None else own.prompts
+        if own is not None and given is None:
+            given = own.groups
+        return groups_of(self.groups, given, data.n_prompts, prompts)
 
     def _claim_of(self, level: float, known: Provenance, grouped: bool, **facts: Any) -> Claim:
         """What is promised of all prompts where a test passes."""

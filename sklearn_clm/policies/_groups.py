@@ -74,16 +74,23 @@ class Groups(BaseEstimator):
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> list[Hashable]:
         """The group of each prompt, as given or found from it; prompts are None if not known."""
-        by_function: object = None
+        told = None
         if self.by is not None and prompts is not None:
-            by_function = [self.by(prompt) for prompt in prompts]
-        if (given is None) == (by_function is None):
-            raise ValueError(
-                "groups must be given, one for each prompt, or be told by Groups(by=function) from "
-                f"prompts that are known, got {'neither' if given is None else 'both'} instead."
-            )
-        names, of_prompt = check_groups(by_function if given is None else given, n_prompts)
+            told = [self.by(prompt) for prompt in prompts]
+        names, of_prompt = check_groups(
+            given_or_told("groups", "Groups(by=function)", given, told), n_prompts
+        )
         return [names[g] for g in of_prompt]
+
+
+def given_or_told(name: str, by: str, given: object, told: object) -> object:
+    """What is given for each prompt, or what a function has told of it: one of the two."""
+    if (given is None) == (told is None):
+        raise ValueError(
+            f"{name} must be given, one for each prompt, or be told by {by} from prompts that are "
+            f"known, got {'neither' if given is None else 'both'} instead."
+        )
+    return told if given is None else given
 
 
 def asked_groups(options: Groups | None) -> dict[str, Any]:

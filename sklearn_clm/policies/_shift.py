@@ -18,6 +18,7 @@ from sklearn_clm.calibration._data import row_digests
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts, table_of
+from sklearn_clm.policies._groups import given_or_told
 
 _FEW_KEPT = 0.1  # of all prompts
 _MOST_SEEN = 0.1
@@ -92,18 +93,12 @@ class CovariateShift(BaseEstimator):
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> np.ndarray:
         """The weight of each prompt, as given or found from it."""
-        by_function: object = None
+        told: object = None
         if isinstance(self.weight, DensityRatio) and prompts is not None:
-            by_function = self.weight.of_unseen(prompts)
+            told = self.weight.of_unseen(prompts)
         elif self.weight is not None and prompts is not None:
-            by_function = [self.weight(prompt) for prompt in prompts]
-        if (given is None) == (by_function is None):
-            raise ValueError(
-                "prompt_weight must be given, one for each prompt, or be told by "
-                "CovariateShift(weight=function) from prompts that are known, got "
-                f"{'neither' if given is None else 'both'} instead."
-            )
-        given = by_function if given is None else given
+            told = [self.weight(prompt) for prompt in prompts]
+        given = given_or_told("prompt_weight", "CovariateShift(weight=function)", given, told)
         weights = check_weights(given, float(self.weight_bound), "prompt_weight")
         if len(weights) != n_prompts:
             raise ValueError(
@@ -146,6 +141,20 @@ class CovariateShift(BaseEstimator):
         )
 
 
+def weights_of(
+    option: CovariateShift | None, given: object, n_prompts: int, prompts: CheckedPrompts | None
+) -> np.ndarray | None:
+    """The weight of each prompt; None where there are none."""
+    if option is not None:
+        return option.of(given, n_prompts, prompts)
+    if given is not None:
+        raise ValueError(
+            "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
+            "weight_bound says how large a weight may be."
+        )
+    return None
+
+
 def weighted(
     option: CovariateShift | None,
     given: object,
@@ -155,9 +164,10 @@ def weighted(
 ) -> tuple[np.ndarray, Provenance]:
     """Positions of the prompts of data that weights keep, and their provenance."""
     known, shift = data.provenance, Shift.of(data.provenance)
-    if shift is None and (given is not None or option is not None):
-        option = needed_shift(option)
-        weights = option.of(given, data.n_prompts, prompts)
+    if shift is None:
+        weights = weights_of(option, given, data.n_prompts, prompts)
+        if weights is None or option is None:
+            return np.arange(data.n_prompts), known
         rows, shift = option.applied(weights, row_digests(data.quality), seed)
         return rows, replace(known, shift=shift.to_json())
     if given is not None:
@@ -165,22 +175,12 @@ def weighted(
             "prompt_weight must be None for data that were collected with weights, got weights "
             "instead."
         )
-    if shift and option is not None and shift.weight_bound != float(option.weight_bound):
+    if option is not None and shift.weight_bound != float(option.weight_bound):
         raise ValueError(
             f"data was collected with {shift}, but now shift={option!r}; call collect, or fit, "
             "again."
         )
     return np.arange(data.n_prompts), known
-
-
-def needed_shift(shift: CovariateShift | None) -> CovariateShift:
-    """The shift where there are weights."""
-    if shift is None:
-        raise ValueError(
-            "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
-            "weight_bound says how large a weight may be."
-        )
-    return shift
 
 
 class DensityRatio(BaseEstimator):

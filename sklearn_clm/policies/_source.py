@@ -55,13 +55,14 @@ class DrawSource:
     ) -> "tuple[DrawSource, np.ndarray]":
         """The source of draws, trained where it can be, and positions of the other prompts."""
         own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
+        digests = prompts.digests()
         train, rest = np.arange(0), np.arange(n)
         if is_trainable(own):
             rng: RandomState = random_state
             if isinstance(random_state, (int, np.integer)):
                 # apart from the stream that splits the rest for calibration
                 rng = np.random.default_rng([int(random_state), 1])
-            train, rest = split_prompts(prompts.digests(), max(round(fraction * n), 1), rng)
+            train, rest = split_prompts(digests, max(round(fraction * n), 1), rng)
             if not len(rest):
                 raise ValueError(
                     f"{type(own).__name__} is fitted on a part of the prompts that calibration "
@@ -71,8 +72,7 @@ class DrawSource:
             part = prompts.take(train)
             given = part.as_given() if input_tags(own).dict else part.prompts
             own = trained(own, given, [references[i] for i in train])
-        trained_on = np.unique(prompts.take(train).digests())
-        source = cls(own, fingerprint(own), seed, trained_on)
+        source = cls(own, fingerprint(own), seed, np.unique(digests[train]))
         source.refuse_other_columns(prompts)
         return source, rest
 
@@ -81,25 +81,24 @@ class DrawSource:
         cls,
         generator: Generator | None,
         random_state: int | np.random.RandomState | None,
-        name: str,
         known: str | None,
     ) -> "DrawSource":
-        """The source of draws of an estimator that has seen no prompts.
+        """The source of draws of a sampler that has seen no prompts.
 
         A generator that was trained before has to be the known one.
         """
-        nobody = np.empty(0, dtype=np.uint64)
+        nobody, seed = np.empty(0, dtype=np.uint64), seed_of_draws(random_state)
         if generator is not None and known is not None and _is_trained(generator, known):
-            return cls(copy.copy(generator), known, seed_of_draws(random_state), nobody)
+            return cls(copy.copy(generator), known, seed, nobody)
         own = own_copy(generator)
         if is_trainable(own):
             raise NotFittedError(
-                f"{type(own).__name__} is fitted on prompts and references, which this {name} has "
+                f"{type(own).__name__} is fitted on prompts and references, which this sampler has "
                 "not seen: call fit, or collect, first. For a calibration that was kept, give the "
                 "generator as it was trained then, generator_ of that sampler (pickle it); for "
                 "thresholds of arrays alone, call sklearn_clm.calibration.learn_then_test."
             )
-        return cls(own, fingerprint(own), seed_of_draws(random_state), nobody)
+        return cls(own, fingerprint(own), seed, nobody)
 
     def draw(
         self,
