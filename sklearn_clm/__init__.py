@@ -97,7 +97,7 @@ certifies nothing at epsilon = 0.15 with probability
 0.19
 
 With a pilot of 50 to 100 prompts, :func:`sklearn_clm.evaluation.plan` (from the shell:
-``python -m sklearn_clm plan``) estimates what calibrations of several sizes will do.
+``sklearn-clm plan``) estimates what calibrations of several sizes will do.
 `sklearn_clm.inspection` draws figures of it. A null calibration is not silent: `fit` warns and
 names the smallest epsilon that would have worked, and `predict` marks its sets as not guaranteed.
 

@@ -1,27 +1,39 @@
-"""Command line ``python -m sklearn_clm``: evaluation, calibration and plans for arrays on disk."""
+"""Command line ``sklearn-clm``: plans, calibrations, sets and evaluations of files."""
 
 import argparse
+import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from sklearn_clm import ConformalSampler, NullCalibrationError, __version__
+from sklearn_clm import ConformalSampler, NullCalibrationError, PredictionSets, __version__
+from sklearn_clm._exceptions import warn
 from sklearn_clm._results import counted
 from sklearn_clm.caching import CachedGenerator, HumanJudge
-from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
-from sklearn_clm.generators import BaseGenerator, Generation, OpenAIGenerator
-from sklearn_clm.generators._records import json_lines, json_value, naming
+from sklearn_clm.generators import (
+    BaseGenerator,
+    Generation,
+    OpenAIGenerator,
+    PrecomputedGenerator,
+)
+from sklearn_clm.generators._logs import SampleLog, read_records
+from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming
 from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
 from sklearn_clm.judging import serve, wanted_from_file
+from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
+from sklearn_clm.policies._calibration import SamplerCalibration
 from sklearn_clm.policies._files import write_content
 from sklearn_clm.policies._rules import Certified
 
@@ -33,18 +45,33 @@ __all__ = ["main"]
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _Add: TypeAlias = Callable[..., argparse.Action]
 _DESCRIPTION = """\
-Conformal language modeling on arrays of scores, similarities and labels. Errors name the arguments
-of the functions that the commands call; options are called alike, with dashes."""
+Conformal language modeling on samples that you have, or on arrays of scores, similarities and
+labels. The exit status is 0; 1 where nothing is certified, or where held-out prompts refute the
+promise; 2 after an error; 130 after Ctrl-C, or where nobody reads the output any more. Errors name
+the arguments of the functions that the commands call; options are called alike, with dashes."""
+_SAMPLES = """\
+ SAMPLES are files that hold, for each prompt, several draws of one model, in the order in which
+they were made: CSV, JSON Lines or Parquet, with one draw in a row or a list of them; the log of
+lm-evaluation-harness (--log_samples); or that of Inspect (.eval, .json), whose epochs are the
+draws. The samples of a prompt in all rows and files are its draws, and the smallest number of
+draws counts for all. Quality is that of --quality, or else the likelihood where all
+log-probabilities and numbers of tokens are there, or else self-consistency. Verdicts (--label) are
+used as they are; without them, --admission compares with references."""
 _EVALUATE = """\
-Run the paper's evaluation (section 5, Appendix F): repeated random splits into a part that finds
-the Pareto frontier, a part that tests it and a part that measures; write the curves, the areas
-under them and the figure. Needs pandas, and matplotlib for figures."""
+With --calibration: measure, on held-out prompts, the sets that thresholds give; exit with status 1
+if their risk exceeds epsilon beyond doubt (the 95 % interval lies above it). Without: run the
+paper's evaluation (section 5, Appendix F), repeated random splits into a part that finds the
+Pareto frontier, a part that tests it and a part that measures; write the curves, the areas under
+them and the figure. That needs pandas, and matplotlib for figures."""
 _CALIBRATE = """\
-Find the thresholds that keep the risk below epsilon, and write them as the JSON that
-ConformalSampler.load_calibration reads; exit with status 1, and write nothing, where none are
-valid. Bare arrays do not tell which generator, seed and scores they came from, so the file says
-"unknown" by null, and load_calibration warns of it. A file of CalibrationData.save tells. Other
-policies, such as help(sklearn_clm.policies) describes, are for Python alone."""
+Find the thresholds that keep the risk below epsilon, and write them as the JSON that predict and
+ConformalSampler.load_calibration read; exit with status 1, and write nothing, where none are
+valid. Samples without --key do not tell their generator, and bare arrays neither seed nor scores:
+the file says "unknown" by null, and whatever loads it warns of it. A file of CalibrationData.save
+tells. Other policies, such as help(sklearn_clm.policies) describes, are for Python alone."""
+_PREDICT = """\
+Apply the thresholds of calibrate to samples of new prompts: write the set of each, a JSON object a
+line. In a service, ConformalSampler.load_calibration does it with draws made as they are needed."""
 _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
 smallest epsilon that they certify, set size, draws and judge calls of thresholds, each with an
@@ -63,6 +90,18 @@ the requests for what is still missing."""
 _AREAS = """\
 Averages over epsilon (normalised areas under the curves), over those epsilon that can be used in
 every trial: mean and standard deviation over trials. curves.csv has the values at each epsilon."""
+_COLUMNS = {
+    "prompt": "the prompt; a field of a field is named doc.question",
+    "response": "a draw",
+    "responses": "in its place, a list of all draws; its verdicts and scores are lists too",
+    "reference": "a response that is right",
+    "references": "in its place, a list of such responses",
+    "label": "whether a draw is admissible: true or false, 1 or 0, C or I",
+    "logprob": "log-probability of a draw, natural logarithm",
+    "n_tokens": "its number of tokens",
+    "quality": "any score of a draw; larger is better",
+}
+_CONFIDENCE = 0.95  # of intervals
 _WRITTEN = ("areas.txt", "curves.csv", "trials.npz")
 
 
@@ -70,13 +109,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, by default that of the process.
 
     The exit status is 0, or 2 after an error, which is written to the standard error stream, or 1
-    where `calibrate` found no valid configuration, or 130 after Ctrl-C and where nobody reads the
-    output any more.
+    where nothing is certified or a promise is refuted, or 130 after Ctrl-C and where nobody reads
+    the output any more.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
+    name = f"{parser.prog} {arguments.command}"
+
+    def show(message: Warning | str, category: object, *place: object, **text: object) -> None:
+        print(f"{name}: warning: {message}", file=sys.stderr)
+
     try:
-        arguments.run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            status: int | None = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -85,12 +131,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 130
     except NullCalibrationError as null:
-        print(f"{parser.prog} {arguments.command}: {null}", file=sys.stderr)
+        print(f"{name}: {null}", file=sys.stderr)
         return 1
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"{parser.prog} {arguments.command}: error: {error}", file=sys.stderr)
+        print(f"{name}: error: {error}", file=sys.stderr)
         return 2
-    return 0
+    return status or 0
 
 
 class _Arrays(BaseGenerator):
@@ -102,12 +148,26 @@ class _Arrays(BaseGenerator):
         raise RuntimeError("arrays of scores hold no responses to draw")
 
 
+class _Column:
+    """Quality of draws as a file tells it."""
+
+    def __init__(self, log: SampleLog) -> None:
+        self.rows = dict(zip(map(key_digest, log.prompts), log.quality or []))
+
+    def score_draws(
+        self, prompts: Sequence[object], generations: Sequence[Sequence[object]], start: int = 0
+    ) -> np.ndarray:
+        rows = zip(prompts, generations)
+        return np.array([self.rows[key_digest(one)][start : len(row)] for one, row in rows])
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sklearn_clm", description=_DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="sklearn-clm", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"sklearn_clm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_evaluate(commands)
     _add_calibrate(commands)
+    _add_predict(commands)
     _add_plan(commands)
     _add_judge(commands)
     _add_batch(commands)
@@ -117,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
 def _command(
     commands: _Commands,
     name: str,
-    run: Callable[[argparse.Namespace], None],
+    run: Callable[[argparse.Namespace], int | None],
     text: str,
     description: str,
 ) -> _Add:
@@ -134,10 +194,18 @@ def _number(add: _Add, name: str, default: float, text: str) -> None:
 
 
 def _add_evaluate(commands: _Commands) -> None:
-    text = "run the paper's evaluation on arrays"
-    add = _command(commands, "evaluate", _evaluate, text, _EVALUATE)
+    text = "measure sets on held-out prompts, or run the paper's evaluation"
+    add = _command(commands, "evaluate", _evaluate, text, _EVALUATE + _SAMPLES)
     _add_input(add)
-    add("--output", type=Path, default=Path("clm-evaluation"), metavar="DIR", help="where to write")
+    add("--calibration", metavar="FILE", help="thresholds to measure, as calibrate wrote them")
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("clm-evaluation"),
+        metavar="DIR",
+        help="where to write",
+    )
     names = ["first_k", "first_k_reject", "max", "sum"]
     add("--methods", nargs="+", default=names, metavar="NAME", help="set scores to compare")
     text = "tolerated risks, in [0, 1] (default: 0, 0.01, ..., 1)"
@@ -157,17 +225,28 @@ def _add_evaluate(commands: _Commands) -> None:
 
 def _add_calibrate(commands: _Commands) -> None:
     text = "find valid thresholds and write them as JSON"
-    add = _command(commands, "calibrate", _calibrate, text, _CALIBRATE)
+    add = _command(commands, "calibrate", _calibrate, text, _CALIBRATE + _SAMPLES)
     _add_input(add)
     text = "where to write"
-    add("--output", type=Path, default=Path("calibration.json"), metavar="FILE", help=text)
+    add("-o", "--output", type=Path, default=Path("calibration.json"), metavar="FILE", help=text)
     _add_one_level(add)
 
 
+def _add_predict(commands: _Commands) -> None:
+    text = "the sets of new prompts, from their samples"
+    add = _command(commands, "predict", _predict, text, _PREDICT + _SAMPLES)
+    _add_samples(add, nargs="+")
+    text = "thresholds, as calibrate wrote them"
+    add("--calibration", metavar="FILE", default="calibration.json", help=text)
+    add("--similarity", metavar="NAME", help="where the thresholds do not tell")
+    add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: the screen)")
+
+
 def _add_plan(commands: _Commands) -> None:
-    add = _command(commands, "plan", _plan, "how many prompts to collect, from a pilot", _PLAN)
+    text = "how many prompts to collect, from a pilot"
+    add = _command(commands, "plan", _plan, text, _PLAN + _SAMPLES)
     _add_input(add)
-    add("--output", type=Path, metavar="FILE", help="Markdown file to write")
+    add("-o", "--output", type=Path, metavar="FILE", help="Markdown file to write")
     sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
     _number(add, "--power", 0.9, "wanted probability of success")
@@ -219,16 +298,34 @@ def _add_batch(commands: _Commands) -> None:
         add("--output", type=Path, default=Path(output), metavar="FILE", help=text)
 
 
+def _add_samples(add: _Add, nargs: str) -> None:
+    add("samples", nargs=nargs, metavar="SAMPLES", help="files of samples, see above")
+    for field, text in _COLUMNS.items():
+        text += f" (default: {field})"
+        add(f"--{field.replace('_', '-')}", metavar="COLUMN", help=text)
+    text = "least label that is admissible, where labels are numbers and no verdicts"
+    add("--threshold", type=float, metavar="X", help=text)
+    text = "of lm-evaluation-harness: the filter whose responses and metrics are read"
+    add("--filter", metavar="NAME", help=text)
+    text = "where there are no verdicts: exact_match (default) or rouge_l"
+    add("--admission", default="exact_match", metavar="NAME", help=text)
+    text = "names the model and its settings: thresholds serve samples, and services, of this key"
+    add("--key", metavar="NAME", help=text)
+
+
 def _add_input(add: _Add) -> None:
-    add("--scores", metavar="FILE", help="quality of each draw, shape (n, K), as .npy")
+    _add_samples(add, nargs="*")
+    text = "in place of SAMPLES, arrays: quality of each draw, shape (n, K), as .npy"
+    add("--scores", metavar="FILE", help=text)
     text = "1 where a draw is admissible, else 0, shape (n, K), as .npy"
     add("--labels", metavar="FILE", help=text)
     text = (
         "similarity of draws j and l < j at [i, j, l], shape (n, K, K), as .npy; called "
-        "diversity.npy by some, but larger must mean more alike"
+        "diversity.npy by some, but larger must mean more alike. Of SAMPLES, a name: rouge_l "
+        "(default) or exact_match"
     )
     add("--similarity", metavar="FILE", help=text)
-    text = "in place of these three, calibration data, as CalibrationData.save writes them"
+    text = "in place of all these, calibration data, as CalibrationData.save writes them"
     add("--data", metavar="FILE", help=text)
 
 
@@ -260,12 +357,100 @@ def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
 def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
     """The data, which none of the outputs may replace."""
     arrays = arguments.scores, arguments.similarity, arguments.labels
-    _refuse_inputs(outputs, (arguments.data, *arrays))
-    if arguments.data is not None and arrays == (None, None, None):
+    _refuse_inputs(outputs, (*arguments.samples, arguments.data, *arrays))
+    others = arguments.data, arguments.scores, arguments.labels
+    if arguments.samples and others == (None, None, None):
+        return _collected(arguments)
+    if arguments.data is not None and not arguments.samples and arrays == (None, None, None):
         return CalibrationData.load(arguments.data)
-    if arguments.data is not None or None in arrays:
-        raise ValueError("input must be --scores, --labels and --similarity, or --data alone.")
+    if arguments.samples or arguments.data is not None or None in arrays:
+        raise ValueError(
+            "input must be SAMPLES, or --scores, --labels and --similarity, or --data alone."
+        )
     return CalibrationData.from_arrays(*arrays, mmap=True)
+
+
+def _read(arguments: argparse.Namespace) -> SampleLog:
+    """The samples of all files."""
+    files = ", ".join(arguments.samples)
+    names = {field: getattr(arguments, field) or field for field in _COLUMNS}
+    if arguments.response is not None:
+        del names["responses"]
+    if arguments.label is None and (arguments.reference or arguments.references):
+        del names["label"]
+    if len({*map(os.path.realpath, arguments.samples)}) < len(arguments.samples):
+        raise ValueError(f"SAMPLES must be different files, got {files} instead.")
+    each = (read_records(name, arguments.filter) for name in arguments.samples)
+    log = SampleLog.of(chain.from_iterable(each), names, arguments.threshold)
+    if not log.prompts:
+        raise ValueError(f"SAMPLES must hold samples, got none in {files}.")
+    most = max(map(len, log.draws))
+    if most > log.k_max:
+        warn(f"prompts have {log.k_max} to {most} draws: the first {log.k_max} of each count.")
+    return log
+
+
+def _admissions(log: SampleLog) -> list[Any]:
+    if log.verdicts is not None:
+        return [row.__getitem__ for row in log.verdicts]
+    if log.references is None:
+        raise ValueError(
+            "SAMPLES must have verdicts or references, got neither: name their column by --label, "
+            "--reference or --references (of lm-evaluation-harness, a metric or target; of "
+            "Inspect, a scorer or target)."
+        )
+    return log.references
+
+
+def _collected(arguments: argparse.Namespace) -> CalibrationData:
+    """Samples with scores and verdicts; what a file does not tell is not known of them."""
+    log = _read(arguments)
+    draws = chain.from_iterable(log.draws)
+    has_logprobs = all(draw.logprob is not None and draw.n_tokens is not None for draw in draws)
+    known = "likelihood" if has_logprobs else "self_consistency"
+    sampler = ConformalSampler(
+        PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
+        k_max=max(arguments.k_max or [log.k_max]),
+        quality=known if log.quality is None else _Column(log),
+        similarity=arguments.similarity or "rouge_l",
+        admission=arguments.admission,
+        random_state=arguments.random_state,
+    )
+    data = sampler.collect(log.prompts, _admissions(log))
+    told = {
+        "generator": arguments.key is not None,
+        "quality": log.quality is None,
+        "admission": log.verdicts is None,
+    }
+    unknown = dict.fromkeys(name for name, is_known in told.items() if not is_known)
+    data.provenance = replace(data.provenance, **unknown)
+    if not arguments.quiet:
+        judge = arguments.admission if told["admission"] else "verdicts of the file"
+        print(
+            f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "
+            f"{known if told['quality'] else 'of the file'}; admission: {judge}."
+        )
+    return data
+
+
+def _sets(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
+    """The sets that thresholds give."""
+    there, record = SamplerCalibration.read(arguments.calibration)
+    quality = there["quality"] if log.quality is None else _Column(log)
+    if quality is None:
+        raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
+    sampler = ConformalSampler(
+        PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
+        k_max=max(one.rule.k_max for one in record["rules"].values()),
+        epsilon=record["epsilon"],
+        delta=record["delta"],
+        quality=quality,
+        similarity=there["similarity"] or arguments.similarity or "rouge_l",
+        admission=there["admission"] or arguments.admission,
+        policy=ThresholdPolicy(set_score=there["set_score"]),
+        random_state=there["seed"],
+    )
+    return sampler.load_calibration(arguments.calibration).predict(log.prompts)
 
 
 def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> None:
@@ -275,7 +460,9 @@ def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> Non
             raise ValueError(f"--output must be none of the inputs, got {output} instead.")
 
 
-def _evaluate(arguments: argparse.Namespace) -> None:
+def _evaluate(arguments: argparse.Namespace) -> int | None:
+    if arguments.calibration is not None:
+        return _measure(arguments)
     output: Path = arguments.output
     data = _load(arguments, *(output / name for name in _WRITTEN))
     if output.exists() and not output.is_dir():  # before hours of trials
@@ -305,13 +492,48 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     if not arguments.quiet:
         print(text)
         print(f"Wrote {', '.join(written)} in {output}.")
+    return None
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    """Whether thresholds keep their promise on prompts that did not calibrate."""
+    if not arguments.samples:
+        raise ValueError("input must be SAMPLES with --calibration.")
+    log = _read(arguments)
+    sets = _sets(log, arguments)
+    admission, epsilon = sets.sampler.admission, sets.sampler.epsilon
+    outcomes = set_outcomes(_admissions(log), sets, admission=admission)
+    n, n_errors = len(sets), int(outcomes.loss.sum())
+    low, high = clopper_pearson(n_errors, n, _CONFIDENCE)
+    is_refuted = bool(low > epsilon)
+    if not arguments.quiet:
+        print(
+            f"Promised {100 * (1 - epsilon):g} %, held {100 * (1 - n_errors / n):.1f} % of "
+            f"{counted(n, 'prompt')}, {100 * _CONFIDENCE:g} % interval {100 * (1 - high):.1f} to "
+            f"{100 * (1 - low):.1f} %{': the promise is refuted' * is_refuted}.\n"
+            f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
+            f"{sets.k_max}."
+        )
+    return int(is_refuted)
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    outputs = filter(None, [arguments.output])
+    _refuse_inputs(outputs, (*arguments.samples, arguments.calibration))
+    sets = _sets(_read(arguments), arguments)
+    names = ("prompt", "responses", "n_samples", "stopped", "guaranteed")
+    lines = [json.dumps({name: getattr(one, name) for name in names}) + "\n" for one in sets]
+    if arguments.output is None:
+        print("".join(lines), end="")
+    else:
+        _write(arguments.output, "".join(lines))
 
 
 def _curves(results: TrialResults) -> "pd.DataFrame":
     """Means and standard deviations over the trials that did not abstain, at each epsilon."""
     trials = results.to_frame().groupby(["method", "epsilon"], sort=False)
     values = trials[[*results.measures]]
-    curves = values.mean().join(values.std(ddof=0), lsuffix="_mean", rsuffix="_std")
+    curves = values.mean().add_suffix("_mean").join(values.std(ddof=0).add_suffix("_std"))
     return trials[["null", "trivial"]].mean().join(curves)
 
 

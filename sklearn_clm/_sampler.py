@@ -701,7 +701,7 @@ class ConformalSampler(CalibratedEstimator):
             refuse_differences(repr(name), {"weight_bound": bound}, own)
         if record.unknown:
             warn(
-                f"{name!r} was calibrated on arrays, which do not tell the "
+                f"{name!r} was calibrated on arrays or samples that do not tell the "
                 f"{', '.join(record.unknown)} they came from: the guarantee holds only "
                 "if these are the sampler's own."
             )

@@ -180,7 +180,7 @@ def test_errors_are_one_line_and_exit_with_2(files, arguments, named, tmp_path, 
     before = sorted(path.name for path in tmp_path.iterdir())
     assert main([*arguments, "--quiet"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"python -m sklearn_clm {arguments[0]}: error: ")
+    assert error.startswith(f"sklearn-clm {arguments[0]}: error: ")
     assert named in error
     assert error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == before
@@ -208,7 +208,7 @@ def test_usage_errors_exit_with_2(capsys):
         with pytest.raises(SystemExit) as exit_info:
             main(arguments)
         assert exit_info.value.code == 2
-    assert "usage: python -m sklearn_clm" in capsys.readouterr().err
+    assert "usage: sklearn-clm" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_every_command_has_help(command, text, capsys):
         main([command, "--help"])
     assert exit_info.value.code == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert output.startswith(f"usage: python -m sklearn_clm {command}")
+    assert output.startswith(f"usage: sklearn-clm {command}")
     assert text in output
 
 

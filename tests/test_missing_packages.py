@@ -7,6 +7,7 @@ import pytest
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import OpenAIGenerator, TransformersGenerator
+from sklearn_clm.generators._logs import read_records
 from sklearn_clm.inspection import RiskMonitorDisplay
 from sklearn_clm.judging import serve
 from sklearn_clm.scoring import EntailmentScore
@@ -28,6 +29,10 @@ def _judge_in_the_browser():
     serve(HumanJudge("never-made.sqlite"))
 
 
+def _read_parquet():
+    list(read_records("samples.parquet"))
+
+
 def _draw_a_figure():
     RiskMonitorDisplay.from_monitor(RiskMonitor(0.3).update([1, 0]))
 
@@ -41,6 +46,7 @@ def _draw_a_figure():
         ("transformers", _judge_entailment, "transformers"),
         ("matplotlib.pyplot", _draw_a_figure, "plot"),
         ("uvicorn", _judge_in_the_browser, "judge"),
+        ("pyarrow.parquet", _read_parquet, "parquet"),
     ],
 )
 def test_the_message_says_how_to_get_it(monkeypatch, package, use, extra):

@@ -151,7 +151,7 @@ class VerdictsWanted(RuntimeError):
         self.add_note(
             "Let people judge: by file, with judge.export(path, error.wanted) and "
             "judge.import_(path); or on a page, with sklearn_clm.judging.serve(judge), or "
-            "python -m sklearn_clm judge STORE. Then make the same call again."
+            "sklearn-clm judge STORE. Then make the same call again."
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

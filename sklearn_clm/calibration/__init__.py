@@ -88,7 +88,7 @@ largest down, without a split.
 True
 
 The result names all certified configurations (`valid_lambdas`), the frontier, errors and p-values.
-:func:`risk_surface` gives loss, size, draws and excess on any grid. ``python -m sklearn_clm
+:func:`risk_surface` gives loss, size, draws and excess on any grid. ``sklearn-clm
 calibrate --help`` does the same from files.
 
 ## How many errors may there be?

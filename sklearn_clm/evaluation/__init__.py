@@ -21,8 +21,8 @@ abstain at levels that cannot be reached, and their measures are NaN.
 
 The same on arrays that you have, such as the authors' own files:
 
-    python -m sklearn_clm evaluate --scores scores.npy --labels labels.npy --similarity div.npy
-    python -m sklearn_clm calibrate --data draws.npz --epsilon 0.2 --output thresholds.json
+    sklearn-clm evaluate --scores scores.npy --labels labels.npy --similarity div.npy
+    sklearn-clm calibrate --data draws.npz --epsilon 0.2 --output thresholds.json
 
 `evaluate` writes curves, areas and figures; `calibrate` writes what
 :meth:`sklearn_clm.ConformalSampler.load_calibration` reads.

@@ -131,6 +131,12 @@ class Plan:
             )
         elif self.n_recommended_cautious is None:
             parts.append("The pilot does not tell: collect a larger one, or raise epsilon.")
+        else:
+            parts.append(
+                f"Collect {self.n_recommended_cautious} prompts, the number of the second row. "
+                f"That of the first is enough if a pilot of {self.n_pilot} happens to have the "
+                "true share of errors."
+            )
         if self.looks > 1:
             parts.append(
                 f"For {self.looks} looks at growing data, each a calibration with delta = "

@@ -64,7 +64,7 @@ A prediction asks for a draw once the rule wants it, so none is paid for in vain
 waits for its draws one after the other. `draw_ahead` buys time with draws that will probably be
 needed: see *In production* in `sklearn_clm.evaluation`.
 
-On the command line, ``python -m sklearn_clm batch write`` and ``batch read`` do this with the file
+On the command line, ``sklearn-clm batch write`` and ``batch read`` do this with the file
 of a ``CachedGenerator``: answers go into the store, what is missing into the next file, and a
 ``fit`` goes on from the store without a request. Where the ``CachedGenerator`` has a ``key=``, give
 both commands the same ``--key``.

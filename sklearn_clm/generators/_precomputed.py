@@ -3,13 +3,14 @@
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts, Rows
-from sklearn_clm.generators._draws import Generation, is_missing, prompt_bytes
+from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._logs import SampleLog, beside, refuse_missing
 from sklearn_clm.generators._prompts import is_number, listed, plain_prompt, prompt_line
 from sklearn_clm.generators._records import (
     draw_from_record,
@@ -17,11 +18,9 @@ from sklearn_clm.generators._records import (
     json_lines,
     key_digest,
     naming,
-    whole_number,
 )
 
 _FIELDS = ("prompt", "response", "draw", "logprob", "n_tokens")  # that may have other names
-Record = tuple[str, Mapping[str, Any]]  # the words that name its place, and its fields
 
 
 class PrecomputedGenerator(BaseGenerator):
@@ -116,8 +115,8 @@ class PrecomputedGenerator(BaseGenerator):
             the draws come from several generators or seeds.
         """
         names = dict(zip(_FIELDS, (prompt, response, draw, logprob, n_tokens), strict=True))
-        records = (one for where, line in json_lines(path) for one in _draws_of(where, line, names))
-        return cls(*_prompts_and_rows(records, names), key=key)
+        log = SampleLog.of(json_lines(path), {**names, "responses": "responses"})
+        return cls(log.prompts, log.draws, key=key)
 
     @classmethod
     def from_frame(
@@ -151,12 +150,13 @@ class PrecomputedGenerator(BaseGenerator):
             )
         names = dict(zip(_FIELDS, (prompt, response, draw, logprob, n_tokens), strict=True))
         present = list(getattr(frame, "columns", frame))
-        _refuse_missing("frame", present, names)
+        refuse_missing("frame", present, names, [f for f, name in names.items() if name in present])
         wanted = (*names.values(), "finish_reason", "generator", "seed")
         used = [name for name in wanted if name in present]
         rows = zip(*(listed(frame[name]) for name in used), strict=True)
         records = ((f"row {i} of frame", dict(zip(used, row))) for i, row in enumerate(rows))
-        return cls(*_prompts_and_rows(records, names), key=key)
+        log = SampleLog.of(records, names)
+        return cls(log.prompts, log.draws, key=key)
 
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
@@ -190,7 +190,7 @@ class PrecomputedGenerator(BaseGenerator):
     def fingerprint(self) -> str:
         """Hexadecimal digest of all prompts and draws, or of the key, where there is one."""
         if self.key is not None:
-            return hashlib.blake2b(prompt_bytes(["key", self.key]), digest_size=16).hexdigest()
+            return self.key  # as of a CachedGenerator: thresholds of a table serve a service
         return self._index_of_draws().fingerprint
 
     def __repr__(self, *args: Any) -> str:
@@ -221,10 +221,10 @@ class _Index:
         self.given = (prompts, responses, logprobs, n_tokens)
         self.draws: dict[bytes, list[Generation]] = {}
         prompts = listed(prompts)
-        rows = _beside("responses", responses, prompts)
+        rows = beside("responses", responses, prompts)
         logprobs, n_tokens = (
-            _beside("logprobs", logprobs, rows),
-            _beside("n_tokens", n_tokens, rows),
+            beside("logprobs", logprobs, rows),
+            beside("n_tokens", n_tokens, rows),
         )
         for i, (prompt, row) in enumerate(zip(prompts, rows)):
             if isinstance(row, str) or not hasattr(row, "__len__"):
@@ -234,8 +234,8 @@ class _Index:
             known = self.draws.setdefault(_key(prompt), [])
             draws = zip(
                 row,
-                _beside(f"logprobs[{i}]", logprobs[i], row),
-                _beside(f"n_tokens[{i}]", n_tokens[i], row),
+                beside(f"logprobs[{i}]", logprobs[i], row),
+                beside(f"n_tokens[{i}]", n_tokens[i], row),
             )
             for j, (response, logprob, n) in enumerate(draws):
                 if isinstance(response, Generation):
@@ -253,73 +253,6 @@ class _Index:
             # length-prefixed parts, so no two sets of draws run into the same bytes
             digest.update(key + prompt_bytes([prompt_bytes(draw_to_record(g)) for g in draws]))
         return digest.hexdigest()
-
-
-def _refuse_missing(where: str, present: Iterable[str], names: Mapping[str, str]) -> None:
-    """Refuse a table without the prompt, the response or what somebody has named."""
-    present = list(present)
-    for field, name in names.items():
-        needed = field in ("prompt", "response") or name != field
-        if needed and name not in present:
-            raise ValueError(f"{where} has no field {name!r}; it has {present!r:.200}.")
-
-
-def _draws_of(where: str, line: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Record]:
-    """The draws on a line of JSON, which may be all those of a prompt."""
-    if "responses" not in line:
-        _refuse_missing(where, line, names)
-        yield where, line
-        return
-    responses = line["responses"]
-    if not isinstance(responses, list):
-        raise ValueError(f"{where}: responses must be a list, got {responses!r:.60} instead.")
-    beside = [names["logprob"], names["n_tokens"]]
-    with naming(where):
-        columns = [_beside(name, line.get(name), responses) for name in beside]
-    for values in zip(responses, *columns):
-        yield where, {**line, **dict(zip([names["response"], *beside], values))}
-
-
-def _prompts_and_rows(
-    records: Iterable[Record], names: Mapping[str, str]
-) -> tuple[list[object], Rows]:
-    """Prompts, and the draws of each, from a record for each draw."""
-    prompts: dict[bytes, object] = {}
-    rows: dict[bytes, dict[int, Generation]] = {}
-    sources: set[str] = set()
-    for where, record in records:
-        with naming(where):
-            fields = {**record, **{field: record.get(name) for field, name in names.items()}}
-            prompt = fields["prompt"]
-            if is_missing(prompt):
-                raise ValueError(f"the prompt is missing ({prompt!r}).")
-            sources.add(f"generator {fields.get('generator')}, seed {fields.get('seed')}")
-            if len(sources) > 1:
-                raise ValueError(f"draws must come from one generator and seed, got {sources}.")
-            key = key_digest(prompt)
-            prompts.setdefault(key, prompt)
-            row = rows.setdefault(key, {})
-            draw = whole_number(fields, "draw", len(row))
-            if draw in row:
-                raise ValueError(f"draw {draw} of {prompt_line(prompt)} is given twice.")
-            row[draw] = draw_from_record(fields)
-    for key, row in rows.items():
-        if max(row) >= len(row):
-            raise ValueError(f"some draws of {prompt_line(prompts[key])} before {max(row)} lack.")
-    ordered = [[row[j] for j in range(len(row))] for row in rows.values()]
-    return list(prompts.values()), ordered
-
-
-def _beside(name: str, values: Any, others: Sequence[Any]) -> Any:
-    """Values by position, as many as others; None for each of these where nothing is known.
-
-    A pandas Series looks numbers up among its labels, and a data frame columns.
-    """
-    if values is None:
-        return [None] * len(others)
-    if len(values) != len(others):
-        raise ValueError(f"{name} must have length {len(others)}, got {len(values)} instead.")
-    return values.to_numpy() if hasattr(values, "columns") else listed(values)
 
 
 def _key(prompt: object) -> bytes:

@@ -362,7 +362,7 @@ def _in_use(claim: Claim) -> Section:
         "In use",
         (
             "How many calibration prompts another epsilon, set size or number of draws takes: "
-            "sklearn_clm.evaluation.plan, or python -m sklearn_clm plan.",
+            "sklearn_clm.evaluation.plan, or sklearn-clm plan.",
             "Watch the risk: judge a random share of the sets, and give the outcomes to "
             "sklearn_clm.evaluation.RiskMonitor. After an alarm: "
             + AFTER_ALARM.format(epsilon=claim.level, alpha=0.05),

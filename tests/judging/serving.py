@@ -31,7 +31,7 @@ main(arguments)
 
 
 class Server:
-    """``python -m sklearn_clm judge`` in a process of its own."""
+    """``sklearn-clm judge`` in a process of its own."""
 
     def __init__(self, store, wanted, *options, name="Ada"):
         arguments = ["judge", str(store), "--wanted", str(wanted), "--name", name, *options]

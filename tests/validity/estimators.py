@@ -166,7 +166,7 @@ def files(world: World, set_score, setting: Setting, rng) -> bool | None:
 
 
 def command_line(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """Bare arrays go through ``python -m sklearn_clm calibrate`` into a sampler."""
+    """Bare arrays go through ``sklearn-clm calibrate`` into a sampler."""
     part = world.population.take(world.draw(setting.n, rng))
     seed = int(rng.integers(2**31))
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

@@ -1,0 +1,391 @@
+"""Samples that exist: tables, and logs of lm-evaluation-harness and of Inspect."""
+
+import csv
+import math
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+
+from sklearn_clm.generators._base import Rows
+from sklearn_clm.generators._draws import Response, is_missing
+from sklearn_clm.generators._prompts import listed, prompt_line
+from sklearn_clm.generators._records import (
+    draw_from_record,
+    json_lines,
+    json_value,
+    key_digest,
+    naming,
+    whole_number,
+)
+
+Record = tuple[str, Mapping[str, Any]]  # the words that name its place, and its fields
+
+_ABSENT = object()
+_OF_A_DRAW = ("logprob", "n_tokens", "label", "quality")
+_MAY_LACK = ("reference", *_OF_A_DRAW)
+# the letters are Inspect's: correct, partly correct, incorrect, no answer
+_SAYS = {"true": 1.0, "yes": 1.0, "c": 1.0, "p": 0.5, "false": 0.0, "no": 0.0, "i": 0.0, "n": 0.0}
+_LM_EVAL = {"doc", "resps", "filtered_resps"}
+_SAMPLE = re.compile(r"samples/.*_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
+_LARGEST_MEMBER = 2**28  # bytes of a sample in an archive
+_PIECE = 2**12  # packed bytes that are unpacked at once
+_ZSTANDARD = 93
+
+
+@dataclass(frozen=True)
+class SampleLog:
+    """Prompts, their draws, and what is known of these; None where it is not."""
+
+    prompts: list[object]
+    draws: Rows
+    references: list[Any] | None
+    verdicts: list[dict[Response, bool]] | None  # of a text: whether each of its draws is right
+    quality: list[list[float]] | None
+
+    @classmethod
+    def of(
+        cls, records: Iterable[Record], names: Mapping[str, str], threshold: float | None = None
+    ) -> Self:
+        """The samples in records, whose fields have these names.
+
+        A record holds one draw, or all draws of a prompt. A label that is a number stands for
+        "admissible" from `threshold` on; without one it is 0 or 1.
+        """
+        prompts: dict[bytes, object] = {}
+        rows: dict[bytes, dict[int, tuple[Any, ...]]] = {}
+        sources: set[str] = set()
+        for where, fields in chain.from_iterable(_draws_of(*record, names) for record in records):
+            with naming(where):
+                prompt = fields["prompt"]
+                if is_missing(prompt):
+                    raise ValueError(f"the prompt is missing ({prompt!r}).")
+                key = key_digest(prompt)
+                prompts.setdefault(key, prompt)
+                row = rows.setdefault(key, {})
+                draw = whole_number(fields, "draw", len(row))
+                if fields["draw"] is not None:
+                    sources.add(f"generator {fields.get('generator')}, seed {fields.get('seed')}")
+                if len(sources) > 1:
+                    raise ValueError(f"draws must come from one generator and seed, got {sources}.")
+                if draw in row:
+                    raise ValueError(f"draw {draw} of {prompt_line(prompt)} is given twice.")
+                label, quality = fields.get("label"), fields.get("quality")
+                row[draw] = (
+                    draw_from_record(fields),
+                    fields.get("reference"),
+                    None if is_missing(label) else _verdict(label, threshold),
+                    quality if quality is None else float(quality),
+                )
+        for key, row in rows.items():
+            if max(row) >= len(row):
+                raise ValueError(
+                    f"some draws of {prompt_line(prompts[key])} before {max(row)} lack."
+                )
+        draws, *others = (
+            [[row[j][field] for j in range(len(row))] for row in rows.values()]
+            for field in range(4)
+        )
+        names_known = zip(("reference", "label", "quality"), others)
+        references, labels, scores = (_known(name, values) for name, values in names_known)
+        for prompt, said in zip(prompts.values(), references or ()):
+            if any(one != said[0] for one in said):
+                raise ValueError(
+                    f"the reference of {prompt_line(prompt)} must be one, or one list, got "
+                    f"{said!r:.200} instead."
+                )
+        return cls(
+            list(prompts.values()),
+            draws,
+            None if references is None else [row[0] for row in references],
+            None if labels is None else [*map(_by_text, draws, labels)],
+            scores,
+        )
+
+    @property
+    def k_max(self) -> int:
+        """The number of draws that every prompt has."""
+        return min(map(len, self.draws))
+
+
+def _draws_of(where: str, record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Record]:
+    """The fields of each draw of a record."""
+    found = {field: _value_at(record, name) for field, name in names.items()}
+    found = {
+        # of text, an empty cell holds nothing; a response may well be empty
+        field: None if field in _MAY_LACK and isinstance(value, str) and not value else value
+        for field, value in found.items()
+        if value is not _ABSENT
+    }
+    is_list = "responses" in found
+    refuse_missing(where, record, names, {*found, *(["response"] if is_list else [])})
+    with naming(where):
+        if "references" in found:
+            found["reference"] = _as_list("references", found["references"], "right responses")
+        fields = {**record, **dict.fromkeys(("draw", *_MAY_LACK)), **found}
+        if not is_list:
+            yield where, fields
+            return
+        responses = _as_list("responses", found["responses"], "all draws")
+        beside = [
+            _beside_draws(names.get(field, field), found.get(field), responses)
+            for field in _OF_A_DRAW
+        ]
+    for response, *values in zip(responses, *beside):
+        yield where, {**fields, "draw": None, "response": response, **dict(zip(_OF_A_DRAW, values))}
+
+
+def refuse_missing(
+    where: str, present: Iterable[str], names: Mapping[str, str], found: Container[str]
+) -> None:
+    """Refuse samples without the prompt, the response or what somebody has named."""
+    for field, name in names.items():
+        if field not in found and (name != field or field in ("prompt", "response")):
+            raise ValueError(f"{where} has no field {name!r}; it has {list(present)!r:.200}.")
+
+
+def _value_at(record: Mapping[str, Any], name: str) -> Any:
+    """The value of a field, or of a field of a field: "doc.question"; none of empty text."""
+    value: Any = record
+    for part in [name] if name in record else name.split("."):
+        value = value.get(part, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+    return value
+
+
+def _as_list(name: str, value: Any, of: str) -> list[Any]:
+    """A list, which a table of text holds as JSON."""
+    values = json_value(value) if isinstance(value, str) and value.startswith("[") else value
+    if not isinstance(values, list):
+        raise ValueError(f"{name} must be a list of {of}, got {value!r:.60} instead.")
+    return values
+
+
+def _beside_draws(name: str, value: Any, responses: list[Any]) -> Any:
+    if is_missing(value):
+        return beside(name, None, responses)
+    is_one = len(responses) == 1 and not isinstance(value, list)
+    values = [value] if is_one else _as_list(name, value, f"{len(responses)}, one for each draw")
+    return beside(name, values, responses)
+
+
+def beside(name: str, values: Any, others: Sequence[Any]) -> Any:
+    """Values by position, as many as others; None for each of these where nothing is known.
+
+    A pandas Series looks numbers up among its labels, and a data frame columns.
+    """
+    if values is None:
+        return [None] * len(others)
+    if len(values) != len(others):
+        raise ValueError(f"{name} must have length {len(others)}, got {len(values)} instead.")
+    return values.to_numpy() if hasattr(values, "columns") else listed(values)
+
+
+def _verdict(label: Any, threshold: float | None) -> bool:
+    """Whether a label says "admissible"."""
+    try:
+        value = float(_SAYS.get(label.strip().lower(), label) if isinstance(label, str) else label)
+    except (TypeError, ValueError):
+        value = math.nan
+    if value not in (0.0, 1.0) and (threshold is None or math.isnan(value)):
+        raise ValueError(
+            f"a label must be a verdict, true or false, got {label!r:.60} instead; of numbers, "
+            "--threshold says which is the least that is admissible."
+        )
+    return value >= (1.0 if threshold is None else threshold)
+
+
+def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Response, bool]:
+    """Verdicts by text: of equal texts one label counts, the strictest."""
+    verdicts: dict[Response, bool] = {}
+    for draw, label in zip(draws, labels):
+        verdicts[draw.response] = label and verdicts.get(draw.response, True)
+    return verdicts
+
+
+def _known(name: str, rows: list[list[Any]]) -> list[list[Any]] | None:
+    """Values of all draws, or None where none has one."""
+    n_missing = sum(is_missing(value) for row in rows for value in row)
+    if n_missing == sum(map(len, rows)):
+        return None
+    if n_missing:
+        raise ValueError(f"{name} must be known for every draw, got none for {n_missing} instead.")
+    return rows
+
+
+def read_records(path: str | os.PathLike[str], filtered: str | None = None) -> Iterator[Record]:
+    """The samples in a file: a table, or a log.
+
+    Of a log of lm-evaluation-harness, those with the responses of the filter `filtered`.
+    """
+    reader = _READERS.get(Path(path).suffix.lower())
+    if reader is None:
+        raise ValueError(f"the name of {path} must end in one of {', '.join(_READERS)}.")
+    filters: set[object] = set()
+    for where, record in reader(path):
+        if not record.keys() >= _LM_EVAL:
+            yield where, record
+            continue
+        filters.add(record.get("filter"))
+        if filtered is None and len(filters) > 1:
+            raise ValueError(
+                f"{path} holds each response under several filters, {sorted(map(str, filters))}: "
+                "name one of them (--filter)."
+            )
+        if filtered in (None, record.get("filter")):
+            with naming(where):
+                record = _of_lm_eval(record)
+            yield where, record
+
+
+def _csv_rows(path: str | os.PathLike[str]) -> Iterator[Record]:
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = csv.DictReader(file, strict=True)
+        try:
+            for row in rows:
+                where = f"the row that ends on line {rows.line_num} of {path}"
+                if None in row or None in row.values():
+                    raise ValueError(f"{where} must have {len(rows.fieldnames or ())} fields.")
+                yield where, row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
+
+
+def _parquet_rows(path: str | os.PathLike[str]) -> Iterator[Record]:
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ImportError(
+            "reading Parquet needs pyarrow: pip install 'sklearn-clm[parquet]'."
+        ) from error
+    with open(path, "rb") as file:
+        batches = (batch.to_pylist() for batch in ParquetFile(file).iter_batches())
+        for i, row in enumerate(chain.from_iterable(batches)):
+            yield f"row {i} of {path}", row
+
+
+def _json_rows(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """A log of Inspect, or a list of objects."""
+    with naming(str(path)):
+        content = json_value(Path(path).read_bytes())
+    rows = content.get("samples") if isinstance(content, dict) else content
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path} must be a log of Inspect with its samples, or a list of objects.")
+    named = ((f"sample {i} of {path}", row) for i, row in enumerate(rows))
+    return named if isinstance(content, list) else _of_inspect(path, content, named)
+
+
+def _archived(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """An archive of Inspect."""
+    with open(path, "rb") as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"{path} is not an archive of Inspect: {error}") from error
+        members = {one.filename: one for one in archive.infolist()}  # the last of a name counts
+        header = members.get("header.json")
+        content = {} if header is None else _unpacked(archive, header)
+        samples = [one for name, one in members.items() if _SAMPLE.fullmatch(name)]
+        if any(one.filename.endswith("/sample.json") for one in samples):
+            raise ValueError(
+                f"{path} holds samples in chunks, which are not read: write it as JSON (inspect "
+                "log convert --to json)."
+            )
+        named = ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
+        yield from _of_inspect(path, content, named)
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    """The JSON value in a member, of bounded size whatever it says of itself."""
+    where = f"{member.filename} in {archive.filename}"
+    if member.file_size > _LARGEST_MEMBER:
+        raise ValueError(f"{where} must be at most {_LARGEST_MEMBER} bytes, is {member.file_size}.")
+    if member.compress_type == _ZSTANDARD and sys.version_info < (3, 14):
+        try:
+            import zipfile_zstd  # noqa: F401  # zipfile learns it
+        except ImportError as error:
+            raise ImportError(
+                f"{where} is compressed by Zstandard, as newer versions of Inspect do: pip install "
+                "zipfile-zstd, or write the log as JSON (inspect log convert --to json)."
+            ) from error
+    try:
+        with archive.open(member) as file:
+            text = b"".join(iter(lambda: file.read(_PIECE), b""))
+    except Exception as error:  # of zipfile, zlib, Zstandard: the archive is damaged, or encrypted
+        raise ValueError(f"{where} cannot be unpacked: {error}") from error
+    with naming(where):
+        return json_value(text)
+
+
+def _of_lm_eval(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of lm-evaluation-harness as a record of all draws of a prompt."""
+    requests, filtered = line["resps"], line["filtered_resps"]
+    if len(requests) != 1:
+        raise ValueError(f"it must hold text that was generated, got {len(requests)} requests.")
+    (raw,) = requests
+    if len(filtered) == 1 and isinstance(filtered[0], list):
+        (filtered,) = filtered
+    record = {**line, "resps": raw, "filtered_resps": filtered}
+    # a filter that takes the first response, or a vote of all, leaves no draws
+    record["responses"] = filtered if len(filtered) == len(raw) else raw
+    prompt = _value_at(line, "arguments.gen_args_0.arg_0")
+    if prompt is not _ABSENT:
+        record["prompt"] = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+    metrics = line.get("metrics") or []
+    if len(raw) == 1 and len(metrics) == 1:
+        record["label"] = line[metrics[0]]
+    return record
+
+
+def _of_inspect(
+    path: str | os.PathLike[str], log: Mapping[str, Any], samples: Iterable[tuple[str, Any]]
+) -> Iterator[Record]:
+    """Samples of Inspect as records of one draw, epoch by epoch."""
+    if log.get("status") != "success":
+        raise ValueError(
+            f"{path} must be of an evaluation with status 'success', got {log.get('status')!r} "
+            "instead: the samples that were ready first are no random ones."
+        )
+    records = []
+    for where, sample in samples:
+        with naming(where):
+            records.append((int(sample["epoch"]), where, _of_epoch(sample)))
+    for _, where, record in sorted(records, key=lambda one: one[0]):
+        yield where, record
+
+
+def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a sample in one epoch."""
+    if sample.get("error") or sample.get("invalidation"):
+        raise ValueError("it failed, or was invalidated, and its draw lacks; inspect eval-retry.")
+    prompt, output, scores = sample["input"], sample["output"], sample.get("scores") or {}
+    if isinstance(prompt, list):  # without what differs from epoch to epoch
+        prompt = [{"role": one["role"], "content": one["content"]} for one in prompt]
+    choice = (output.get("choices") or [{}])[0]
+    said = output.get("completion") or choice.get("message", {}).get("content", "")
+    if isinstance(said, list):
+        said = "\n".join(part["text"] for part in said if part["type"] == "text")
+    record = {name: score["value"] for name, score in scores.items()}
+    record |= {"prompt": prompt, "response": said, "target": sample["target"]}
+    record |= {"scores": scores, "metadata": sample.get("metadata")}
+    if len(scores) == 1:
+        (score,) = scores.values()
+        record |= {"label": score["value"], "answer": score.get("answer")}
+    tokens = (choice.get("logprobs") or {}).get("content")
+    if tokens:
+        record |= {"logprob": sum(one["logprob"] for one in tokens), "n_tokens": len(tokens)}
+    return record
+
+
+_READERS: dict[str, Callable[[str | os.PathLike[str]], Iterator[Record]]] = {
+    ".csv": _csv_rows,
+    ".jsonl": json_lines,
+    ".ndjson": json_lines,
+    ".parquet": _parquet_rows,
+    ".json": _json_rows,
+    ".eval": _archived,
+}

@@ -1,0 +1,438 @@
+"""The command line on samples: tables, and logs of lm-evaluation-harness and Inspect."""
+
+import csv
+import json
+import sys
+import tomllib
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.__main__ import main
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.calibration import learn_then_test
+from sklearn_clm.generators import PrecomputedGenerator, _logs
+from tests.examples.loading import EXAMPLES, load
+
+NAMES = ["--prompt", "question", "--response", "answer"]
+
+
+@pytest.fixture
+def logs(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return load(EXAMPLES / "logs" / "write_logs.py", monkeypatch)
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+
+
+def write_json_lines(path, rows):
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def rows_of(logs, n=60, seed=0):
+    """One draw in a row."""
+    for question, result, draws in logs.sums(n, 5, seed):
+        for draw in draws:
+            yield {"question": question, "answer": draw, "truth": result, "right": draw == result}
+
+
+def lists_of(logs, n, seed):
+    for question, result, draws in logs.sums(n, 5, seed):
+        right = [draw == result for draw in draws]
+        yield {"question": question, "answers": draws, "truths": [result, "none"], "right": right}
+
+
+def write_samples(logs, kind, path, n=60, seed=0):
+    """A file of samples; its name, and the names of its columns."""
+    name, _, shape = kind.partition(" ")
+    path = f"{path}.{name}"
+    if shape == "lm-eval":
+        write_json_lines(path, logs.lm_eval_lines(n, 5, seed))
+        return path, [], ["--reference", "target"]
+    if shape == "Inspect":
+        header, samples = logs.inspect_log(n, 5, seed)
+        if name == "eval":
+            logs.write_eval(path, header, samples)
+        else:
+            Path(path).write_text(json.dumps({**header, "samples": samples}))
+        return path, [], []
+    rows, names = list(rows_of(logs, n, seed)), NAMES
+    judged = ["--label", "right"]
+    if shape == "lists":
+        rows, judged = list(lists_of(logs, n, seed)), ["--references", "truths"]
+        names = ["--prompt", "question", "--responses", "answers"]
+    if name == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif name == "csv":
+        as_json = [
+            {key: json.dumps(one) if isinstance(one, list) else one for key, one in row.items()}
+            for row in rows
+        ]
+        write_csv(path, as_json)
+    elif name == "json":
+        Path(path).write_text(json.dumps(rows))
+    else:
+        write_json_lines(path, rows)
+    return path, names, judged
+
+
+KINDS = [f"{name}{shape}" for name in ("csv", "jsonl", "parquet") for shape in ("", " lists")]
+KINDS += ["json", "jsonl lm-eval", "eval Inspect", "json Inspect"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_command_reads_every_kind_of_file(logs, kind, capsys):
+    parts = {"quality": "self_consistency", "similarity": "rouge_l"}
+    prompts, truths, draws = map(list, zip(*logs.sums(60, 5)))
+    oracle = ConformalSampler(PrecomputedGenerator(prompts, draws), k_max=5, epsilon=0.4, **parts)
+    data = oracle.collect(prompts, truths)
+    expected = learn_then_test(data, 0.4, random_state=3).lambda_hat
+    path, names, judged = write_samples(logs, kind, "samples")
+    level = ["--epsilon", "0.4", "--random-state", "3"]
+    assert main(["calibrate", path, *names, *judged, *level]) == 0
+    assert "60 prompts, 5 draws each; quality: self_consistency" in capsys.readouterr().out
+    (rule,) = json.loads(Path("calibration.json").read_text())["rules"]
+    assert rule["k_max"] == 5
+    assert {name: float(one) for name, one in rule["lambda_hat"].items()} == expected._asdict()
+    assert main(["plan", path, *names, *judged, "--sizes", "100", "--n-trials", "2"]) == 0
+    assert "Plan from a pilot of 60 prompts with 5 draws" in capsys.readouterr().out
+    new, *_ = write_samples(logs, kind, "new", 40, seed=1)
+    assert main(["predict", new, *names, "-o", "sets.jsonl"]) == 0
+    warning = capsys.readouterr().err
+    assert "sklearn-clm predict: warning: 'calibration.json' was calibrated on arrays or" in warning
+    asked, _, drawn = map(list, zip(*logs.sums(40, 5, 1)))
+    sampler = ConformalSampler(
+        PrecomputedGenerator(asked, drawn), k_max=5, epsilon=0.4, random_state=3, **parts
+    )
+    with pytest.warns(UserWarning, match="calibrated on arrays"):
+        sets = sampler.load_calibration("calibration.json").predict(asked)
+    written = [json.loads(line) for line in Path("sets.jsonl").read_text().splitlines()]
+    assert [tuple(one["responses"]) for one in written] == [one.responses for one in sets]
+    assert [one["n_samples"] for one in written] == sets.n_samples.tolist()
+    evaluated = ["evaluate", new, *names, *judged]
+    assert main([*evaluated, "--calibration", "calibration.json"]) == 0
+    held = sum(truth in one for truth, one in zip((r for _, r, _ in logs.sums(40, 5, 1)), sets))
+    assert f"Promised 60 %, held {100 * held / 40:.1f} % of 40 prompts" in capsys.readouterr().out
+    trials = ["--n-trials", "2", "--n-lambdas", "3", "--figure-format", "none"]
+    assert main([*evaluated, *trials, "--epsilons", "0.5"]) == 0
+    assert Path("clm-evaluation", "areas.txt").exists()
+
+
+def test_the_examples_are_what_their_script_writes(logs):
+    header, samples = logs.inspect_log()
+    logs.write_eval("sums.eval", header, samples)
+    with zipfile.ZipFile("sums.eval") as new, zipfile.ZipFile(EXAMPLES / "logs/sums.eval") as old:
+        assert {name: new.read(name) for name in new.namelist()} == {
+            name: old.read(name) for name in old.namelist()
+        }
+    kept = (EXAMPLES / "logs" / logs.LM_EVAL).read_text("utf-8").splitlines()
+    assert list(map(json.loads, kept)) == list(logs.lm_eval_lines())
+
+
+def test_verdicts_that_held_out_prompts_refute_exit_with_1(logs, capsys):
+    write_csv("samples.csv", list(rows_of(logs)))
+    judged = [*NAMES, "--reference", "truth"]
+    assert main(["calibrate", "samples.csv", *judged, "--epsilon", "0.3"]) == 0
+    worse = [row | {"answer": "none"} for row in rows_of(logs, 40, seed=1)]
+    write_csv("worse.csv", worse)
+    measured = ["evaluate", "worse.csv", *judged, "--calibration", "calibration.json"]
+    assert main(measured) == 1
+    assert "the promise is refuted" in capsys.readouterr().out
+    assert main([*measured, "--quiet"]) == 1
+    assert capsys.readouterr().out == ""
+    assert main(["calibrate", "worse.csv", *judged, "--quiet"]) == 1
+
+
+def verdicts(labels, threshold=None):
+    records = [
+        ("it", {"prompt": "a", "response": str(j), "label": x}) for j, x in enumerate(labels)
+    ]
+    names = {name: name for name in ("prompt", "response", "label")}
+    return [*_logs.SampleLog.of(records, names, threshold).verdicts[0].values()]
+
+
+@pytest.mark.parametrize(
+    ("labels", "threshold"),
+    [
+        ([True, False], None),
+        ([1, 0.0], None),
+        (["True", "false"], None),
+        (["1.0", " 0 "], None),
+        (["yes", "No"], None),
+        (["C", "I"], None),
+        (["C", "N"], None),
+        ([0.7, "0.3"], 0.5),
+        (["P", "i"], 0.5),
+        (["C", "P"], 1.0),
+    ],
+)
+def test_verdicts_of_many_types(labels, threshold):
+    assert verdicts(labels, threshold) == [True, False]
+
+
+@pytest.mark.parametrize("label", [0.7, "P", 2, "good", {"a": 1}, [1], float("inf")])
+def test_labels_that_are_no_verdicts_are_refused(label):
+    with pytest.raises(ValueError, match=r"^it: "):
+        verdicts([label])
+
+
+def test_of_equal_texts_the_strictest_verdict_counts():
+    rows = [("it", {"prompt": "a", "response": "x", "label": one}) for one in (1, 0, 1)]
+    log = _logs.SampleLog.of(rows, {name: name for name in ("prompt", "response", "label")})
+    assert log.verdicts == [{"x": False}]
+
+
+def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, capsys):
+    rows = list(rows_of(logs))
+    write_csv("first.csv", rows)
+    write_csv("second.csv", rows[5:])  # as of another run, which lacks the first prompt
+    judged = [*NAMES, "--reference", "truth", "--epsilon", "0.4"]
+    assert main(["calibrate", "first.csv", "second.csv", *judged]) == 0
+    out, err = capsys.readouterr()
+    assert "60 prompts, 5 draws each" in out
+    assert "warning: prompts have 5 to 10 draws: the first 5 of each count." in err
+    assert main(["calibrate", "first.csv", *judged, "--k-max", "6"]) == 2
+    assert "must have 6 draws, got 5" in capsys.readouterr().err
+    assert main(["calibrate", "first.csv", "./first.csv", *judged]) == 2
+    assert "must be different files" in capsys.readouterr().err
+    write_csv("first.csv", [*rows, rows[0] | {"truth": "other"}])
+    assert main(["calibrate", "first.csv", *judged]) == 2
+    assert "the reference of '" in capsys.readouterr().err
+
+
+def test_scores_of_a_file_are_its_quality(logs, capsys):
+    rows = [
+        row | {"logprob": -len(row["answer"]), "n_tokens": 1, "score": j % 5}
+        for j, row in enumerate(rows_of(logs))
+    ]
+    write_csv("samples.csv", rows)
+    command = ["calibrate", "samples.csv", *NAMES, "--label", "right", "--epsilon", "0.4"]
+    predict = ["predict", "samples.csv", *NAMES, "-o", "sets.jsonl"]
+    assert main(command) == 0
+    assert "quality: likelihood; admission: verdicts of the file" in capsys.readouterr().out
+    assert main(predict) == 0
+    write_csv("bare.csv", [{key: row[key] for key in ("question", "answer")} for row in rows])
+    assert main(["predict", "bare.csv", *NAMES]) == 2
+    assert "needs log-probabilities" in capsys.readouterr().err
+    assert main([*command, "--quality", "score"]) == 0
+    assert "quality: of the file" in capsys.readouterr().out
+    known = json.loads(Path("calibration.json").read_text())["provenance"]
+    assert [known[name] for name in ("generator", "quality", "admission")] == [None] * 3
+    assert main(predict) == 2
+    assert "--quality must name" in capsys.readouterr().err
+    assert main([*predict, "--quality", "score"]) == 0
+
+
+def test_a_key_lets_thresholds_of_a_table_serve_a_service(logs, capsys):
+    write_csv("samples.csv", list(rows_of(logs)))
+    options = [*NAMES, "--reference", "truth", "--epsilon", "0.4", "--key", "adder, version 1"]
+    assert main(["calibrate", "samples.csv", *options]) == 0
+    questions, _, draws = map(list, zip(*logs.sums(20, 5, 1)))
+    generator = PrecomputedGenerator(questions, draws)
+    parts = {"k_max": 5, "epsilon": 0.4, "quality": "self_consistency"}
+    for key, error in (("adder, version 1", None), ("adder, version 2", "another generator")):
+        service = ConformalSampler(CachedGenerator(generator, key=key), random_state=0, **parts)
+        if error is None:
+            assert service.load_calibration("calibration.json").predict(questions).guaranteed
+        else:
+            with pytest.raises(ValueError, match=error):
+                service.load_calibration("calibration.json")
+    assert main(["predict", "samples.csv", *NAMES, "--key", "another"]) == 2
+    assert "another generator" in capsys.readouterr().err
+
+
+def test_lines_of_several_filters_are_no_draws(logs, capsys):
+    lines = [
+        line | {"filter": name, "exact_match": line["exact_match"] if name == "one" else 0.0}
+        for line in logs.lm_eval_lines(60, 1)
+        for name in ("one", "other")
+    ]
+    write_json_lines("samples.jsonl", lines)
+    assert main(["calibrate", "samples.jsonl", "--epsilon", "0.8"]) == 2
+    assert "['one', 'other']" in capsys.readouterr().err
+    assert main(["calibrate", "samples.jsonl", "--epsilon", "0.8", "--filter", "one"]) == 0
+    assert "60 prompts, 1 draw each" in capsys.readouterr().out
+    assert main(["calibrate", "samples.jsonl", "--epsilon", "0.8", "--filter", "other"]) == 1
+
+
+def test_responses_of_a_filter_are_draws_where_there_are_as_many(logs):
+    (line,) = logs.lm_eval_lines(1, 2)
+    raw = ["so: 1", "so: 2"]
+    for filtered, shown in ((["1", "2"], ["1", "2"]), (["1"], raw), ([["1", "2"]], ["1", "2"])):
+        write_json_lines("one.jsonl", [line | {"resps": [raw], "filtered_resps": filtered}])
+        ((_, record),) = _logs.read_records("one.jsonl")
+        assert record["responses"] == shown
+    write_json_lines("one.jsonl", [line | {"resps": [["-1.0", "True"], ["-2.0", "False"]]}])
+    with pytest.raises(ValueError, match="got 2 requests"):
+        list(_logs.read_records("one.jsonl"))
+
+
+def test_what_inspect_writes_in_other_ways(logs):
+    header, samples = logs.inspect_log(2, 2)
+    for sample in samples:
+        user = {"id": f"{sample['epoch']}", "role": "user", "content": sample["input"]}
+        message = sample["output"]["choices"][0]["message"]
+        message["content"] = [
+            {"type": "reasoning", "reasoning": "..."},
+            {"type": "text", "text": sample["output"].pop("completion")},
+        ]
+        sample["input"] = [user]
+        sample["scores"]["includes"] = {"value": "C"}
+        tokens = {"content": [{"token": "1", "logprob": -0.5}, {"token": "2", "logprob": -0.25}]}
+        sample["output"]["choices"][0]["logprobs"] = tokens
+    logs.write_eval("log.eval", header, samples[::-1])  # which is not the order of epochs
+    names = {name: name for name in ("prompt", "response", "logprob", "n_tokens", "label")}
+    log = _logs.SampleLog.of(_logs.read_records("log.eval"), names | {"label": "match"})
+    questions, results, draws = zip(*logs.sums(2, 2))
+    assert sorted(one[0]["content"] for one in log.prompts) == sorted(questions)
+    for prompt, row, said in zip(log.prompts, log.draws, log.verdicts):
+        i = questions.index(prompt[0]["content"])
+        assert [draw.response for draw in row] == draws[i]
+        assert {(draw.logprob, draw.n_tokens) for draw in row} == {(-0.75, 2)}
+        assert said == {draw: draw == results[i] for draw in draws[i]}
+
+
+def broken(logs, how):
+    """An archive of Inspect that is not to be read."""
+    header, samples = logs.inspect_log(3, 2)
+    changed = {
+        "a run that was stopped": ({"status": "cancelled"}, {}),
+        "a sample that failed": ({}, {"error": {"message": "no answer"}}),
+        "a sample that counts no more": ({}, {"invalidation": {"author": "me"}}),
+        "a sample without a verdict": ({}, {"scores": {}}),
+        "no samples": ({}, None),
+    }
+    in_header, in_sample = changed.get(how, ({}, {}))
+    samples[1] |= in_sample or {}
+    logs.write_eval("log.eval", header | in_header, [] if in_sample is None else samples)
+    content = Path("log.eval").read_bytes()
+    if how == "a run that goes on":
+        content = content.replace(b"header.json", b"healer.json")
+    elif how == "damage":
+        content = content[:800] + b"\0" * 40 + content[840:]
+    elif how == "no archive":
+        content = b"PK"
+    elif how == "samples in chunks":
+        with zipfile.ZipFile("log.eval", "a") as archive:
+            archive.writestr("samples/9_epoch_1/sample.json", "{}")
+        return
+    elif how == "Zstandard":  # which no Python before 3.14 can write: as the directory names it
+        place = content.rindex(b"PK\x01\x02") + 10
+        content = content[:place] + b"\x5d\0" + content[place + 2 :]
+    Path("log.eval").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("a run that was stopped", "status 'success', got 'cancelled'"),
+        ("a run that goes on", "status 'success', got None"),
+        ("a sample that failed", "samples/1_epoch_2.json in log.eval: it failed"),
+        ("a sample that counts no more", "invalidated"),
+        ("a sample without a verdict", "label must be known for every draw, got none for 1"),
+        ("no samples", "must hold samples, got none in log.eval"),
+        ("damage", "cannot be unpacked"),
+        ("no archive", "not an archive"),
+        ("samples in chunks", "inspect log convert --to json"),
+        ("large samples", "must be at most 100 bytes"),
+        ("Zstandard", "pip install zipfile-zstd"),
+    ],
+)
+def test_archives_that_are_not_to_be_read(logs, how, said, monkeypatch, capsys):
+    broken(logs, how)
+    monkeypatch.setitem(sys.modules, "zipfile_zstd", None)
+    monkeypatch.setattr(_logs, "_LARGEST_MEMBER", 100 if how == "large samples" else 2**20)
+    assert main(["calibrate", "log.eval"]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_no_more_is_unpacked_than_a_member_says_that_it_holds(logs):
+    header, samples = logs.inspect_log(1, 1)
+    samples[0]["metadata"] = {"zeros": "0" * 2**24}
+    logs.write_eval("log.eval", header, samples)
+    content = Path("log.eval").read_bytes()
+    place = content.index(b"PK\x01\x02", content.index(b"PK\x01\x02") + 1) + 24
+    Path("log.eval").write_bytes(
+        content[:place] + (99).to_bytes(4, "little") + content[place + 4 :]
+    )
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="1_epoch_1"):
+        list(_logs.read_records("log.eval"))
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+
+
+ROW = "prompt,response,label\na,x,1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "said"),
+    [
+        ("s.csv", ROW, ["--prompt", "question"], "no field 'question'; it has ['prompt', 'resp"),
+        ("s.csv", ROW, ["--reference", "truth"], "no field 'truth'"),
+        ("s.csv", ROW, ["--responses", "response"], "responses must be a list of all draws"),
+        ("s.csv", ROW, ["--logprob", "response"], "line 2 of s.csv: the fields of a draw"),
+        ("s.csv", ROW + "b,y,\n", [], "label must be known for every draw, got none for 1"),
+        ("s.csv", ROW + "b,y\n", [], "line 3 of s.csv must have 3 fields"),
+        ("s.csv", ROW + "b,y,0,1\n", [], "line 3 of s.csv must have 3 fields"),
+        ("s.csv", ROW + ",y,0\n", ["--label", "response"], "a label must be a verdict"),
+        ("s.csv", ROW + 'b,"y', [], "s.csv is not a CSV file in UTF-8"),
+        ("s.csv", "", [], "must hold samples, got none in s.csv"),
+        ("s.csv", "prompt,response\na,x\n", [], "must have verdicts or references"),
+        ("s.csv", ROW, ["--data", "data.npz"], "input must be SAMPLES"),
+        ("s.csv", ROW, ["-o", "s.csv"], "--output must be none of the inputs"),
+        ("s.csv", ROW, ["--admission", "best"], "admission must"),
+        ("s.jsonl", "", [], "must hold samples"),
+        ("s.jsonl", "[1]", [], "line 1 of s.jsonl"),
+        ("s.jsonl", '{"prompt": "a", "responses": ["x", "y"], "label": 1}', [], "a list of 2"),
+        ("s.jsonl", '{"prompt": "a", "responses": ["x", "y"], "label": [1]}', [], "length 2"),
+        ("s.json", "{}", [], "must be a log of Inspect with its samples"),
+        ("s.json", '{"status": "success", "samples": [{"epoch": 1}]}', [], "sample 0 of s.json"),
+        ("s.json", "[" * 10_000, [], "s.json: it is not JSON"),
+        ("s.parquet", "no table", [], "Parquet"),
+        ("s.txt", ROW, [], "must end in one of .csv"),
+        ("none.csv", None, [], "none.csv"),
+    ],
+)
+def test_wrong_use_exits_with_2(logs, name, text, options, said, capsys):
+    if text is not None:
+        Path(name).write_text(text)
+    assert main(["calibrate", name, *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sklearn-clm calibrate: error: ")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_bytes_of_another_encoding_are_named(logs, capsys):
+    Path("s.csv").write_bytes("prompt,response\nZürich,x\n".encode("latin-1"))
+    assert main(["calibrate", "s.csv"]) == 2
+    assert "s.csv is not a CSV file in UTF-8" in capsys.readouterr().err
+
+
+def test_texts_of_a_table_stay_texts(logs):
+    write_csv("s.csv", [{"prompt": "", "response": one} for one in ("007", "NA", "", "1.0")][1:])
+    with pytest.raises(ValueError, match="prompt"):
+        _logs.SampleLog.of(_logs.read_records("s.csv"), {"prompt": "none", "response": "response"})
+    write_csv("s.csv", [{"prompt": "None", "response": one} for one in ("007", "NA", "", "1.0")])
+    names = {"prompt": "prompt", "response": "response"}
+    log = _logs.SampleLog.of(_logs.read_records("s.csv"), names)
+    assert log.prompts == ["None"]
+    assert [draw.response for draw in log.draws[0]] == ["007", "NA", "", "1.0"]
+
+
+def test_the_script_of_the_package_is_main():
+    project = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["scripts"] == {"sklearn-clm": f"{main.__module__}:main"}
