@@ -34,7 +34,7 @@ from sklearn_clm.judging import serve, wanted_from_file
 from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._calibration import SamplerCalibration
-from sklearn_clm.policies._files import write_content
+from sklearn_clm.policies._files import reading, write_content
 from sklearn_clm.policies._rules import Certified
 
 if TYPE_CHECKING:
@@ -198,14 +198,8 @@ def _add_evaluate(commands: _Commands) -> None:
     add = _command(commands, "evaluate", _evaluate, text, _EVALUATE + _SAMPLES)
     _add_input(add)
     add("--calibration", metavar="FILE", help="thresholds to measure, as calibrate wrote them")
-    add(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("clm-evaluation"),
-        metavar="DIR",
-        help="where to write",
-    )
+    output, text = Path("clm-evaluation"), "where to write"
+    add("-o", "--output", type=Path, default=output, metavar="DIR", help=text)
     names = ["first_k", "first_k_reject", "max", "sum"]
     add("--methods", nargs="+", default=names, metavar="NAME", help="set scores to compare")
     text = "tolerated risks, in [0, 1] (default: 0, 0.01, ..., 1)"
@@ -372,83 +366,75 @@ def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
 
 def _read(arguments: argparse.Namespace) -> SampleLog:
     """The samples of all files."""
-    files = ", ".join(arguments.samples)
     names = {field: getattr(arguments, field) or field for field in _COLUMNS}
     if arguments.response is not None:
         del names["responses"]
     if arguments.label is None and (arguments.reference or arguments.references):
         del names["label"]
-    if len({*map(os.path.realpath, arguments.samples)}) < len(arguments.samples):
-        raise ValueError(f"SAMPLES must be different files, got {files} instead.")
-    each = (read_records(name, arguments.filter) for name in arguments.samples)
-    log = SampleLog.of(chain.from_iterable(each), names, arguments.threshold)
+    files = arguments.samples
+    if len({*map(os.path.realpath, files)}) < len(files):
+        raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
+    records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
+    log = SampleLog.of(records, names, arguments.threshold)
     if not log.prompts:
-        raise ValueError(f"SAMPLES must hold samples, got none in {files}.")
+        raise ValueError(f"SAMPLES must hold samples, got none in {', '.join(files)}.")
     most = max(map(len, log.draws))
     if most > log.k_max:
         warn(f"prompts have {log.k_max} to {most} draws: the first {log.k_max} of each count.")
     return log
 
 
-def _admissions(log: SampleLog) -> list[Any]:
-    if log.verdicts is not None:
-        return [row.__getitem__ for row in log.verdicts]
-    if log.references is None:
-        raise ValueError(
-            "SAMPLES must have verdicts or references, got neither: name their column by --label, "
-            "--reference or --references (of lm-evaluation-harness, a metric or target; of "
-            "Inspect, a scorer or target)."
-        )
-    return log.references
+def _sampler(log: SampleLog, arguments: argparse.Namespace, **parts: Any) -> ConformalSampler:
+    """A sampler of these draws; scores in the file are their quality."""
+    if log.quality is not None:
+        parts["quality"] = _Column(log)
+    generator = PrecomputedGenerator(log.prompts, log.draws, key=arguments.key)
+    return ConformalSampler(generator, **parts)
 
 
 def _collected(arguments: argparse.Namespace) -> CalibrationData:
     """Samples with scores and verdicts; what a file does not tell is not known of them."""
     log = _read(arguments)
-    draws = chain.from_iterable(log.draws)
-    has_logprobs = all(draw.logprob is not None and draw.n_tokens is not None for draw in draws)
-    known = "likelihood" if has_logprobs else "self_consistency"
-    sampler = ConformalSampler(
-        PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
+    sampler = _sampler(
+        log,
+        arguments,
         k_max=max(arguments.k_max or [log.k_max]),
-        quality=known if log.quality is None else _Column(log),
+        quality="likelihood" if log.has_logprobs else "self_consistency",
         similarity=arguments.similarity or "rouge_l",
         admission=arguments.admission,
         random_state=arguments.random_state,
     )
-    data = sampler.collect(log.prompts, _admissions(log))
-    told = {
-        "generator": arguments.key is not None,
-        "quality": log.quality is None,
-        "admission": log.verdicts is None,
-    }
-    unknown = dict.fromkeys(name for name, is_known in told.items() if not is_known)
-    data.provenance = replace(data.provenance, **unknown)
+    data = sampler.collect(log.prompts, log.admissions)
+    known = data.provenance
+    quality = known.quality if log.quality is None else None
+    admission = known.admission if log.verdicts is None else None
+    generator = None if arguments.key is None else known.generator
+    data.provenance = replace(known, generator=generator, quality=quality, admission=admission)
     if not arguments.quiet:
-        judge = arguments.admission if told["admission"] else "verdicts of the file"
         print(
             f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "
-            f"{known if told['quality'] else 'of the file'}; admission: {judge}."
+            f"{quality or 'of the file'}; admission: {admission or 'verdicts of the file'}."
         )
     return data
 
 
 def _sets(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
     """The sets that thresholds give."""
-    there, record = SamplerCalibration.read(arguments.calibration)
-    quality = there["quality"] if log.quality is None else _Column(log)
-    if quality is None:
+    with reading(arguments.calibration, SamplerCalibration.file_format) as content:
+        known, k_max = content["provenance"], max(one["k_max"] for one in content["rules"])
+    if known["quality"] is None and log.quality is None:
         raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
-    sampler = ConformalSampler(
-        PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
-        k_max=max(one.rule.k_max for one in record["rules"].values()),
-        epsilon=record["epsilon"],
-        delta=record["delta"],
-        quality=quality,
-        similarity=there["similarity"] or arguments.similarity or "rouge_l",
-        admission=there["admission"] or arguments.admission,
-        policy=ThresholdPolicy(set_score=there["set_score"]),
-        random_state=there["seed"],
+    sampler = _sampler(
+        log,
+        arguments,
+        k_max=k_max,
+        epsilon=content["epsilon"],
+        delta=content["delta"],
+        quality=known["quality"],
+        similarity=known["similarity"] or arguments.similarity or "rouge_l",
+        admission=known["admission"] or arguments.admission,
+        policy=ThresholdPolicy(set_score=content["set_score"]),
+        random_state=known["seed"],
     )
     return sampler.load_calibration(arguments.calibration).predict(log.prompts)
 
@@ -502,7 +488,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     log = _read(arguments)
     sets = _sets(log, arguments)
     admission, epsilon = sets.sampler.admission, sets.sampler.epsilon
-    outcomes = set_outcomes(_admissions(log), sets, admission=admission)
+    outcomes = set_outcomes(log.admissions, sets, admission=admission)
     n, n_errors = len(sets), int(outcomes.loss.sum())
     low, high = clopper_pearson(n_errors, n, _CONFIDENCE)
     is_refuted = bool(low > epsilon)
@@ -521,12 +507,11 @@ def _predict(arguments: argparse.Namespace) -> None:
     outputs = filter(None, [arguments.output])
     _refuse_inputs(outputs, (*arguments.samples, arguments.calibration))
     sets = _sets(_read(arguments), arguments)
-    names = ("prompt", "responses", "n_samples", "stopped", "guaranteed")
-    lines = [json.dumps({name: getattr(one, name) for name in names}) + "\n" for one in sets]
+    text = "".join(json.dumps(one.to_dict()) + "\n" for one in sets)
     if arguments.output is None:
-        print("".join(lines), end="")
+        print(text, end="")
     else:
-        _write(arguments.output, "".join(lines))
+        _write(arguments.output, text)
 
 
 def _curves(results: TrialResults) -> "pd.DataFrame":

@@ -10,10 +10,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from sklearn_clm.generators._base import Rows
-from sklearn_clm.generators._draws import Response, is_missing
+from sklearn_clm.generators._draws import is_missing
 from sklearn_clm.generators._prompts import listed, prompt_line
 from sklearn_clm.generators._records import (
     draw_from_record,
@@ -24,7 +24,8 @@ from sklearn_clm.generators._records import (
     whole_number,
 )
 
-Record = tuple[str, Mapping[str, Any]]  # the words that name its place, and its fields
+Record: TypeAlias = tuple[str, Mapping[str, Any]]  # the words that name its place, and its fields
+AnyPath: TypeAlias = str | os.PathLike[str]
 
 _ABSENT = object()
 _OF_A_DRAW = ("logprob", "n_tokens", "label", "quality")
@@ -36,6 +37,7 @@ _SAMPLE = re.compile(r"samples/.*_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
 _LARGEST_MEMBER = 2**28  # bytes of a sample in an archive
 _PIECE = 2**12  # packed bytes that are unpacked at once
 _ZSTANDARD = 93
+_AS_JSON = "write the log as JSON (inspect log convert --to json)."
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,16 @@ class SampleLog:
     prompts: list[object]
     draws: Rows
     references: list[Any] | None
-    verdicts: list[dict[Response, bool]] | None  # of a text: whether each of its draws is right
+    verdicts: list[dict[Any, bool]] | None  # of a text: whether each of its draws is right
     quality: list[list[float]] | None
 
     @classmethod
     def of(
         cls, records: Iterable[Record], names: Mapping[str, str], threshold: float | None = None
     ) -> Self:
-        """The samples in records, whose fields have these names.
+        """The samples in records of one draw, or of all draws of a prompt, with these names.
 
-        A record holds one draw, or all draws of a prompt. A label that is a number stands for
-        "admissible" from `threshold` on; without one it is 0 or 1.
+        A label that is a number stands for "admissible" from `threshold` on, or is 0 or 1.
         """
         prompts: dict[bytes, object] = {}
         rows: dict[bytes, dict[int, tuple[Any, ...]]] = {}
@@ -75,24 +76,21 @@ class SampleLog:
                     raise ValueError(f"draws must come from one generator and seed, got {sources}.")
                 if draw in row:
                     raise ValueError(f"draw {draw} of {prompt_line(prompt)} is given twice.")
-                label, quality = fields.get("label"), fields.get("quality")
+                label, quality = fields["label"], fields["quality"]
                 row[draw] = (
                     draw_from_record(fields),
-                    fields.get("reference"),
+                    fields["reference"],
                     None if is_missing(label) else _verdict(label, threshold),
-                    quality if quality is None else float(quality),
+                    None if quality is None else float(quality),
                 )
         for key, row in rows.items():
             if max(row) >= len(row):
                 raise ValueError(
                     f"some draws of {prompt_line(prompts[key])} before {max(row)} lack."
                 )
-        draws, *others = (
-            [[row[j][field] for j in range(len(row))] for row in rows.values()]
-            for field in range(4)
-        )
-        names_known = zip(("reference", "label", "quality"), others)
-        references, labels, scores = (_known(name, values) for name, values in names_known)
+        in_order = [[row[j] for j in range(len(row))] for row in rows.values()]
+        draws, *others = ([[one[k] for one in row] for row in in_order] for k in range(4))
+        references, labels, quality = map(_known, ("reference", "label", "quality"), others)
         for prompt, said in zip(prompts.values(), references or ()):
             if any(one != said[0] for one in said):
                 raise ValueError(
@@ -104,7 +102,7 @@ class SampleLog:
             draws,
             None if references is None else [row[0] for row in references],
             None if labels is None else [*map(_by_text, draws, labels)],
-            scores,
+            quality,
         )
 
     @property
@@ -112,32 +110,53 @@ class SampleLog:
         """The number of draws that every prompt has."""
         return min(map(len, self.draws))
 
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether likelihoods can be computed."""
+        every = chain.from_iterable(self.draws)
+        return all(draw.logprob is not None and draw.n_tokens is not None for draw in every)
+
+    @property
+    def admissions(self) -> list[Any]:
+        """For each prompt a look-up of its verdicts, or else its references."""
+        if self.verdicts is not None:
+            return [row.__getitem__ for row in self.verdicts]
+        if self.references is None:
+            raise ValueError(
+                "SAMPLES must have verdicts or references, got neither: name their column by "
+                "--label, --reference or --references (of lm-evaluation-harness a metric, or "
+                "target; of Inspect a scorer, or target)."
+            )
+        return self.references
+
 
 def _draws_of(where: str, record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Record]:
     """The fields of each draw of a record."""
     found = {field: _value_at(record, name) for field, name in names.items()}
-    found = {
-        # of text, an empty cell holds nothing; a response may well be empty
-        field: None if field in _MAY_LACK and isinstance(value, str) and not value else value
-        for field, value in found.items()
-        if value is not _ABSENT
-    }
+    found = {field: value for field, value in found.items() if value is not _ABSENT}
     is_list = "responses" in found
-    refuse_missing(where, record, names, {*found, *(["response"] if is_list else [])})
+    refuse_missing(where, record, names, {*found, "response"} if is_list else found)
     with naming(where):
         if "references" in found:
             found["reference"] = _as_list("references", found["references"], "right responses")
         fields = {**record, **dict.fromkeys(("draw", *_MAY_LACK)), **found}
+        # of text, an empty cell holds nothing; a response may well be empty
+        fields |= {field: None for field in _MAY_LACK if str(fields[field]) == ""}
         if not is_list:
             yield where, fields
             return
         responses = _as_list("responses", found["responses"], "all draws")
-        beside = [
-            _beside_draws(names.get(field, field), found.get(field), responses)
-            for field in _OF_A_DRAW
-        ]
-    for response, *values in zip(responses, *beside):
-        yield where, {**fields, "draw": None, "response": response, **dict(zip(_OF_A_DRAW, values))}
+        for field in _OF_A_DRAW:
+            value, name = fields[field], names.get(field, field)
+            is_one = len(responses) == 1 and not isinstance(value, list)
+            if is_missing(value) or is_one:
+                fields[field] = [value] * len(responses)
+            else:
+                fields[field] = _as_list(name, value, f"{len(responses)}, one for each draw")
+            beside(name, fields[field], responses)
+    for j, response in enumerate(responses):
+        own = {field: fields[field][j] for field in _OF_A_DRAW}
+        yield where, {**fields, **own, "draw": None, "response": response}
 
 
 def refuse_missing(
@@ -150,7 +169,7 @@ def refuse_missing(
 
 
 def _value_at(record: Mapping[str, Any], name: str) -> Any:
-    """The value of a field, or of a field of a field: "doc.question"; none of empty text."""
+    """The value of a field, or of a field of a field, such as "doc.question"."""
     value: Any = record
     for part in [name] if name in record else name.split("."):
         value = value.get(part, _ABSENT) if isinstance(value, Mapping) else _ABSENT
@@ -163,14 +182,6 @@ def _as_list(name: str, value: Any, of: str) -> list[Any]:
     if not isinstance(values, list):
         raise ValueError(f"{name} must be a list of {of}, got {value!r:.60} instead.")
     return values
-
-
-def _beside_draws(name: str, value: Any, responses: list[Any]) -> Any:
-    if is_missing(value):
-        return beside(name, None, responses)
-    is_one = len(responses) == 1 and not isinstance(value, list)
-    values = [value] if is_one else _as_list(name, value, f"{len(responses)}, one for each draw")
-    return beside(name, values, responses)
 
 
 def beside(name: str, values: Any, others: Sequence[Any]) -> Any:
@@ -199,9 +210,9 @@ def _verdict(label: Any, threshold: float | None) -> bool:
     return value >= (1.0 if threshold is None else threshold)
 
 
-def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Response, bool]:
+def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Any, bool]:
     """Verdicts by text: of equal texts one label counts, the strictest."""
-    verdicts: dict[Response, bool] = {}
+    verdicts: dict[Any, bool] = {}
     for draw, label in zip(draws, labels):
         verdicts[draw.response] = label and verdicts.get(draw.response, True)
     return verdicts
@@ -209,19 +220,17 @@ def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Response, boo
 
 def _known(name: str, rows: list[list[Any]]) -> list[list[Any]] | None:
     """Values of all draws, or None where none has one."""
-    n_missing = sum(is_missing(value) for row in rows for value in row)
-    if n_missing == sum(map(len, rows)):
+    missing = [is_missing(value) for row in rows for value in row]
+    if all(missing):
         return None
-    if n_missing:
-        raise ValueError(f"{name} must be known for every draw, got none for {n_missing} instead.")
+    if any(missing):
+        n = sum(missing)
+        raise ValueError(f"{name} must be known for every draw, got none for {n} instead.")
     return rows
 
 
-def read_records(path: str | os.PathLike[str], filtered: str | None = None) -> Iterator[Record]:
-    """The samples in a file: a table, or a log.
-
-    Of a log of lm-evaluation-harness, those with the responses of the filter `filtered`.
-    """
+def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]:
+    """The samples in a table, or in a log; `filtered` names a filter of lm-evaluation-harness."""
     reader = _READERS.get(Path(path).suffix.lower())
     if reader is None:
         raise ValueError(f"the name of {path} must end in one of {', '.join(_READERS)}.")
@@ -238,11 +247,11 @@ def read_records(path: str | os.PathLike[str], filtered: str | None = None) -> I
             )
         if filtered in (None, record.get("filter")):
             with naming(where):
-                record = _of_lm_eval(record)
-            yield where, record
+                draws = _of_lm_eval(record)
+            yield where, draws
 
 
-def _csv_rows(path: str | os.PathLike[str]) -> Iterator[Record]:
+def _csv_rows(path: AnyPath) -> Iterator[Record]:
     with open(path, newline="", encoding="utf-8-sig") as file:
         rows = csv.DictReader(file, strict=True)
         try:
@@ -255,20 +264,19 @@ def _csv_rows(path: str | os.PathLike[str]) -> Iterator[Record]:
             raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
 
 
-def _parquet_rows(path: str | os.PathLike[str]) -> Iterator[Record]:
+def _parquet_rows(path: AnyPath) -> Iterator[Record]:
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
-        raise ImportError(
-            "reading Parquet needs pyarrow: pip install 'sklearn-clm[parquet]'."
-        ) from error
+        package = "pip install 'sklearn-clm[parquet]'"
+        raise ImportError(f"reading Parquet needs pyarrow: {package}.") from error
     with open(path, "rb") as file:
         batches = (batch.to_pylist() for batch in ParquetFile(file).iter_batches())
         for i, row in enumerate(chain.from_iterable(batches)):
             yield f"row {i} of {path}", row
 
 
-def _json_rows(path: str | os.PathLike[str]) -> Iterator[Record]:
+def _json_rows(path: AnyPath) -> Iterator[Record]:
     """A log of Inspect, or a list of objects."""
     with naming(str(path)):
         content = json_value(Path(path).read_bytes())
@@ -279,22 +287,19 @@ def _json_rows(path: str | os.PathLike[str]) -> Iterator[Record]:
     return named if isinstance(content, list) else _of_inspect(path, content, named)
 
 
-def _archived(path: str | os.PathLike[str]) -> Iterator[Record]:
+def _archived(path: AnyPath) -> Iterator[Record]:
     """An archive of Inspect."""
-    with open(path, "rb") as file:
-        try:
-            archive = zipfile.ZipFile(file)
-        except zipfile.BadZipFile as error:
-            raise ValueError(f"{path} is not an archive of Inspect: {error}") from error
+    try:
+        archive = zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path} is not an archive of Inspect: {error}") from error
+    with archive:
         members = {one.filename: one for one in archive.infolist()}  # the last of a name counts
         header = members.get("header.json")
-        content = {} if header is None else _unpacked(archive, header)
         samples = [one for name, one in members.items() if _SAMPLE.fullmatch(name)]
         if any(one.filename.endswith("/sample.json") for one in samples):
-            raise ValueError(
-                f"{path} holds samples in chunks, which are not read: write it as JSON (inspect "
-                "log convert --to json)."
-            )
+            raise ValueError(f"{path} holds samples in chunks, which are not read: {_AS_JSON}")
+        content = {} if header is None else _unpacked(archive, header)
         named = ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
         yield from _of_inspect(path, content, named)
 
@@ -310,7 +315,7 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
         except ImportError as error:
             raise ImportError(
                 f"{where} is compressed by Zstandard, as newer versions of Inspect do: pip install "
-                "zipfile-zstd, or write the log as JSON (inspect log convert --to json)."
+                f"zipfile-zstd, or {_AS_JSON}"
             ) from error
     try:
         with archive.open(member) as file:
@@ -329,9 +334,9 @@ def _of_lm_eval(line: Mapping[str, Any]) -> dict[str, Any]:
     (raw,) = requests
     if len(filtered) == 1 and isinstance(filtered[0], list):
         (filtered,) = filtered
-    record = {**line, "resps": raw, "filtered_resps": filtered}
     # a filter that takes the first response, or a vote of all, leaves no draws
-    record["responses"] = filtered if len(filtered) == len(raw) else raw
+    responses = filtered if len(filtered) == len(raw) else raw
+    record = {**line, "resps": raw, "filtered_resps": filtered, "responses": responses}
     prompt = _value_at(line, "arguments.gen_args_0.arg_0")
     if prompt is not _ABSENT:
         record["prompt"] = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
@@ -342,7 +347,7 @@ def _of_lm_eval(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_inspect(
-    path: str | os.PathLike[str], log: Mapping[str, Any], samples: Iterable[tuple[str, Any]]
+    path: AnyPath, log: Mapping[str, Any], samples: Iterable[tuple[str, Any]]
 ) -> Iterator[Record]:
     """Samples of Inspect as records of one draw, epoch by epoch."""
     if log.get("status") != "success":
@@ -370,8 +375,7 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(said, list):
         said = "\n".join(part["text"] for part in said if part["type"] == "text")
     record = {name: score["value"] for name, score in scores.items()}
-    record |= {"prompt": prompt, "response": said, "target": sample["target"]}
-    record |= {"scores": scores, "metadata": sample.get("metadata")}
+    record |= {"prompt": prompt, "response": said, "target": sample["target"], "scores": scores}
     if len(scores) == 1:
         (score,) = scores.values()
         record |= {"label": score["value"], "answer": score.get("answer")}
@@ -381,7 +385,7 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
     return record
 
 
-_READERS: dict[str, Callable[[str | os.PathLike[str]], Iterator[Record]]] = {
+_READERS: dict[str, Callable[[AnyPath], Iterator[Record]]] = {
     ".csv": _csv_rows,
     ".jsonl": json_lines,
     ".ndjson": json_lines,
