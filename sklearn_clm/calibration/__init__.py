@@ -10,11 +10,11 @@ admissible response with probability at least 1 - epsilon (Eq. 1 of the paper). 
 model, any scores and any number of prompts, if the calibration prompts and the new ones are
 independent draws of one distribution, and if what was trained was trained on others.
 
-It is *not* a promise for each prompt, nor for each kind of prompt (see *Groups* below); not under a
-shift of the distribution (see *Shift*); not for turns of one dialogue, which depend on each other.
-It is spent once: whoever compares twenty calibrations on the data that calibrated them, and takes
-the best, has tested twenty times. And "admissible" is what the labels say: labels stricter than the
-truth keep the guarantee for the truth (Corollary A.4), laxer ones do not.
+It is *not* a promise for each prompt, nor for each kind of prompt, not under a shift of the
+distribution, and not for turns of one dialogue, which depend on each other. It is spent once:
+whoever compares twenty calibrations on the data that calibrated them, and takes the best, has
+tested twenty times. And "admissible" is what the labels say: labels stricter than the truth keep
+the guarantee for the truth (Corollary A.4), laxer ones do not.
 
 ## What is not noticed, and what to do instead
 
@@ -58,11 +58,8 @@ are tested and in which order: a Pareto frontier of error against cost, from the
 other part tests them in that order, at level delta each, and stops at the first failure
 (:func:`fixed_sequence_test`). A false certificate needs that the first configuration in the order
 whose risk is above epsilon be certified: one event, of probability at most delta. So *all*
-certified configurations are safe at once, and the cheapest may be chosen among them.
-
-*Accept everything first.* Keeping all K draws errs on no prompt on which any other rule succeeds.
-It is tested first: it passes whenever any other would, so it costs nothing, and nothing fails
-that K draws would have certified.
+certified configurations are safe at once, and the cheapest may be chosen among them. *Accept
+everything*, sets of all K draws, comes first: it passes whenever any other would.
 
 *Components.* A sentence that occurs in several draws is scored by the maximum over its
 occurrences, so a sentence of a set never scores higher than among all K draws. Selecting from all K
@@ -99,27 +96,18 @@ calibrate --help`` does the same from files.
 >>> round(float(smallest_epsilon(104, 400, 0.05)), 3)
 0.299
 
-## Groups
+## Groups, shift, other losses
 
-A certificate for all prompts together says nothing about those of one language, or of one
-customer: easy groups pay for hard ones. The path of configurations does not depend on the prompts
-that test it, so it may be tested once for each group, on the prompts of that group alone; take
-their rows and pass the frontier. Each claim then holds with confidence 1 - delta, or all G claims
-together with tests at level delta / G. The group of a prompt must be known from the prompt.
+The path of configurations does not depend on the prompts that test it, so it may be tested once for
+each group of prompts, on that group's alone; take their rows and pass the frontier. Each claim then
+holds with confidence 1 - delta, or all G claims together with tests at level delta / G.
 
 >>> from sklearn_clm.calibration import search_frontier
->>> language = np.arange(600) % 2
 >>> frontier = search_frontier(data.take(np.arange(200)))
->>> german = np.flatnonzero(language == 0)  # known before anything is drawn
->>> own = data.take(german[german >= 200])  # other prompts than those that were searched
->>> within = learn_then_test(own, 0.3, delta=0.05 / 2, frontier=frontier)
+>>> german = np.arange(200, 600, 2)  # other prompts; known before anything is drawn
+>>> within = learn_then_test(data.take(german), 0.3, delta=0.05 / 2, frontier=frontier)
 >>> within.n_calibration, within.lambda_hat is not None
 (200, True)
-
-`ConformalSampler(groups=Groups())` does all of this. Eight prompts certify nothing at epsilon =
-0.3: 0.7 to the power of eight is above 0.05.
-
-## Shift
 
 Where new prompts have density w(x) <= B relative to the calibration prompts, prompt i is kept with
 probability w(x_i) / B; those kept are distributed as new ones, and are tested as usual. With
@@ -131,10 +119,8 @@ weights that were estimated the guarantee is approximate.
 >>> bool(np.mean(kept[:300]) < np.mean(kept[300:]))
 True
 
-## Losses between 0 and 1
-
-A cost, or a toxicity: :func:`betting_p_value` takes the place of the binomial one. For several
-risks at once, test each configuration by the largest of their p-values: no correction is needed.
+For losses between 0 and 1, such as a cost, :func:`betting_p_value` takes the place of the binomial
+one. Of several risks the largest p-value counts, and no correction is needed.
 
 >>> from sklearn_clm.calibration import betting_p_value
 >>> losses = rng.beta(1, 9, size=300)  # mean 0.1
@@ -161,8 +147,7 @@ True
 >>> data.provenance.unknown[:2]
 ('generator', 'seed')
 
-Scores are numbers in double precision; those in single precision are taken as the numbers that they
-are. New scores must come from the same computation, or be rounded alike: what ties with a threshold
+New scores must come from the same computation, or be rounded alike: what ties with a threshold
 could fall on the other side of it otherwise.
 """
 

@@ -156,8 +156,7 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
 def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """Largest number of errors at which the test still rejects.
 
-    P-values rise with the number of errors, so comparing a count with this one decides a test
-    exactly as comparing its p-value with delta does, ties included.
+    P-values rise with the errors, so a comparison of counts decides as one of p-values does.
 
     Parameters
     ----------

@@ -46,9 +46,8 @@ from sklearn_clm.calibration._provenance import Provenance
 class Entries(ABC):
     """Entries of n prompts, with scores and labels that may be unknown.
 
-    Each belongs to the prompt `owner`; the largest score of a `wanted` label counts, 0 or 1.
-    `preference` decides which of the entries with the largest score of their prompt is asked for
-    first: how many labels are needed, never the outcome.
+    Each belongs to the prompt `owner`; the largest score of a `wanted` label counts, 0 or 1. Of
+    entries with the largest score of their prompt that of highest `preference` is asked for first.
     """
 
     reach: np.ndarray | None = None  # of shape (n,): bounds the scores of draws to come

@@ -33,10 +33,11 @@ class ComponentCalibrationData(SavedArrays):
     Parameters
     ----------
     scores : ndarray of shape (m,), float64
-        Confidence F^c of each component: the maximum over its occurrences, below +inf.
+        Confidence F^c of each component, below +inf: the *maximum* over its occurrences. A
+        component of a prediction set, which holds fewer samples than K, must never score higher
+        there than among all K (Proposition 4.4); a mean, or the last score, would.
     admissible : ndarray of shape (m,), bool
-        Whether the component is correct, A^c. Numbers may be -1 where the label is unknown, which
-        is False then.
+        Whether the component is correct, A^c; numbers may be -1 where the label is unknown.
     offsets : ndarray of shape (n + 1,), int64
         Where the components of each prompt begin, from 0 to m, in non-decreasing order.
     provenance : Provenance, optional
@@ -48,12 +49,6 @@ class ComponentCalibrationData(SavedArrays):
     ----------
     unknown : ndarray of shape (m,), bool, or None
         Where labels are unknown; None where all are known.
-
-    Notes
-    -----
-    Proposition 4.4 rests on this: a component of a prediction set, which holds fewer samples than
-    K, must never score higher there than it did among all K samples. The maximum over
-    occurrences has that property. A mean, or the score of the last occurrence, does not.
 
     Examples
     --------
@@ -160,9 +155,7 @@ class ComponentCalibrationData(SavedArrays):
 def check_components(data: object) -> None:
     """Refuse what is no data of components."""
     if not isinstance(data, ComponentCalibrationData):
-        raise TypeError(
-            f"data must be ComponentCalibrationData, got {type(data).__name__} instead."
-        )
+        raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,33 +197,25 @@ class ComponentThreshold(SequenceResult):
 def component_learn_then_test(
     data: ComponentCalibrationData, alpha: float, delta: float = 0.05
 ) -> ComponentThreshold:
-    """Find the lowest safe threshold on component scores.
+    """Find the lowest safe threshold on component scores (Eq. 9, Proposition 4.4).
 
     With probability at least 1 - delta over the calibration data, all components of a new prompt
-    that score at least gamma-hat are admissible with probability at least 1 - alpha (Eq. 9,
-    Proposition 4.4).
+    that score at least gamma-hat are admissible with probability at least 1 - alpha.
 
     Parameters
     ----------
     data : ComponentCalibrationData
-        Scores and labels of the distinct components of all K samples, n prompts. Labels may be
-        unknown where no test needs them.
+        Components of all K samples. Labels may be unknown where no test needs them.
     alpha : float
         Tolerated probability of selecting any inadmissible component for a prompt, in (0, 1).
     delta : float, default=0.05
         Tolerated probability, over the calibration data, that the risk exceeds `alpha`.
 
-    Returns
-    -------
-    ComponentThreshold
-        The certified threshold and the tests that led to it.
-
     Notes
     -----
-    The loss of a prompt falls as gamma rises, so the thresholds form one fixed sequence and no
-    correction for multiple tests is needed: they are tested from the largest down, up to the
-    first whose p-value exceeds `delta`. By the same monotonicity the number of selected
-    components is largest at the lowest certified threshold (Eq. 10).
+    The loss of a prompt falls as gamma rises, so the thresholds form one fixed sequence: they are
+    tested from the largest down, up to the first whose p-value exceeds `delta`. By the same
+    monotonicity most components are selected at the lowest certified threshold (Eq. 10).
 
     Examples
     --------
@@ -248,10 +233,9 @@ def component_learn_then_test(
     refuse_too_few(n, Claim(alpha, delta, about="components"))
     entries = ComponentEntries(data)
     thresholds, labels = entries.thresholds[::-1], data.labels
-    worst_known, worst_possible = entries.largest(labels == 0), entries.largest(labels != 1)
+    worst = entries.largest(labels == 0), entries.largest(labels != 1)  # known, and possible
     fewest, most, n_selected = (
-        _count_from(values, len(thresholds))
-        for values in (worst_known, worst_possible, entries.scores)
+        _count_from(ranks, len(thresholds)) for ranks in (*worst, entries.scores)
     )
     # counts rise along the sequence, so that comparing them is fixed sequence testing
     allowed = critical_count(n, alpha, delta)

@@ -197,12 +197,10 @@ class CalibrationData(SavedArrays):
         Parameters
         ----------
         fraction : float
-            Share of the optimisation part, in (0, 1); rounded to the nearest number of rows that
-            whole prompts allow, with at least one prompt in either part.
+            Share of the optimisation part, in (0, 1); either part has a prompt at least.
         random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-            Source of the permutation. None takes it from the data: from the prompts, in whatever
-            order, or from the qualities where the prompts are not known. The same data are then
-            always split alike.
+            Source of the permutation. None takes it from the prompts, or where they are not known
+            from the qualities, so that the same data are always split alike.
         """
         optimization, calibration = split_of(self, fraction, random_state)
         return self.take(optimization), self.take(calibration)
@@ -323,9 +321,9 @@ def split_prompts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split rows at random into two parts, those with equal digests into the same part.
 
-    The first part has as near to `n_first` rows as whole prompts allow. Either part has a prompt; a
-    single one is in the first part. With None the digests alone decide, in whatever order they
-    stand. The positions ascend, so that they read a memory map from front to back.
+    The first part has as near to `n_first` rows as whole prompts allow, and one prompt at least.
+    With None the digests alone decide, in whatever order they stand. The positions ascend, so that
+    they read a memory map from front to back.
     """
     distinct, first_row, prompt_of_row, n_rows = np.unique(
         digests, return_index=True, return_inverse=True, return_counts=True

@@ -246,12 +246,11 @@ def certify_frontier(
     select: Literal["objective", "last"],
     tests_admission: bool = True,
 ) -> LearnThenTestResult:
-    """Test a frontier on prompts that are known to be others than those it was searched on.
+    """Test a frontier on other prompts than those it was searched on.
 
     All of `others` must pass as well. Without `tests_admission`, admission only prices the
-    configurations. The result lacks what is known of the optimisation part. Of a table that is
-    filled on demand it holds bounds of errors and p-values, and the objective leaves out the
-    excess, which would need labels that no test asks for.
+    configurations. Of a table that is filled on demand the result holds bounds of errors and
+    p-values, and the objective leaves out the excess, which needs labels that no test asks for.
     """
     frontier, n, m = columns.frontier, admission.n_prompts, len(columns)
     tests: list[AdmissionTest | LossTest] = [*([admission] if tests_admission else []), *others]

@@ -45,8 +45,7 @@ class SamplingRule:
         The budget of draws, >= 1.
     width : int, default=None
         K of the data that calibration saw, >= `k_max`; None is `k_max`. A vectorised set score is
-        given arrays of this width, as in calibration: with another, its sums could be rounded
-        otherwise, and miss a threshold that they reached there.
+        given arrays of this width, as there: with another, sums could be rounded otherwise.
 
     Attributes
     ----------
@@ -103,13 +102,8 @@ class SamplingRule:
     def update(self, quality: float, similarity: Sequence[float]) -> bool:
         """Take the next draw; returns whether to stop.
 
-        Parameters
-        ----------
-        quality : float
-            Q(x, y_j) of the draw.
-        similarity : sequence of at least `n_samples` floats
-            S(y_j, y_l) to each earlier draw l, accepted or not; entries from `n_samples` on are
-            ignored.
+        `quality` is Q(x, y_j), and `similarity` begins with S(y_j, y_l) for each earlier draw l,
+        accepted or not.
         """
         if self.done:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")

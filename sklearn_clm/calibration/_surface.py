@@ -71,8 +71,7 @@ def risk_surface(
     Returns
     -------
     ConfigurationRisks
-        `loss`, `size`, `samples` and `excess`, means over the prompts, and `n_errors`, all of shape
-        (L1, L2, L3).
+        `loss`, `size`, `samples`, `excess` and `n_errors`, of shape (L1, L2, L3).
 
     Examples
     --------
@@ -89,20 +88,17 @@ def risk_surface(
     array([25, 10,  6])
     """
     check_data(data)
-    (l1, back1), (l2, back2), (l3, back3) = (
-        np.unique(_check_thresholds(values, name), return_inverse=True)
-        for values, name in (
-            (similarity_thresholds, "similarity_thresholds"),
-            (quality_thresholds, "quality_thresholds"),
-            (set_score_thresholds, "set_score_thresholds"),
-        )
-    )
-    score, budgets = get_set_score(set_score), np.array([data.k_max])
-    risks = evaluate_grid(data, l1, l2, l3, score, budgets, n_jobs)
-    asked = np.ix_(back1, back2, back3)
-    return ConfigurationRisks(
-        **{name: means[:, :, 0][asked] for name, means in vars(risks).items()}
-    )
+    given = {
+        "similarity_thresholds": similarity_thresholds,
+        "quality_thresholds": quality_thresholds,
+        "set_score_thresholds": set_score_thresholds,
+    }
+    values = [_check_thresholds(thresholds, name) for name, thresholds in given.items()]
+    (l1, a), (l2, b), (l3, c) = (np.unique(one, return_inverse=True) for one in values)
+    budgets = np.array([data.k_max])
+    risks = evaluate_grid(data, l1, l2, l3, get_set_score(set_score), budgets, n_jobs)
+    asked = np.ix_(a, b, c)
+    return ConfigurationRisks(**{name: x[:, :, 0][asked] for name, x in vars(risks).items()})
 
 
 def evaluate_configurations(
