@@ -15,20 +15,22 @@ class Outcome(NamedTuple):
     excess: float
 
 
+def run(data: CalibrationData, i: int, configuration, set_score, k_max=None) -> SamplingRule:
+    """The rule on prompt i, to its end."""
+    thresholds = Configuration(*map(float, configuration))
+    rule = SamplingRule(
+        thresholds, get_set_score(set_score), int(k_max or data.k_max), width=data.k_max
+    )
+    while not rule.done:
+        rule.update(float(data.quality[i, rule.n_samples]), data.similarity[i, rule.n_samples])
+    return rule
+
+
 def outcome(data: CalibrationData, configuration, set_score, k_max=None) -> Outcome:
     """Number of errors, and means of the other three, of one configuration."""
-    score = get_set_score(set_score)
-    k_max = data.k_max if k_max is None else k_max
     errors = size = samples = excess = 0
-    for quality, similarity, admissible in zip(
-        data.quality.tolist(), data.similarity.tolist(), data.admissible.tolist()
-    ):
-        thresholds = Configuration(*map(float, configuration))
-        rule = SamplingRule(thresholds, score, int(k_max), width=data.k_max)
-        j = 0
-        while not rule.done:
-            rule.update(quality[j], similarity[j][:j])
-            j += 1
+    for i, admissible in enumerate(data.admissible.tolist()):
+        rule = run(data, i, configuration, set_score, k_max)
         errors += not any(admissible[member] for member in rule.accepted)
         size += len(rule.accepted)
         samples += rule.n_samples

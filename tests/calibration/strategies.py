@@ -9,6 +9,16 @@ from sklearn_clm.calibration import CalibrationData
 TIED = [-np.inf, -1.5, 0.0, 0.1, 0.25, 0.3, 1.0, np.inf]
 
 
+MEASURES = ("n_errors", "loss", "size", "samples", "excess")
+
+
+def random_data(n, k, seed=0, dtype=np.float64, share=0.5, **known):
+    """Data without any ties, and `share` of the draws admissible."""
+    rng = np.random.default_rng(seed)
+    similarity = rng.random((n, k, k)).astype(dtype)
+    return CalibrationData(rng.random((n, k)), similarity, rng.random((n, k)) < share, **known)
+
+
 @st.composite
 def calibration_data(draw):
     n, k = draw(st.integers(1, 6)), draw(st.integers(1, 9))

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData, pareto_frontier
+from sklearn_clm.calibration import CalibrationData, _search, pareto_frontier
 from sklearn_clm.calibration._search import observed_quantiles, threshold_grid
-from tests.calibration.strategies import calibration_data
+from tests.calibration.strategies import calibration_data, random_data
 
 
 def lowest(quality):
@@ -34,8 +34,7 @@ def test_thresholds_are_observed_values_between_infinities(set_score, data, n_la
 
 @pytest.mark.parametrize("k", [1, 2, 7])
 def test_counting_set_scores(k):
-    rng = np.random.default_rng(k)
-    data = CalibrationData(rng.random((9, k)), rng.random((9, k, k)), rng.random((9, k)) < 0.5)
+    data = random_data(9, k)
     l1, l2, l3 = threshold_grid(data, set_score="first_k")
     assert (l1.tolist(), l2.tolist(), l3.tolist()) == ([np.inf], [-np.inf], list(range(1, k + 1)))
     l1, l2, l3 = threshold_grid(data, set_score="first_k_reject")
@@ -51,17 +50,13 @@ def test_a_function_of_the_same_name_does_not_count_draws():
     assert_array_equal(threshold_grid(data, set_score=first_k)[2], [-np.inf, 0.2, 0.9, np.inf])
 
 
-def test_set_scores_are_observed_under_rejection_too():
+def test_set_scores_are_observed_with_and_without_rejection():
     # eight copies of one draw: under rejection the sum never passes 0.25
-    quality = np.full((20, 8), 0.25)
-    data = CalibrationData(quality, np.ones((20, 8, 8)), np.ones((20, 8)))
+    quality, truth = np.full((20, 8), 0.25), np.ones((20, 8))
+    data = CalibrationData(quality, np.ones((20, 8, 8)), truth)
     l3 = threshold_grid(data, set_score="sum")[2]
     assert_array_equal(l3[1:-1], 0.25 * np.arange(1, 9))
-
-
-def test_set_scores_are_observed_under_no_rejection_too():
-    rng = np.random.default_rng(0)
-    data = CalibrationData(np.full((20, 8), 0.25), rng.random((20, 8, 8)), np.ones((20, 8)))
+    data = CalibrationData(quality, np.random.default_rng(0).random((20, 8, 8)), truth)
     assert threshold_grid(data, set_score="sum")[2][-2] == 8 * 0.25
 
 
@@ -74,16 +69,10 @@ def test_quantiles_follow_the_distribution():
     # the middles of three thirds
     assert_array_equal(observed_quantiles(np.arange(10.0), 3), [1.0, 5.0, 8.0])
 
-
-def test_ties_do_not_use_up_the_thresholds():
-    values = np.concatenate((np.zeros(10_000), np.linspace(0.1, 1.0, 50)))
-    chosen = observed_quantiles(values, 25)
-    assert len(chosen) == 25
-    assert chosen[0] == 0.0
+    # ties do not use up the places, and infinite or missing values take none
+    chosen = observed_quantiles(np.concatenate((np.zeros(10_000), np.linspace(0.1, 1, 50))), 25)
+    assert (len(chosen), chosen[0]) == (25, 0.0)
     assert np.all(np.diff(chosen[1:]) < 0.1)
-
-
-def test_infinite_and_missing_values_are_no_thresholds():
     assert_array_equal(observed_quantiles(np.array([np.nan, np.inf, 1.0, -np.inf]), 5), [1.0])
     assert observed_quantiles(np.array([np.nan]), 5).shape == (0,)
 
@@ -97,12 +86,9 @@ def test_single_precision_values_are_kept_as_they_are():
 
 
 def test_large_data_are_thinned_out(monkeypatch):
-    import sklearn_clm.calibration._search as grid
-
-    rng = np.random.default_rng(0)
-    data = CalibrationData(rng.random((300, 3)), rng.random((300, 3, 3)), rng.random((300, 3)) < 1)
-    monkeypatch.setattr(grid, "_MAX_VALUES", 90)
-    monkeypatch.setattr(grid, "_MAX_SETS", 90)
+    data = random_data(300, 3)
+    monkeypatch.setattr(_search, "_MAX_VALUES", 90)
+    monkeypatch.setattr(_search, "_MAX_SETS", 90)
     l1, l2, l3 = threshold_grid(data, set_score="sum")
     kept = data.similarity[::10][:, *np.tril_indices(3, -1)]
     assert np.isin(l1[1:-1], kept).all()

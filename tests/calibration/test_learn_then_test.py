@@ -32,47 +32,60 @@ def simulate(n=400, k=6, seed=0):
     return CalibrationData(quality, rng.random((n, k, k)), admissible)
 
 
-@pytest.mark.parametrize("set_score", SET_SCORES)
-def test_every_step_against_its_definition(set_score):
-    data = simulate()
-    epsilon, delta = 0.3, 0.1
+@pytest.mark.parametrize(
+    ("set_score", "k_max"),
+    [
+        *((name, None) for name in SET_SCORES),
+        ("max", [2, 4, 6]),
+        ("max", (6, 2, 4, 4)),
+        ("max", np.array([2, 4, 6])),
+    ],
+)
+def test_every_step_against_its_definition(set_score, k_max):
+    data, epsilon, delta = simulate(), 0.3, 0.1
+    options = {"set_score": set_score, "n_lambdas": 5}
     result = learn_then_test(
-        data, epsilon, delta, set_score=set_score, random_state=3, n_lambdas=5, size_weight=0.7
+        data, epsilon, delta, random_state=3, size_weight=0.7, k_max=k_max, **options
     )
     optimization, calibration = data.split(1 / 3, random_state=3)
     assert (result.n_optimization, result.n_calibration) == (133, 267)
-
-    l1, l2, l3 = threshold_grid(optimization, set_score=set_score, n_lambdas=5)
-    surface = risk_surface(optimization, l1, l2, l3, set_score=set_score)
-    costs = np.column_stack([surface.loss.ravel(), surface.objective(0.7, 0.5).ravel()])
-    tested = np.column_stack([result.frontier.loss, result.frontier.objective])
+    # the frontier: of all budgets together, from the safest on
+    l1, l2, l3 = threshold_grid(optimization, **options)
+    costs = []
+    for k in [6] if k_max is None else [2, 4, 6]:
+        surface = risk_surface(optimization.truncate(k), l1, l2, l3, set_score=set_score)
+        objective = surface.objective(0.7, 0.5)
+        costs.append(np.column_stack([surface.loss.ravel(), objective.ravel()]))
+    everything = [surface.loss[-1, 0, -1], objective[-1, 0, -1]]
+    costs = np.concatenate(costs)
+    best = costs[pareto_frontier(costs)]
+    frontier = result.frontier
+    tested = np.column_stack([frontier.loss, frontier.objective])
+    extra, searched = np.split(tested, [len(tested) - len(best)])
+    assert_array_equal(searched, best)
+    assert np.all(np.diff(searched, axis=0) * [1, -1] > 0)
     # accept everything comes first, where the frontier does not begin with it
-    assert result.frontier.lambdas[0].tolist() == [np.inf, -np.inf, l3[-1]]
-    everything = [surface.loss[-1, 0, -1], surface.objective(0.7, 0.5)[-1, 0, -1]]
-    assert tested[0].tolist() == everything
-    searched = tested[len(tested) - len(pareto_frontier(costs)) :]
-    extra = tested[: len(tested) - len(searched)].tolist()
+    assert frontier.lambdas[0].tolist() == [np.inf, -np.inf, l3[-1]]
+    assert (frontier.k_max[0], tested[0].tolist()) == (6, everything)
+    extra = extra.tolist()
     assert extra[:1] == [everything] * (everything not in searched.tolist())
     # the same without near copies, where that cost nothing here
     assert all(one[0] == everything[0] and one[1] < everything[1] for one in extra[1:])
     assert len(extra) <= 2
-    assert_array_equal(searched, costs[pareto_frontier(costs)])
-    assert np.all(np.diff(searched[:, 0]) > 0)
-    assert np.all(np.diff(searched[:, 1]) < 0)
-
+    # the tests, and the choice
     expected = [
-        oracle.outcome(calibration, configuration, set_score).n_errors
-        for configuration in result.frontier.lambdas
+        oracle.outcome(calibration, configuration, set_score, k).n_errors
+        for configuration, k in zip(frontier.lambdas, frontier.k_max)
     ]
     assert_array_equal(result.n_errors, expected)
     assert_array_equal(result.p_values, binomial_p_value(np.array(expected), 267, epsilon))
     valid = fixed_sequence_test(result.p_values, delta)
     assert valid.any()
-    assert_array_equal(result.valid_lambdas, result.frontier.lambdas[valid])
-    objective = result.risks.objective(0.7, 0.5)
-    best = np.flatnonzero(valid)[np.argmin(objective[valid])]
-    assert result.lambda_hat == Configuration(*result.frontier.lambdas[best])
-    assert result.k_max_hat == 6
+    assert_array_equal(result.valid_lambdas, frontier.lambdas[valid])
+    assert_array_equal(result.valid_k_max, frontier.k_max[valid])
+    chosen = np.flatnonzero(valid)[np.argmin(result.risks.objective(0.7, 0.5)[valid])]
+    assert result.lambda_hat == Configuration(*frontier.lambdas[chosen])
+    assert result.k_max_hat == frontier.k_max[chosen]
     assert (result.epsilon, result.delta) == (epsilon, delta)
 
 
@@ -105,32 +118,6 @@ def test_several_epsilons_equal_single_ones(seed, set_score):
         assert result.frontier is together[0].frontier
 
 
-@pytest.mark.parametrize("k_max", [[2, 4, 6], (6, 2, 4, 4), np.array([2, 4, 6])])
-def test_budget_as_fourth_dimension(k_max):
-    data = simulate()
-    result = learn_then_test(data, 0.3, set_score="max", k_max=k_max, n_lambdas=4, random_state=0)
-    optimization, calibration = data.split(1 / 3, random_state=0)
-    grid = threshold_grid(optimization, set_score="max", n_lambdas=4)
-    costs = []
-    for k in (2, 4, 6):
-        surface = risk_surface(optimization.truncate(k), *grid, set_score="max")
-        costs.append(np.column_stack([surface.loss.ravel(), surface.objective().ravel()]))
-    costs = np.concatenate(costs)
-    best = costs[pareto_frontier(costs)]
-    tested = np.column_stack([result.frontier.loss, result.frontier.objective])
-    assert_array_equal(tested[-len(best) :], best)
-    assert result.frontier.lambdas[0].tolist() == [np.inf, -np.inf, np.inf]
-    assert result.frontier.k_max[0] == 6
-    assert len(tested) <= len(best) + 1
-    for configuration, k, n_errors in zip(
-        result.frontier.lambdas, result.frontier.k_max, result.n_errors
-    ):
-        assert oracle.outcome(calibration, configuration, "max", k).n_errors == n_errors
-    assert result.k_max_hat in (2, 4, 6)
-    assert len(result.valid_k_max) == len(result.valid_lambdas)
-    assert result.k_max_hat in result.valid_k_max
-
-
 def test_a_single_budget_truncates():
     data = simulate()
     result = learn_then_test(data, 0.4, k_max=3, random_state=0)
@@ -150,8 +137,7 @@ def test_a_frontier_tests_other_prompts_than_those_that_were_searched():
     assert_array_equal(found.p_values, split.p_values)
     assert (found.n_optimization, found.n_calibration) == (0, 200)
     for seen, n in ((searched, 100), (data, 300)):
-        message = f"frontier must come from other prompts .* learnt from 100 of these {n} prompts"
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"frontier must .* 100 of these {n} prompts"):
             learn_then_test(seen, 0.4, frontier=split.frontier)
 
 
@@ -191,18 +177,13 @@ def test_nothing_is_null_that_all_draws_would_certify(set_score):
     assert 0 < n_null < 30
 
 
-def test_no_admissible_response_at_all():
-    data = CalibrationData(np.ones((60, 3)), np.zeros((60, 3, 3)), np.zeros((60, 3)))
-    result = learn_then_test(data, 0.5, random_state=0)
-    assert result.lambda_hat is None
-    assert result.smallest_epsilon == 1.0
-    assert result.achievable_epsilon == (1.0, 1.0)
-
-
 def test_achievable_band():
     admissible = np.array([[1, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 0]])
-    data = CalibrationData(np.ones((4, 3)), np.zeros((4, 3, 3)), admissible)
-    assert AchievableEpsilon.of_labels(data.admissible) == (0.25, 0.75)
+    assert AchievableEpsilon.of_labels(admissible == 1) == (0.25, 0.75)
+    data = CalibrationData(np.ones((60, 3)), np.zeros((60, 3, 3)), np.zeros((60, 3)))
+    nothing = learn_then_test(data, 0.5, random_state=0)
+    assert (nothing.lambda_hat, nothing.smallest_epsilon) == (None, 1.0)
+    assert nothing.achievable_epsilon == (1.0, 1.0)
 
 
 def test_ties_of_the_objective_go_to_the_safer_configuration():
@@ -227,10 +208,9 @@ def test_equal_configurations_have_one_cautious_representative():
 
 def test_too_few_prompts():
     data = simulate(n=30)
-    with pytest.raises(ValueError, match=r"there are 20 .* fewer than 29; .* at least 43 prompts"):
-        learn_then_test(data, 0.1)
-    with pytest.raises(ValueError, match="at least 43 prompts"):
-        learn_then_test(simulate(n=42), 0.1)
+    for few, n in ((data, 20), (simulate(n=42), 28)):
+        with pytest.raises(ValueError, match=rf"{n} .* fewer than 29; .* at least 43 prompts"):
+            learn_then_test(few, 0.1)
     learn_then_test(simulate(n=43), 0.1)
     # of several, the largest decides
     assert learn_then_test(data, [0.01, 0.5])[0].lambda_hat is None

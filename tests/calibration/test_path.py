@@ -4,11 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.calibration import Configuration, SamplingRule
+from sklearn_clm.calibration import Configuration
 from sklearn_clm.calibration._path import Columns, sets_at_stop
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
+from tests.calibration.oracle import run
 from tests.calibration.strategies import calibration_data, thresholds
 from tests.calibration.tables import lazy_table
 
@@ -28,10 +29,7 @@ def test_sets_at_stop_are_those_of_the_sampling_rule(data, l1, l2, l3, draw):
     configuration = Configuration(l1[0], l2[0], l3[0])
     accepted, samples = sets_at_stop(data, configuration, k_max, score)
     for i in range(data.n_prompts):
-        rule = SamplingRule(configuration, score, k_max, width=data.k_max)
-        while not rule.done:
-            j = rule.n_samples
-            rule.update(data.quality[i, j], data.similarity[i, j, :j])
+        rule = run(data, i, configuration, score, k_max)
         assert rule.accepted == np.flatnonzero(accepted[i]).tolist()
         assert rule.n_samples == samples[i]
 

@@ -11,20 +11,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration import (
-    CalibrationData,
-    Configuration,
-    SamplingRule,
-    risk_surface,
-)
+from sklearn_clm.calibration import CalibrationData, Configuration, risk_surface
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._rules import Certified
 from sklearn_clm.policies._thresholds import ThresholdRule
-from sklearn_clm.scoring import get_set_score
-from tests.calibration.strategies import calibration_data, thresholds
+from tests.calibration.oracle import run
+from tests.calibration.strategies import MEASURES, calibration_data, thresholds
 
 
 def alternating(quality):
@@ -45,17 +40,6 @@ def mean(quality, accepted):
 
 
 SET_SCORES = ["first_k", "first_k_reject", "max", "sum", alternating, total, mean]
-MEASURES = ("n_errors", "loss", "size", "samples", "excess")
-
-
-def run(data, i, configuration, set_score, k_max=None):
-    """The rule on one prompt, to its end."""
-    rule = SamplingRule(
-        Configuration(*configuration), get_set_score(set_score), k_max or data.k_max, data.k_max
-    )
-    while not rule.done:
-        rule.update(float(data.quality[i, rule.n_samples]), data.similarity[i, rule.n_samples])
-    return rule
 
 
 @pytest.mark.parametrize("set_score", SET_SCORES)

@@ -1,3 +1,8 @@
+"""The surface equals the sequential rule, in whatever way it is computed."""
+
+import itertools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +15,7 @@ from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.calibration._surface import evaluate_configurations
 from tests.calibration import oracle
-from tests.calibration.strategies import calibration_data, thresholds
+from tests.calibration.strategies import MEASURES, calibration_data, random_data, thresholds
 
 
 def last_member(quality):
@@ -62,16 +67,11 @@ def test_surface_equals_the_sequential_rule(set_score, data, l1, l2, l3):
 @pytest.mark.parametrize("k_max", [1, 8, 9, 16, 17, 28, 29, 32, 33, 60, 61, 63, 64, 65, 130])
 @pytest.mark.parametrize("set_score", ["first_k_reject", "sum", largest_times_size])
 def test_every_width_of_the_bit_sets(k_max, set_score):
-    rng = np.random.default_rng(k_max)
-    data = CalibrationData(
-        rng.random((3, k_max)),
-        rng.random((3, k_max, k_max)) ** 4,
-        rng.random((3, k_max)) < 2 / k_max,
-    )
+    data = random_data(3, k_max, seed=k_max, share=2 / k_max)
+    data.similarity **= 4
     l3 = [1.0, 3.0, k_max / 2, np.inf] if set_score == "first_k_reject" else [0.5, 3.0, np.inf]
-    assert_surface_equals_oracle(
-        data, [-np.inf, 0.1, 0.5, 0.9, np.inf], [-np.inf, 0.2, 0.6], l3, set_score
-    )
+    grid = [-np.inf, 0.1, 0.5, 0.9, np.inf], [-np.inf, 0.2, 0.6], l3
+    assert_surface_equals_oracle(data, *grid, set_score)
 
 
 @pytest.mark.parametrize("k_max", [63, 64, 127, 128, 129])
@@ -98,41 +98,29 @@ def test_evaluation_of_a_list_equals_the_sequential_rule(set_score, data, draw):
         assert_allclose(getattr(risks, name), wanted, rtol=0, atol=1e-12)
 
 
-def simulate(n, k, seed=0, dtype=np.float64):
-    rng = np.random.default_rng(seed)
-    similarity = rng.random((n, k, k)).astype(dtype)
-    return CalibrationData(rng.random((n, k)), similarity, rng.random((n, k)) < 0.3)
+def simulate(n, k, **options):
+    return random_data(n, k, share=0.3, **options)
 
 
 def assert_same_bits(first, second):
-    for name in ("n_errors", "loss", "size", "samples", "excess"):
+    for name in MEASURES:
         assert_array_equal(getattr(first, name), getattr(second, name))
 
 
 @pytest.mark.parametrize("k", [6, 40])
 @pytest.mark.parametrize("set_score", ["sum", largest_times_size])
-def test_result_does_not_depend_on_blocks_or_order(monkeypatch, k, set_score):
-    data = simulate(100, k)
-    grid = threshold_grid(data, set_score=set_score, n_lambdas=6)
-    one = risk_surface(data, *grid, set_score=set_score)
-    shuffled = data.take(np.random.default_rng(0).permutation(100))
-    assert_same_bits(one, risk_surface(shuffled, *grid, set_score=set_score))
-    monkeypatch.setattr(_engine, "_BLOCK_PROMPTS", (7, 7))
-    monkeypatch.setattr(_engine, "_BLOCK_DISTINCT", 11)
-    assert_same_bits(one, risk_surface(data, *grid, set_score=set_score))
-
-
-@pytest.mark.parametrize("k", [6, 40])
-@pytest.mark.parametrize("set_score", ["sum", largest_times_size])
-def test_result_does_not_depend_on_processes(monkeypatch, k, set_score):
-    monkeypatch.setattr(_engine, "_WORTH_A_PROCESS", 0)
+def test_result_does_not_depend_on_order_blocks_or_processes(monkeypatch, k, set_score):
     data = simulate(250, k)
     grid = threshold_grid(data, set_score=set_score, n_lambdas=6)
     one = risk_surface(data, *grid, set_score=set_score)
+    shuffled = data.take(np.random.default_rng(0).permutation(250))
+    assert_same_bits(one, risk_surface(shuffled, *grid, set_score=set_score))
+    monkeypatch.setattr(_engine, "_WORTH_A_PROCESS", 0)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
     monkeypatch.setattr(_engine, "_BLOCK_PROMPTS", (7, 7))
     monkeypatch.setattr(_engine, "_BLOCK_DISTINCT", 11)
-    assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
+    for n_jobs in (1, 2):
+        assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=n_jobs))
 
 
 def test_more_prompts_than_one_sum_can_hold():
@@ -140,11 +128,10 @@ def test_more_prompts_than_one_sum_can_hold():
     assert n > Packing(k, n).max_prompts
     data = simulate(n, k, dtype=np.float32)
     grid = ([0.9, np.inf], [0.2], [5.0, 15.0])
-    whole = risk_surface(data, *grid, set_score="sum")
-    parts = [
-        risk_surface(data.take(slice(start, start + 500)), *grid, set_score="sum")
-        for start in range(0, n, 500)
-    ]
+    whole, *parts = (
+        risk_surface(data.take(slice(first, last)), *grid, set_score="sum")
+        for first, last in [(0, n), *((start, start + 500) for start in range(0, n, 500))]
+    )
     assert_array_equal(whole.n_errors, sum(part.n_errors for part in parts))
     for name in ("loss", "size", "samples", "excess"):
         mean = np.mean([getattr(part, name) for part in parts], axis=0)
@@ -158,7 +145,7 @@ def test_list_and_grid_give_the_same_bits():
     lambdas = [(a, b, c) for a in l1 for b in l2 for c in l3]
     order = np.random.default_rng(0).permutation(len(lambdas))
     risks = evaluate_configurations(data, np.array(lambdas)[order], set_score="sum")
-    for name in ("n_errors", "loss", "size", "samples", "excess"):
+    for name in MEASURES:
         assert_array_equal(getattr(risks, name), getattr(surface, name).ravel()[order])
     assert_array_equal(risks.objective(2.0, 3.0), surface.objective(2.0, 3.0).ravel()[order])
 
@@ -211,3 +198,55 @@ def test_an_error_in_a_callable_comes_through():
 
     with pytest.raises(RuntimeError, match="no score today"):
         risk_surface(simulate(5, 3), [0.5], [0.0], [0.5], set_score=broken, n_jobs=2)
+
+
+# Packed sums
+
+
+@settings(max_examples=200, deadline=None)
+@given(k=st.integers(1, 200), n_prompts=st.integers(1, 10**9))
+def test_totals_fit_into_the_types_that_hold_them(k, n_prompts):
+    packing = Packing(k, n_prompts)
+    m = packing.max_prompts
+    assert m >= 1
+    # the largest sum of a batch, in float64: errors, size and samples in one, excess in another
+    largest = m + m * k * int(packing.size_unit) + m * k * int(packing.samples_unit)
+    assert largest <= 2**53
+    assert m * packing.unit <= 2**53
+    # the grand total, in int64
+    assert n_prompts * packing.unit < 2**63
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 7, 8, 20, 31, 64, 130])
+def test_the_fullest_batch_comes_out_as_it_went_in(k):
+    packing = Packing(k, 10**6)
+    m, unit = packing.max_prompts, packing.unit
+    sums = itertools.product((0, 1, m - 1, m), (0, 1, m * k - 1, m * k), (m, m * k - 1, m * k))
+    for errors, size, samples in sums:
+        excess = m * unit - errors
+        counts = errors + size * packing.size_unit + samples * packing.samples_unit
+        packed = np.array([complex(counts, excess)])
+        assert packing.unpack(packed)[:, 0].tolist() == [errors, size, samples, excess]
+
+
+@settings(max_examples=50, deadline=None)
+@given(k=st.integers(1, 28), seed=st.integers(0, 100))
+def test_excess_is_the_share_of_draws_after_the_first_admissible_one(k, seed):
+    rng = np.random.default_rng(seed)
+    admissible = rng.random((7, k)) < rng.random()
+    packing = Packing(k, 10**6)
+    excess = packing.excess(admissible)
+    assert packing.unit % math.lcm(*range(1, k + 1)) == 0
+    for row, units in zip(admissible.tolist(), excess.tolist()):
+        first = row.index(True) + 1 if any(row) else k
+        late = [max(0, stop - first) * packing.unit // stop for stop in range(1, k + 1)]
+        assert units == late
+
+
+def test_many_draws_are_rounded_to_a_fine_unit():
+    packing = Packing(64, 1_000)
+    admissible = np.eye(64, dtype=bool)
+    stop = np.arange(1, 65)
+    exact = np.maximum(stop - stop[:, np.newaxis], 0) / stop
+    assert_allclose(packing.excess(admissible) / packing.unit, exact, rtol=0, atol=1e-12)
+    assert_array_equal(packing.excess(~np.ones((1, 64), dtype=bool)), np.zeros((1, 64)))
