@@ -25,6 +25,22 @@ from tests.calibration.tables import equal_texts, lazy_table
 
 SCORES = [-np.inf, 0.0, 0.2, 0.2, 0.5, 1.0, np.inf]
 WEIGHTS = {"size_weight": 0.5, "excess_weight": 0.0, "draw_weight": 0.0}
+SET_SCORES = ["max", "sum", "first_k", "first_k_reject"]
+
+
+def frontier_of(set_scores, k_max):
+    """Steps that reject nothing and stop at these set scores."""
+    m = len(set_scores)
+    lambdas = np.column_stack((np.full(m, np.inf), np.full(m, -np.inf), set_scores))
+    return Frontier(lambdas, np.full(m, k_max), np.zeros(m), np.zeros(m))
+
+
+def certify(table, frontier, set_score="max", epsilon=0.4, delta=0.1):
+    """What is certified of a table, all rows together."""
+    rows = np.arange(len(table.n_draws))
+    columns = Columns(table, rows, frontier, get_set_score(set_score))
+    test = AdmissionTest(columns, epsilon, delta)
+    return certify_frontier(columns, test, weights=WEIGHTS, select="objective")
 
 
 class Listed(Entries):
@@ -164,14 +180,6 @@ def test_rejects_up_to_the_first_failure(p_values, delta):
     assert rejected.tolist() == [True] * n + [False] * (len(p_values) - n)
 
 
-def lazily(data, frontier, score, epsilon, **options):
-    """What is certified of a table that is filled on demand, and the table."""
-    table = lazy_table(data, **options)
-    columns = Columns(table, np.arange(data.n_prompts), frontier, score)
-    test = AdmissionTest(columns, epsilon, 0.2)
-    return certify_frontier(columns, test, weights=WEIGHTS, select="objective"), table
-
-
 @settings(max_examples=100, deadline=None)
 @given(calibration_data(), thresholds(), st.sampled_from([0.5, 0.8, 0.95]), st.data())
 def test_no_order_and_no_missing_draw_changes_what_is_certified(data, grid, epsilon, more):
@@ -181,18 +189,15 @@ def test_no_order_and_no_missing_draw_changes_what_is_certified(data, grid, epsi
     frontier = Frontier(
         lambdas, np.append(k_max, rng.integers(1, k_max + 1, 7)), rng.random(8), np.zeros(8)
     )
-    score = get_set_score(more.draw(st.sampled_from(["max", "sum", "first_k", "first_k_reject"])))
-    columns = Columns(Table(data), np.arange(data.n_prompts), frontier, score)
-    test = AdmissionTest(columns, epsilon, 0.2)
-    full = certify_frontier(columns, test, weights=WEIGHTS, select="objective")
+    options = {"set_score": more.draw(st.sampled_from(SET_SCORES)), "epsilon": epsilon}
+    full = certify(Table(data), frontier, delta=0.2, **options)
     share = more.draw(st.sampled_from([0.0, 0.4]))
     known = np.where(rng.random(data.quality.shape) < share, data.labels, -1)
     for draws in (True, False):
-        found, table = lazily(data, frontier, score, epsilon, draws=draws, known=known)
-        n_passed = len(found.valid_lambdas)
-        assert n_passed == len(full.valid_lambdas)
-        assert found.lambda_hat == full.lambda_hat
-        assert found.k_max_hat == full.k_max_hat
+        table = lazy_table(data, draws=draws, known=known)
+        found = certify(table, frontier, delta=0.2, **options)
+        assert (found.n_valid, found.position) == (full.n_valid, full.position)
+        n_passed = found.n_valid
         certified = np.arange(8) < n_passed
         assert np.all(found.n_errors[certified] >= full.n_errors[certified])
         last = slice(n_passed, n_passed + 1)
@@ -230,29 +235,18 @@ def test_nothing_is_asked_after_a_failure_that_is_known():
     data = CalibrationData(np.ones((40, 2)), np.zeros((40, 2, 2)), np.zeros((40, 2)))
     known = np.where(np.arange(40)[:, None] < 30, 0, -1) * np.ones((1, 2), dtype=int)
     table = Table(data.with_labels(known), judge=lambda rows, draws: pytest.fail("asked"))
-    frontier = Frontier(
-        np.array([[np.inf, -np.inf, np.inf], [np.inf, -np.inf, 1.0], [np.inf, -np.inf, 0.5]]),
-        np.array([2, 2, 2]),
-        np.zeros(3),
-        np.zeros(3),
-    )
-    columns = Columns(table, np.arange(40), frontier, get_set_score("max"))
-    found = certify_frontier(
-        columns, AdmissionTest(columns, 0.3, 0.1), weights=WEIGHTS, select="last"
-    )
+    found = certify(table, frontier_of([np.inf, 1.0, 0.5], 2), epsilon=0.3)
     assert found.lambda_hat is None
 
 
 def test_witnesses_serve_later_configurations():
     data = CalibrationData(np.ones((10, 3)), np.zeros((10, 3, 3)), np.ones((10, 3)))
-    everything = np.tile([np.inf, -np.inf, np.inf], (5, 1))
-    frontier = Frontier(everything, np.full(5, 3), np.zeros(5), np.zeros(5))
-    found, table = lazily(data, frontier, get_set_score("max"), 0.4)
-    assert len(found.valid_lambdas) == 5
+    table = lazy_table(data)
+    assert certify(table, frontier_of([np.inf] * 5, 3), delta=0.2).n_valid == 5
     assert table.n_judgements == 8  # two prompts of ten may err
 
 
-@pytest.mark.parametrize("set_score", ["max", "sum", "first_k", "first_k_reject"])
+@pytest.mark.parametrize("set_score", SET_SCORES)
 @pytest.mark.parametrize("seed", range(3))
 def test_lambda_hat_is_that_of_all_labels(set_score, seed):
     rng = np.random.default_rng(seed)
@@ -269,10 +263,10 @@ def test_lambda_hat_is_that_of_all_labels(set_score, seed):
         full = learn_then_test(
             calibration, epsilon, 0.2, frontier=frontier, set_score=set_score, excess_weight=0
         )
-        found, table = lazily(calibration, frontier, get_set_score(set_score), epsilon)
-        assert found.lambda_hat == full.lambda_hat
-        assert np.array_equal(found.valid_lambdas, full.valid_lambdas)
-        m = len(found.valid_lambdas)
+        table = lazy_table(calibration)
+        found = certify(table, frontier, set_score, epsilon, delta=0.2)
+        assert (found.n_valid, found.position) == (full.n_valid, full.position)
+        m = found.n_valid
         assert np.all(found.p_values[:m] <= 0.2)
         assert np.all(found.p_values[:m] >= full.p_values[:m])
         assert np.array_equal(found.p_values[found.exact], full.p_values[found.exact])

@@ -21,11 +21,7 @@ USUAL = Claim(level=0.1, delta=0.05)
             ],
             [],
         ),
-        (
-            {"about": "components"},
-            ["all components selected for a new prompt", "at least 90 %"],
-            [],
-        ),
+        ({"about": "components"}, ["all components selected for a new prompt", "least 90 %"], []),
         (
             {"guarantee": "marginal"},
             ["The set for a new prompt", "on average over calibration prompts and new prompts"],
@@ -36,11 +32,7 @@ USUAL = Claim(level=0.1, delta=0.05)
             ["of a certified group, from that group's distribution"],
             ["group 'French'"],
         ),
-        (
-            {"within_groups": "all", "pooled": True},
-            ["a new prompt from the same distribution"],
-            [POOLED],
-        ),
+        ({"within_groups": "all", "pooled": True}, ["a new prompt from the same"], [POOLED]),
         (
             {"shifted": True, "approximate": True},
             ["from the distribution that the weights describe"],
@@ -65,34 +57,39 @@ def test_what_is_claimed(changes, words, remarks):
     assert claim.remarks() == remarks
 
 
-@pytest.mark.parametrize("about", ["responses", "components"])
-def test_a_null_claims_nothing(about):
-    claim = replace(USUAL, about=about, group="a").nullified("there are too few.")
+@pytest.mark.parametrize(
+    ("changes", "who"),
+    [
+        ({}, "Calibration"),
+        ({"about": "components"}, "Calibration of components"),
+        ({"pooled": True}, "The rule for all prompts"),
+        ({"group": "a"}, "Group 'a'"),
+    ],
+)
+def test_a_null_claims_nothing(changes, who):
+    claim = replace(USUAL, **changes).nullified("there are too few.")
     assert not claim.holds
-    assert claim.why_null() == "Group 'a' is null: there are too few."
+    assert claim.why_null() == f"{who} is null: there are too few."
     assert "certified" in claim.sentence()
     assert "confidence" not in claim.sentence()
-    assert claim.remarks() == ["group 'a'", NO_GUARANTEE]
+    assert claim.remarks() == [*(["group 'a'"] if claim.group else []), NO_GUARANTEE]
 
 
-def test_who_is_null():
-    assert USUAL.nullified("x").why_null() == "Calibration is null: x"
-    components = replace(USUAL, about="components")
-    assert components.nullified("x").why_null() == "Calibration of components is null: x"
-    assert "for all prompts" in replace(USUAL, pooled=True).nullified("x").why_null()
-
-
-def test_conditions():
-    assert USUAL.conditions() == ()
-    (each,) = replace(USUAL, within_groups="each").conditions()
-    (together,) = replace(USUAL, within_groups="all").conditions()
-    assert "on its own" in each
-    assert "all hold together" in together
-    assert len(replace(USUAL, shifted=True).conditions()) == 1
-    shift = " ".join(replace(USUAL, shifted=True, approximate=True).conditions())
-    assert "approximate" in shift
-    (unknown,) = replace(USUAL, unknown=("generator", "seed")).conditions()
-    assert "generator, seed" in unknown
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"within_groups": "each"}, ["on its own"]),
+        ({"within_groups": "all"}, ["all hold together"]),
+        ({"shifted": True}, ["not the one of the prompts that calibrate"]),
+        ({"shifted": True, "approximate": True}, ["not the one", "approximate"]),
+        ({"unknown": ("generator", "seed")}, ["generator, seed"]),
+    ],
+)
+def test_conditions(changes, words):
+    conditions = replace(USUAL, **changes).conditions()
+    assert len(conditions) == len(words)
+    assert all(word in condition for word, condition in zip(words, conditions))
 
 
 @pytest.mark.parametrize(

@@ -2,46 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
-from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
 from sklearn_clm.calibration._rows import check_groups, parts_of
-from sklearn_clm.calibration._surface import evaluate_configurations
-
-EPSILON, DELTA = 0.3, 0.1
-
-
-def population(seed=0, n=2_000, k=4):
-    """Three quarters of the prompts are easy; draws for the hard ones are rarely admissible."""
-    rng = np.random.default_rng(seed)
-    groups = np.repeat(["easy", "hard"], [n - n // 4, n // 4])
-    # sets of all draws err on a third of the hard prompts, hence on a twelfth of all
-    admissible = np.where((groups == "hard")[:, None], 0.24, 0.8) > rng.random((n, k))
-    quality = rng.random((n, k)) * 0.5 + 0.5 * admissible
-    return CalibrationData(quality, np.zeros((n, k, k)), admissible), groups
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("together", [False, True])
-def test_the_risk_within_each_group_is_kept(together):
-    data, groups = population()
-    hard = data.take(np.flatnonzero(groups == "hard"))
-    assert EPSILON < 1 - hard.admissible.any(axis=1).mean() < 0.36
-    frontier = search_frontier(population(seed=1, n=400)[0], n_lambdas=4)
-    failed = 0
-    for seed in range(300):
-        drawn = np.random.default_rng(seed).integers(data.n_prompts, size=200)
-        parts = parts_of(np.arange(0), np.arange(200), DELTA, groups[drawn], together=together)
-        (part,) = (part for part in parts if part.group == "hard")
-        result = learn_then_test(
-            data.take(drawn[part.rows]), EPSILON, part.delta, frontier=frontier
-        )
-        if result.lambda_hat is not None:
-            risks = evaluate_configurations(
-                hard, result.valid_lambdas, set_score="max", k_max=result.valid_k_max
-            )
-            failed += bool(risks.loss.max() > EPSILON)
-    assert binom.sf(failed - 1, 300, DELTA / (1 + together)) > 1e-4
 
 
 def test_without_groups_there_is_one_part():

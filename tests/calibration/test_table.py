@@ -10,11 +10,10 @@ from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import Members
+from tests.calibration.strategies import random_data
 from tests.calibration.tables import equal_texts, lazy_table
 
-EVERYTHING = Frontier(
-    np.array([[np.inf, -np.inf, np.inf]]), np.array([2]), np.zeros(1), np.zeros(1)
-)
+EVERYTHING = Frontier(np.array([[np.inf, -np.inf, np.inf]]), np.array([2]), *np.zeros((2, 1)))
 
 
 def unlabelled(n, k, texts=None):
@@ -58,21 +57,17 @@ def test_what_was_judged_before_an_error_is_kept():
     assert table.n_judgements == fresh.n_judgements
 
 
-@pytest.mark.parametrize("n_verdicts", [0, 1, 3])
-def test_a_judge_gives_one_verdict_for_each_text(n_verdicts):
-    table = Table(unlabelled(2, 1), judge=lambda rows, draws: [True] * n_verdicts)
-    with pytest.raises(ValueError, match="judge must give one verdict"):
-        table.ask(np.array([0, 1]), np.array([0, 0]))
-    assert table.n_judgements == min(n_verdicts, 2)
-
-
-def test_equal_texts_have_one_verdict():
+@pytest.mark.parametrize(
+    ("verdicts", "n_kept"), [([], 0), ([True], 1), ([True] * 3, 2), ([True, False], 2)]
+)
+def test_a_judge_gives_one_verdict_for_each_text_and_equal_ones_to_equal_texts(verdicts, n_kept):
     data = unlabelled(1, 3, [[0, 1, 0]])
-    with pytest.raises(ValueError, match="one verdict"):
-        Table(data.with_labels([[1, -1, 0]]))
-    table = Table(data, judge=lambda rows, draws: [True, False])
+    table = Table(data, judge=lambda rows, draws: verdicts)
     with pytest.raises(ValueError, match="one verdict"):
         table.ask(np.array([0, 0]), np.array([0, 2]))
+    assert table.n_judgements == n_kept
+    with pytest.raises(ValueError, match="one verdict"):
+        Table(data.with_labels([[1, -1, 0]]))
 
 
 def test_a_filled_table_has_nobody_to_ask():
@@ -87,8 +82,7 @@ def test_a_filled_table_has_nobody_to_ask():
 
 
 def test_draws_are_made_once_and_known_as_far_as_they_are():
-    rng = np.random.default_rng(0)
-    data = CalibrationData(rng.random((5, 4)), rng.random((5, 4, 4)), np.ones((5, 4)))
+    data = random_data(5, 4, share=1.0)
     table = lazy_table(data, draws=False)
     assert table.is_lazy
     table.ensure(np.array([1, 3]), np.array([2, 4]))
