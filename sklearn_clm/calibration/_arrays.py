@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import hashlib
+import json
 import os
 import secrets
 import zipfile
@@ -189,7 +190,7 @@ class SavedArrays:
         if self.unknown is not None:
             arrays["admissible"] = self.labels
         arrays["format"] = np.array(f"sklearn_clm.{type(self).__name__}/2")
-        arrays["provenance"] = self.provenance.to_array()
+        arrays["provenance"] = np.array(json.dumps(vars(self.provenance)))
         arrays = {name: array for name, array in arrays.items() if array is not None}
         write_arrays(path, **arrays, digest=digest_of_arrays(arrays))
 
@@ -203,7 +204,8 @@ class SavedArrays:
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":
                 raise ValueError(f"it was written in the format {format_!r}.")
-            data = cls(**{**arrays, "provenance": Provenance.from_array(arrays["provenance"])})
+            arrays["provenance"] = Provenance(**json.loads(str(arrays["provenance"])))
+            data = cls(**arrays)
             if not is_intact:
                 raise ValueError("its arrays were changed since it was written.")
             return data
@@ -236,7 +238,5 @@ def read_npy(source: Source, name: str, *, mmap: bool = False) -> ArrayLike:
     if not isinstance(source, (str, os.PathLike)):
         return source
     with naming(source, f"must be an intact .npy file of numbers for {name}"):
-        if mmap:
-            return np.lib.format.open_memmap(source, "r")
-        with open(source, "rb") as file:
-            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        array: ArrayLike = np.load(source, "r" if mmap else None, allow_pickle=False)
+        return array

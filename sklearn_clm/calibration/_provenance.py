@@ -1,9 +1,6 @@
 """What calibration data were collected with."""
 
-import json
 from dataclasses import dataclass
-
-import numpy as np
 
 _OPTIONAL = ("splitter", "component_score", "shift", "sampler")
 
@@ -64,15 +61,3 @@ class Provenance:
         """Names of the fields known in both that differ."""
         both = zip(vars(self).items(), vars(other).values())
         return tuple(name for (name, a), b in both if None not in (a, b) and a != b)
-
-    def to_array(self) -> np.ndarray:
-        """The fields as JSON text in a 0-d array, for files without pickle."""
-        return np.array(json.dumps(vars(self)))
-
-    @classmethod
-    def from_array(cls, array: np.ndarray) -> "Provenance":
-        """Read what :meth:`to_array` wrote."""
-        try:
-            return cls(**json.loads(str(array)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"its provenance is damaged: {error}") from error

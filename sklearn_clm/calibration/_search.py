@@ -222,12 +222,8 @@ def _observed_similarities(data: CalibrationData) -> np.ndarray:
     k = data.k_max
     later, earlier = np.tril_indices(k, -1)
     step = max(1, -(-data.n_prompts * len(later) // _MAX_VALUES))
-    rows = _every(data, step).similarity
+    rows = data.take(slice(None, None, step)).similarity
     return rows.reshape(len(rows), k * k)[:, later * k + earlier].ravel()
-
-
-def _every(data: CalibrationData, step: int) -> CalibrationData:
-    return data if step == 1 else data.take(np.arange(0, data.n_prompts, step))
 
 
 def _observed_set_scores(
@@ -237,7 +233,7 @@ def _observed_set_scores(
     l1 = np.unique(l1[[len(l1) // 4, len(l1) // 2, 3 * len(l1) // 4, -1]])
     l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
     step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))
-    thinned = _every(data, step)
+    thinned = data.take(slice(None, None, step))
     sets = sets_of_pairs(thinned, Pairs.of_grid(l1, l2))
     prefixes = np.flatnonzero(sets.new_prefixes())
     return scores_of_prefixes(score, sets.of_prompts(thinned.quality), sets.accepted, prefixes)
