@@ -28,6 +28,7 @@ from sklearn_clm import (
 )
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, check_keyed
 from sklearn_clm.inspection import CalibrationReport
@@ -279,8 +280,8 @@ def test_the_named_epsilon_works():
     message = str(caught[0].message)
     assert "Decide epsilon" in message
     low, high = sampler.achievable_epsilon_
-    assert f"{low:.1%}" in message
-    assert f"{high:.1%}" in message
+    assert percent(low) in message
+    assert percent(high) in message
     smallest = float(re.search(r"would have worked is (0\.\d+)\.", message)[1])
     assert smallest == pytest.approx(sampler.result_.smallest_epsilon, abs=1e-4)
     data = sampler.calibration_data_

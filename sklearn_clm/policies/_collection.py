@@ -209,6 +209,8 @@ class Collection:
             if judges and not self.verdicts.of_people:
                 self._judge(few, n_tried)
             with noting_kept_draws():
+                if not judges:
+                    self.verdicts.try_on(0)
                 if n_draws == 1 < min(k_max, n):  # later draws of a prompt come after all others
                     first = [self.responses[i][0] for i in few.tolist()]
                     similarity_tensor(self._similarity, [first])

@@ -82,6 +82,12 @@ class Verdicts:
         self.labels[:] = -1
         self.n_judgements = 0
 
+    def try_on(self, prompt: int) -> None:
+        """Ask about one draw, which does not count: a judge that fails does so early."""
+        if not self.of_people:
+            row = [self.references[prompt]], [self._responses[prompt]]
+            Verdicts(self.admission, *row, n_jobs=None).ask(np.zeros(1, int), np.zeros(1, int))
+
     def pairs(self, prompts: np.ndarray, draws: np.ndarray) -> tuple[dict[str, WantedVerdict], int]:
         """What people are asked about single draws, by identity, and how many are not made yet."""
         pairs, n_to_come = {}, 0

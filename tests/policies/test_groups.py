@@ -186,7 +186,7 @@ def test_unknown_groups(kind):
 def test_of_many_small_groups_a_few_are_told_in_full():
     data = kind_of("sampler").fitted.calibration_data_
     names = [f"group {i % 100}" for i in range(N)]
-    counted = r"are lacking\. So are 95 more, 100 of 100 in all\."
+    counted = r"are lacking\.\nSo are 95 more, 100 of 100 in all\."
     with pytest.warns(NullCalibrationWarning, match=counted) as caught:
         sampler().calibrate(data, groups=names)
     assert str(caught[0].message).count("Group 'group ") == 5

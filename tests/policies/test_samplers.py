@@ -16,7 +16,7 @@ from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.scoring import likelihood
 from tests.calibration.tables import exit_scores_of
-from tests.toy import questions, toy_sampler
+from tests.toy import ToyModel, drawn, questions, toy_sampler
 
 N, K = 150, 6
 
@@ -56,7 +56,8 @@ def test_lazy_judging_certifies_the_same_with_fewer_judgements():
     )
     assert lazy.lambda_hat_ == full.lambda_hat_
     assert np.array_equal(lazy.valid_lambdas_, full.valid_lambdas_)
-    assert len(judge.asked) == len(set(judge.asked)) == lazy.n_judgements_
+    asked = judge.asked[1:]  # after the one that shows that the judge works
+    assert len(asked) == len(set(asked)) == lazy.n_judgements_
     assert lazy.n_judgements_ < full.n_draws_ / 2
     assert lazy.n_judgements_ < len(every.asked) == full.n_judgements_ < full.n_draws_
     assert np.isnan(lazy.achievable_epsilon_.low)
@@ -68,12 +69,24 @@ def test_lazy_judging_certifies_the_same_with_fewer_judgements():
     assert lazy.predict(new) == full.predict(new)
 
 
+def test_a_judge_that_cannot_work_is_found_before_draws_are_paid_for(tmp_path):
+    def judge(reference, response):
+        raise TypeError("the judge does not work")
+
+    log = tmp_path / "draws"
+    prompts, references = questions(N)
+    with pytest.raises(TypeError, match="does not work"):
+        sampler(ToyModel(log=log), admission=judge, judging="lazy").fit(prompts, references)
+    assert len(drawn(log)) < 10
+
+
 def test_another_epsilon_asks_for_what_is_new_alone():
     prompts, references = questions(N)
     judge = CountingJudge()
     one = sampler(admission=judge, judging="lazy")
     data = one.collect(prompts, references)
-    assert judge.asked == []
+    assert judge.asked == [("answer 0", judge.asked[0][1])]
+    judge.asked.clear()
     assert data.unknown.all()
     one.calibrate(data)
     n_first = len(judge.asked)
@@ -93,7 +106,8 @@ def test_a_judge_that_fails_half_way_loses_nothing(policy):
         one.calibrate(data)
     assert len(judge.asked) == 60
     one.calibrate(data)
-    assert len(judge.asked) == len(set(judge.asked))
+    asked = judge.asked[1:]  # after the one that shows that the judge works
+    assert len(asked) == len(set(asked))
     fresh = sampler(admission=CountingJudge(), judging="lazy", policy=policy)
     fresh.fit(prompts, references)
     new, _ = questions(30, first=500)
