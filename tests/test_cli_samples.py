@@ -1,17 +1,24 @@
 """The command line on samples: tables, and logs of lm-evaluation-harness and Inspect."""
 
 import csv
+import glob
 import json
+import os
+import re
+import shlex
+import subprocess
 import sys
 import tomllib
 import tracemalloc
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sklearn_clm
 from sklearn_clm import ConformalSampler
 from sklearn_clm.__main__ import main
 from sklearn_clm.caching import CachedGenerator
@@ -431,6 +438,31 @@ def test_texts_of_a_table_stay_texts(logs):
     log = _logs.SampleLog.of(_logs.read_records("s.csv"), names)
     assert log.prompts == ["None"]
     assert [draw.response for draw in log.draws[0]] == ["007", "NA", "", "1.0"]
+
+
+def test_commands_of_the_readme_run_word_for_word(logs):
+    readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
+    commands = re.findall(r"^sklearn-clm (.*)$", readme, re.MULTILINE)
+    write_csv("samples.csv", list(rows_of(logs, 200)))
+    Path("examples").symlink_to(EXAMPLES)
+    for command in commands:
+        words = [sorted(glob.glob(word)) or [word] for word in shlex.split(command)]
+        assert main([*chain.from_iterable(words)]) == 0
+    assert len(commands) == 3
+
+
+def test_a_reader_that_leaves_ends_predict_quietly(logs):
+    write_csv("samples.csv", list(rows_of(logs)))
+    assert main(["calibrate", "samples.csv", *NAMES, "--label", "right", "--epsilon", "0.4"]) == 0
+    environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}
+    command = [sys.executable, "-m", "sklearn_clm", "predict", "samples.csv", *NAMES]
+    read, write = os.pipe()
+    os.close(read)
+    run = subprocess.run(
+        command, env=environment, stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert (run.returncode, run.stderr.count(b"\n")) == (130, 1)  # the warning of what is unknown
 
 
 def test_the_script_of_the_package_is_main():

@@ -19,13 +19,49 @@ abstain at levels that cannot be reached, and their measures are NaN.
 
 ## From the shell
 
-The same on arrays that you have, such as the authors' own files:
+| command | what it does | exit status 1 |
+|---|---|---|
+| ``sklearn-clm plan PILOT`` | how many prompts to collect | |
+| ``calibrate SAMPLES`` | thresholds, as JSON | nothing is certified |
+| ``predict NEW`` | the set of each new prompt, a JSON object a line | |
+| ``evaluate HELD_OUT --calibration FILE`` | how many sets hold | the promise is refuted |
+
+Status 2 is an error or wrong use, 130 an interrupt. A promise is refuted where the 95 % interval of
+the risk on held-out prompts lies above epsilon. ``sklearn-clm calibrate --help`` tells all options.
+
+*Tables*: CSV, JSON Lines, and Parquet (``pip install "sklearn-clm[parquet]"``), with a draw in a
+row, or all draws of a prompt in a list (``--responses``, JSON in CSV); beside it a reference, or a
+verdict (``--label``), and log-probabilities or a quality, where there are some:
+
+    sklearn-clm calibrate samples.csv --prompt question --response answer --reference truth
+
+*lm-evaluation-harness*: ``repeats: 10``, ``do_sample: true`` and a temperature in the task,
+``lm_eval ... --log_samples --output_path logs``, and then
+
+    sklearn-clm calibrate logs/*/samples_TASK_*.jsonl --reference target
+
+Its metrics are about the first of several responses. Runs of one response each, with other seeds,
+are several files, whose metric is the verdict: ``--label exact_match``. Where the task has several
+filters, ``--filter`` names one; what it extracts are the draws, if there are as many.
+
+*Inspect*: ``inspect eval task.py --epochs 10`` at a temperature above 0, and then
+
+    sklearn-clm calibrate logs/NAME.eval
+
+Scores (C and I, 1 and 0; other numbers with ``--threshold``) are the verdicts, of several scorers
+the one that ``--label`` names; ``--response answer`` takes what the scorer has read in a response.
+JSON is read too. Newer versions compress by Zstandard, which needs ``pip install zipfile-zstd``
+before Python 3.14. Samples in chunks, and runs that failed or were stopped, are refused.
+
+The draws of a prompt must be independent draws of one model: no vote, and no best of several. What
+is not told is marked as unknown: without ``--key`` the model, and with verdicts the judge. A key
+serves services as well: thresholds of the shell load into a sampler whose
+:class:`sklearn_clm.caching.CachedGenerator` has it.
+
+Arrays, such as the authors' own files, are read too, and ``evaluate`` without thresholds is the
+paper's evaluation, with curves, areas and figures:
 
     sklearn-clm evaluate --scores scores.npy --labels labels.npy --similarity div.npy
-    sklearn-clm calibrate --data draws.npz --epsilon 0.2 --output thresholds.json
-
-`evaluate` writes curves, areas and figures; `calibrate` writes what
-:meth:`sklearn_clm.ConformalSampler.load_calibration` reads.
 
 ## Planning
 
