@@ -189,7 +189,7 @@ class RiskCurveDisplay(_CurveDisplay):
     A row for each measure, a curve for each method: the mean over trials, with a band of one
     standard deviation on each side. A valid method keeps its loss at or under the dotted
     diagonal. Grey marks the trivial epsilons, which always returning the first generation
-    satisfies. Create it from trials or from an estimator.
+    satisfies. Create it from trials or from an estimator; `lines_` are the curves.
 
     Parameters
     ----------
@@ -199,15 +199,6 @@ class RiskCurveDisplay(_CurveDisplay):
         The rows and the curves.
     min_share : float, default=1.0
         Levels are shown where at least this share of the trials did not abstain.
-
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-        The figure.
-    axes_ : ndarray of matplotlib Axes, shape (n_measures,)
-        One for each measure.
-    lines_ : list of matplotlib Line2D
-        The curves, measure by measure.
     """
 
     title = "Response sets"

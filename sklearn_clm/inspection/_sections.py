@@ -16,12 +16,10 @@ from sklearn_clm.calibration import (
     ComponentThreshold,
     LearnThenTestResult,
     clopper_pearson,
-    smallest_epsilon,
 )
 from sklearn_clm.calibration._binomial import mistaken_epsilon
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
-from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.evaluation import chance_of_null
 from sklearn_clm.evaluation._monitor import AFTER_ALARM
@@ -36,10 +34,8 @@ Record: TypeAlias = SamplerCalibration | SelectorCalibration
 Row: TypeAlias = tuple[str, ...]
 
 _GROWTH = (1, 2, 5, 10)
-_NEAR_BY = 0.05
 _OFTEN = 0.25
 _NEXT_TO_NOTHING = 0.1  # components for each prompt
-_MOST_NAMED = 10  # null groups
 _POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
 _MOST_TESTS = 7  # rows, but for those that decided
 _INTERVAL = "95 % interval"
@@ -126,7 +122,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     yield from facts if outcomes is None else [_expected(record, outcomes)]
     yield from _groups(record)
     yield _enough(record, data.n_prompts, gain)
-    texts = _of_draws(record, data) if of_sets else []
+    texts = _of_draws(record) if of_sets else []
     texts += [*_nulls(record), *(_doubts(record, outcomes) if pooled else []), *record.remarks]
     if texts:
         yield Section("Warnings", tuple(texts), warning=True)
@@ -156,46 +152,18 @@ def _guarantee(record: Record) -> Section:
 
 
 def _nulls(record: Record) -> list[str]:
-    """To whom nothing is promised, and why, and what they get."""
-    in_use = record.in_use
-    null = {name: one for name, one in in_use.items() if not one.claim.holds}
-    if null and len(null) == len(in_use):
-        return (nulls_of(one.claim for one in null.values()) or "").splitlines()
-    texts = []
-    names = [f"{name!r:.40}" for name in null if name is not None]
-    if names:
-        of = f"{len(names)} of {counted(len(record.by_group or ()), 'group')}"
-        shown = names[:_MOST_NAMED]
-        if len(names) > _MOST_NAMED:
-            shown.append(f"{len(names) - _MOST_NAMED} more")
-        what = next(one.rule.words for one in null.values())
-        texts.append(
-            f"Nothing is guaranteed for prompts of {of}, which get {what}: {', '.join(shown)}."
-        )
-    if None in null:
-        texts.append(f"{null[None].claim.why_null()} {_OF_UNKNOWN}")
+    """To whom nothing is promised, and why."""
+    claims = record.claims_in_use
+    pooled = claims.pop(None, None)
+    texts = (nulls_of(claims.values()) or "").splitlines()
+    if pooled is not None and not pooled.holds:
+        texts.append(f"{pooled.why_null()}{f' {_OF_UNKNOWN}' * bool(claims)}")
     return texts
 
 
 def _doubts(record: Record, outcomes: Outcomes | None) -> list[str]:
     """What is doubtful of the rule for all prompts, which may serve unknown groups alone."""
-    claim, tests, texts = record.claim, record.tests, []
-    if tests is not None and claim.guarantee == "pac" and claim.admission:
-        n = tests.n_calibration
-        least = smallest_epsilon(0, n, claim.delta)
-        if least > claim.level / 2:
-            texts.append(
-                f"Small n: with {n} calibration prompts, even a rule without a single error is "
-                f"certified only for {claim.level_name} >= {least:.3g}."
-            )
-        n_errors = tests.errors_of_safest
-        if claim.holds and n_errors is not None:
-            chance = chance_of_null(n_errors, n, claim.level, claim.delta)
-            if chance > _NEAR_BY:
-                texts.append(
-                    f"Null is near by: with another {n} calibration prompts of this kind, nothing "
-                    f"would be certified with probability about {percent(chance)}."
-                )
+    claim, texts = record.claim, []
     if claim.holds and outcomes is not None:
         k_max, means = record.rule.k_max, outcomes.of_prompts
         exhausted = float(np.mean(means["draws"] == k_max)) if "draws" in means else 0.0
@@ -233,7 +201,7 @@ def _groups(record: Record) -> Iterable[Section]:
     if record.uses_pooled_rule:
         others = (
             "Prompts of unknown groups, and only these, get the rule for all prompts together, "
-            "which all that follows is about; within a group it promises nothing."
+            "which all other figures are about; within a group it promises nothing."
         )
     columns = (*record.rule.priced, f"smallest {record.claim.level_name}")
     header = ("group", "", "rule", "errors", _INTERVAL, *columns)
@@ -301,21 +269,17 @@ def _enough(record: Record, n_prompts: int, gain: PromptGainDisplay | None) -> S
         answer = f"For {n_held} of {len(claims)} groups"
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
     if gain is not None:
-        share, part = gain.n_errors / gain.n_calibration, gain.n_calibration / n_prompts
-        level, of = (
-            f"{gain.symbol} = {gain.level:g}",
-            "if the safest rule keeps its share of errors",
+        n, level, delta = gain.n_calibration, gain.level, gain.delta
+        share, part = gain.n_errors / n, n / n_prompts
+        again = 1.0 - chance_of_null(gain.n_errors, n, level, delta)
+        needed = prompts_to_collect(share, level, delta, _POWER, 1.0 - part, _MOST_PROMPTS)
+        others = f"and about {needed} with probability {percent(_POWER)}"
+        if needed is None:
+            others = f"and {_MOST_PROMPTS:,} hardly more often"
+        texts.append(
+            f"As many others certify {gain.symbol} = {level:g} with probability {percent(again)}, "
+            f"{others}, if the safest rule keeps its share of errors, {percent(share)}."
         )
-        wanted = (share, gain.level, gain.delta, _POWER, 1.0 - part, _MOST_PROMPTS)
-        needed = prompts_to_collect(*wanted)
-        text = f"Another calibration at {level} succeeds with probability {_POWER:g} from about "
-        if share >= gain.level:
-            text = f"No number of prompts certifies {level} "
-        elif needed is None:
-            text = f"Another calibration at {level} takes more than {_MOST_PROMPTS:,} prompts "
-        else:
-            text += f"{needed} prompts on "
-        texts.append(f"{text}({of}, {percent(share)}).")
     return Section("Were these prompts enough?", (" ".join(texts),))
 
 
@@ -361,8 +325,6 @@ def _in_use(claim: Claim) -> Section:
     return Section(
         "In use",
         (
-            "How many calibration prompts another epsilon, set size or number of draws takes: "
-            "sklearn_clm.evaluation.plan, or sklearn-clm plan.",
             "Watch the risk: judge a random share of the sets, and give the outcomes to "
             "sklearn_clm.evaluation.RiskMonitor. After an alarm: "
             + AFTER_ALARM.format(epsilon=claim.level, alpha=0.05),
@@ -389,40 +351,17 @@ def _rounded_up(level: float) -> str:
     return f"{math.ceil(level * 1e4) / 1e4:.4f}"
 
 
-def _of_draws(record: SamplerCalibration, data: CalibrationData) -> list[str]:
+def _of_draws(record: SamplerCalibration) -> list[str]:
     """What the draws of calibration make doubtful."""
-    texts = []
-    (low, high), epsilon = record.achievable_epsilon, record.epsilon
-    if not record.claim.losses and record.claim.admission:  # else epsilon alone decides nothing
-        if epsilon >= high and mistaken_epsilon(epsilon, high) is None:  # else a remark says so
-            texts.append(
-                f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {percent(high)} "
-                "of the prompts."
-            )
-        if epsilon <= low:
-            texts.append(
-                f"epsilon = {epsilon:g} is out of reach: even all {data.k_max} draws err for "
-                f"{percent(low)} of the prompts. {_what_helps(data)}"
-            )
-    if data.k_max > 1 and data.texts is not None and not np.any(data.texts):
-        texts.append(
-            f"The {data.k_max} draws of a prompt never differ, so that more than one draw finds "
-            "nothing more. Draw at a temperature above 0, or take a generator whose draws differ."
-        )
-    return texts
-
-
-def _what_helps(data: CalibrationData) -> str:
-    """What lowers the error of all draws."""
-    errors = first_k_errors(data.admissible)
-    if suspicion := doubts_of_admission(errors[-1] / data.n_prompts):
-        return suspicion
-    if errors[(data.k_max - 1) // 2] > errors[-1]:
-        return "Raise epsilon or k_max, or improve the generator."
-    return (
-        "More draws will hardly help: those after the first half found nothing more. Raise "
-        "epsilon, or improve the generator or the admission."
-    )
+    (_, high), epsilon = record.achievable_epsilon, record.epsilon
+    if record.claim.losses or not record.claim.admission:  # epsilon alone decides nothing
+        return []
+    if not epsilon >= high or mistaken_epsilon(epsilon, high):  # which a remark says
+        return []
+    return [
+        f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {percent(high)} "
+        "of the prompts."
+    ]
 
 
 def _losses(record: Record) -> Iterable[Section]:

@@ -9,13 +9,13 @@ import base64
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from rapidfuzz.distance import LCSseq
 
 from sklearn_clm.caching import WantedVerdict
-from sklearn_clm.generators._prompts import prompt_text
+from sklearn_clm.generators._prompts import is_image, prompt_text
 
 Piece: TypeAlias = tuple[str, bool]
 """Text, and whether it is a difference."""
@@ -30,20 +30,6 @@ _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ud800-\udfff]"
 )
-
-
-@runtime_checkable
-class Image(Protocol):
-    """What Pillow's images do."""
-
-    @property
-    def size(self) -> tuple[int, int]: ...
-
-    def convert(self, mode: str) -> "Image": ...
-
-    def save(self, fp: io.BytesIO, format: str) -> None: ...
-
-    def resize(self, size: tuple[int, int]) -> "Image": ...
 
 
 def pair_view(pair: WantedVerdict) -> dict[str, object]:
@@ -75,12 +61,12 @@ def visible(text: str) -> str:
     return _STEERING.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
-def images(pair: WantedVerdict) -> list[Image]:
+def images(pair: WantedVerdict) -> list[Any]:
     """The images in a prompt, in the order of their numbers."""
-    return [part for _, part in _parts(pair.asked.prompt) if isinstance(part, Image)]
+    return [part for _, part in _parts(pair.asked.prompt) if is_image(part)]
 
 
-def png(image: Image) -> bytes:
+def png(image: Any) -> bytes:
     """An image as PNG of bounded size, without what else its file held."""
     width, height = image.size
     scale = _LARGEST_SIDE / max(width, height, 1)
@@ -97,7 +83,7 @@ def _blocks(prompt: object) -> list[dict[str, object]]:
     blocks: list[dict[str, object]] = []
     n_images = 0
     for role, part in _parts(prompt):
-        if isinstance(part, Image):
+        if is_image(part):
             blocks.append({"role": role, "text": "", "image": n_images})
             n_images += 1
         elif text := visible(_as_text(part)):
@@ -136,14 +122,14 @@ def _part(part: object) -> object:
     source = part.get("image", part.get("image_url"))
     if isinstance(source, Mapping):
         source = source.get("url")
-    if isinstance(source, Image):
+    if is_image(source):
         return source
     if isinstance(source, str):
         return _decoded(source) or source[:200]
     return f"[{part.get('type', 'part')}]"
 
 
-def _decoded(address: str) -> Image | None:
+def _decoded(address: str) -> Any:
     """The image in a ``data:`` address."""
     head, _, data = address.partition(";base64,")
     if not head.startswith("data:image/"):

@@ -117,7 +117,7 @@ PAYLOADS = [
 ]
 TAGS = {
     *("table", "caption", "thead", "tbody", "tr", "td", "th", "div", "p", "b", "ol", "li", "br"),
-    *("hr", "h2", "h3", "style", "html", "head", "body", "meta", "title"),
+    *("hr", "h2", "h3", "style", "html", "head", "body", "meta", "title", "details", "summary"),
 }
 
 
