@@ -5,9 +5,10 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -90,16 +91,18 @@ the requests for what is still missing."""
 _AREAS = """\
 Averages over epsilon (normalised areas under the curves), over those epsilon that can be used in
 every trial: mean and standard deviation over trials. curves.csv has the values at each epsilon."""
-_COLUMNS = {
+_DRAWN = {
     "prompt": "the prompt; a field of a field is named doc.question",
     "response": "a draw",
-    "responses": "in its place, a list of all draws; its verdicts and scores are lists too",
-    "reference": "a response that is right",
-    "references": "in its place, a list of such responses",
-    "label": "whether a draw is admissible: true or false, 1 or 0, C or I",
+    "responses": "in its place, a list of all draws; their verdicts and scores are lists too",
     "logprob": "log-probability of a draw, natural logarithm",
     "n_tokens": "its number of tokens",
     "quality": "any score of a draw; larger is better",
+}
+_JUDGED = {
+    "reference": "a response that is right",
+    "references": "in its place, a list of such responses",
+    "label": "whether a draw is admissible: true or false, 1 or 0, C or I",
 }
 _CONFIDENCE = 0.95  # of intervals
 _WRITTEN = ("areas.txt", "curves.csv", "trials.npz")
@@ -229,7 +232,7 @@ def _add_calibrate(commands: _Commands) -> None:
 def _add_predict(commands: _Commands) -> None:
     text = "the sets of new prompts, from their samples"
     add = _command(commands, "predict", _predict, text, _PREDICT + _SAMPLES)
-    _add_samples(add, nargs="+")
+    _add_samples(add, "+", _DRAWN)
     text = "thresholds, as calibrate wrote them"
     add("--calibration", metavar="FILE", default="calibration.json", help=text)
     add("--similarity", metavar="NAME", help="where the thresholds do not tell")
@@ -292,23 +295,23 @@ def _add_batch(commands: _Commands) -> None:
         add("--output", type=Path, default=Path(output), metavar="FILE", help=text)
 
 
-def _add_samples(add: _Add, nargs: str) -> None:
+def _add_samples(add: _Add, nargs: str, columns: Mapping[str, str]) -> None:
     add("samples", nargs=nargs, metavar="SAMPLES", help="files of samples, see above")
-    for field, text in _COLUMNS.items():
+    for field, text in columns.items():
         text += f" (default: {field})"
         add(f"--{field.replace('_', '-')}", metavar="COLUMN", help=text)
-    text = "least label that is admissible, where labels are numbers and no verdicts"
-    add("--threshold", type=float, metavar="X", help=text)
     text = "of lm-evaluation-harness: the filter whose responses and metrics are read"
     add("--filter", metavar="NAME", help=text)
-    text = "where there are no verdicts: exact_match (default) or rouge_l"
-    add("--admission", default="exact_match", metavar="NAME", help=text)
     text = "names the model and its settings: thresholds serve samples, and services, of this key"
     add("--key", metavar="NAME", help=text)
 
 
 def _add_input(add: _Add) -> None:
-    _add_samples(add, nargs="*")
+    _add_samples(add, "*", _DRAWN | _JUDGED)
+    text = "least label that is admissible, where labels are numbers and no verdicts"
+    add("--threshold", type=float, metavar="X", help=text)
+    text = "where there are no verdicts: exact_match (default) or rouge_l"
+    add("--admission", default="exact_match", metavar="NAME", help=text)
     text = "in place of SAMPLES, arrays: quality of each draw, shape (n, K), as .npy"
     add("--scores", metavar="FILE", help=text)
     text = "1 where a draw is admissible, else 0, shape (n, K), as .npy"
@@ -366,16 +369,16 @@ def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
 
 def _read(arguments: argparse.Namespace) -> SampleLog:
     """The samples of all files."""
-    names = {field: getattr(arguments, field) or field for field in _COLUMNS}
-    if arguments.response is not None:
+    given, files = vars(arguments), arguments.samples
+    names = {field: given[field] or field for field in _DRAWN | _JUDGED if field in given}
+    if given["response"] is not None:
         del names["responses"]
-    if arguments.label is None and (arguments.reference or arguments.references):
+    if (given.get("reference") or given.get("references")) and given["label"] is None:
         del names["label"]
-    files = arguments.samples
     if len({*map(os.path.realpath, files)}) < len(files):
         raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
     records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
-    log = SampleLog.of(records, names, arguments.threshold)
+    log = SampleLog.of(records, names, given.get("threshold"))
     if not log.prompts:
         raise ValueError(f"SAMPLES must hold samples, got none in {', '.join(files)}.")
     most = max(map(len, log.draws))
@@ -432,7 +435,7 @@ def _sets(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
         delta=content["delta"],
         quality=known["quality"],
         similarity=known["similarity"] or arguments.similarity or "rouge_l",
-        admission=known["admission"] or arguments.admission,
+        admission=known["admission"] or vars(arguments).get("admission", "exact_match"),
         policy=ThresholdPolicy(set_score=content["set_score"]),
         random_state=known["seed"],
     )
@@ -450,6 +453,8 @@ def _evaluate(arguments: argparse.Namespace) -> int | None:
     if arguments.calibration is not None:
         return _measure(arguments)
     output: Path = arguments.output
+    if find_spec("pandas") is None:
+        raise ImportError("the paper's evaluation needs pandas: pip install 'sklearn-clm[plot]'.")
     data = _load(arguments, *(output / name for name in _WRITTEN))
     if output.exists() and not output.is_dir():  # before hours of trials
         raise NotADirectoryError(f"--output must be a folder, got {output} instead.")

@@ -228,7 +228,8 @@ def test_scores_of_a_file_are_its_quality(logs, capsys):
     assert main(command) == 0
     assert "quality: likelihood; admission: verdicts of the file" in capsys.readouterr().out
     assert main(predict) == 0
-    write_csv("bare.csv", [{key: row[key] for key in ("question", "answer")} for row in rows])
+    bare = [{key: row[key] for key in ("question", "answer")} | {"label": "sum"} for row in rows]
+    write_csv("bare.csv", bare)  # whose label is no verdict, and is not asked for
     assert main(["predict", "bare.csv", *NAMES]) == 2
     assert "needs log-probabilities" in capsys.readouterr().err
     assert main([*command, "--quality", "score"]) == 0
