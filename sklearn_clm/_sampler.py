@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
-from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_collected, split_of
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import Generation, Generator
@@ -43,6 +43,7 @@ from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
+from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import weighted, weights_of
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -208,7 +209,7 @@ class ConformalSampler(CalibratedEstimator):
         "verbose": ["verbose"],
     }
     _drawn_by: ClassVar[str] = "generator"
-    _record: ClassVar[type[Calibration]] = SamplerCalibration
+    _record_type: ClassVar[type[Calibration]] = SamplerCalibration
     _of_null: ClassVar[str] = "predict returns the trivial set of all draws, without any guarantee."
     _collected: Collection | None
     _source: DrawSource
@@ -374,41 +375,29 @@ class ConformalSampler(CalibratedEstimator):
             Itself.
         """
         self._validate_params()
-        self._check_data(data)
-        own, policy = self._own(data), self._policy
-        source = self._source_of(data) if own is None else own.source
+        own, source = self._known(data)
         names = self._groups_of(data, own, groups)
         prompts = None if own is None else own.prompts
         rows, known = weighted(self.shift, prompt_weight, data, prompts, source.seed)
         if len(rows) < data.n_prompts:
             own, data = None, data.take(rows)
             names = None if names is None else [names[i] for i in rows]
-        table = self._table(data, own)
-        parts = (self.groups or Groups()).parts(*self._split(data), self.delta, names)
+        policy, k_max = self._policy, draw_budgets(self.k_max)[-1]
+        if own is None:
+            table = filled_table(data.truncate(k_max))
+        else:
+            table = own.table(data, lazily=self._lazy_judging is not None, k_max=k_max)
+        searched, tested = np.arange(0), np.arange(data.n_prompts)
+        if policy.path is None and data.n_prompts > 1:
+            searched, tested = split_of(data, self.optimization_fraction, self.random_state)
+        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        losses = {} if self.losses is None else self.losses.claimed()
         claim = self._claim_of(
-            self.epsilon,
-            known,
-            grouped=names is not None,
-            guarantee=policy.guarantee,
-            **({} if self.losses is None else self.losses.claimed()),
+            self.epsilon, known, names is not None, guarantee=policy.guarantee, **losses
         )
-        terms = self._terms(table, own, source)
         with nullcontext() if own is None else own.drawing(self.memory_):
-            rules = policy.calibrate(table, parts, terms, claim)
-        data = table.filled()
-        data.provenance = known
-        if own is not None and data.k_max == own.data.k_max:
-            own.data = data  # what was asked of a lazy table is kept
-        record = SamplerCalibration(
-            rules=rules,
-            width=table.k_max,
-            weights=policy.weights,
-            source=source,
-            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
-            data=data,
-            **self._kept_with(known, names is not None),
-            **self._frozen_scores(),
-        )
+            rules = policy.calibrate(table, parts, self._terms(table, own, source), claim)
+        record = self._record(rules, table, own, source, self._kept_with(known, names is not None))
         self._keep(record, own)
         return self
 
@@ -607,39 +596,24 @@ class ConformalSampler(CalibratedEstimator):
             **asked_groups(groups),
         }
 
-    def _untrained_source(self, known: str | None) -> DrawSource:
-        """Generator and seed of a sampler that has seen no prompts."""
-        source = DrawSource.untrained(self.generator, self.random_state, known)
-        self._check_scores(source.generator)
-        return source
-
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _check_data(self, data: CalibrationData) -> None:
-        """Refuse data of other scores, another judge or generator, or with too few draws."""
+    def _known(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
+        """What this sampler has of data: how it collected them, if it did, and their source."""
         check_collected(data)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         if data.k_max < draw_budgets(self.k_max)[-1]:
             raise ValueError(
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
             )
+        own: Collection | None = self._own(data)
+        return own, self._source_of("data", data.provenance) if own is None else own.source
 
-    def _source_of(self, data: CalibrationData) -> DrawSource:
-        known = getattr(self, "_source", None)
-        return source_of("data", data.provenance, known, self._untrained_source)
-
-    def _table(self, data: CalibrationData, own: Collection | None) -> Table:
-        """The draws that calibrate, up to the largest budget."""
-        k_max = draw_budgets(self.k_max)[-1]
-        if own is None:
-            return filled_table(data.truncate(k_max))
-        return own.table(data, lazily=self._lazy_judging is not None, k_max=k_max)
-
-    def _split(self, data: CalibrationData) -> tuple[np.ndarray, np.ndarray]:
-        """Rows that shape the path, none for a policy that has one, and rows that are tested."""
-        if self._policy.path is not None or data.n_prompts < 2:
-            return np.arange(0), np.arange(data.n_prompts)
-        return split_of(data, self.optimization_fraction, self.random_state)
+    def _source_of(self, name: str, known: Provenance) -> DrawSource:
+        own = getattr(self, "_source", None)
+        source = source_of(name, known, own, self.generator, self.random_state)
+        self._check_scores(source.generator)
+        return source
 
     def _terms(self, table: Table, own: Collection | None, source: DrawSource) -> Terms:
         """What the tests of a calibration are asked for."""
@@ -657,6 +631,30 @@ class ConformalSampler(CalibratedEstimator):
             judging = self._lazy_judging or LazyJudging()
         budgets = draw_budgets(self.k_max)
         return Terms(self.epsilon, self.delta, budgets, judging, losses, audit)
+
+    def _record(
+        self,
+        rules: Rules,
+        table: Table,
+        own: Collection | None,
+        source: DrawSource,
+        kept: dict[str, Any],
+    ) -> SamplerCalibration:
+        """What was calibrated; what was asked of a lazy table is kept."""
+        data = table.filled()
+        data.provenance = kept["provenance"]
+        if own is not None and data.k_max == own.data.k_max:
+            own.data = data
+        return SamplerCalibration(
+            rules=rules,
+            width=table.k_max,
+            weights=self._policy.weights,
+            source=source,
+            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
+            data=data,
+            **kept,
+            **self._frozen_scores(),
+        )
 
     def _remarks(self, record: SamplerCalibration, own: object) -> Iterable[str | None]:
         return record.doubts()
@@ -686,9 +684,7 @@ class ConformalSampler(CalibratedEstimator):
         self.n_judgements_ = record.data.n_judged if lazily is None else lazily
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SamplerCalibration:
-        source = source_of(
-            repr(name), read["provenance"], getattr(self, "_source", None), self._untrained_source
-        )
+        source = self._source_of(repr(name), read["provenance"])
         k_max = max(one.rule.k_max for one in read["rules"].values())
         if k_max not in draw_budgets(self.k_max):
             raise ValueError(

@@ -197,7 +197,7 @@ class ComponentSelector(CalibratedEstimator):
         "verbose": ["verbose"],
     }
     _drawn_by: ClassVar[str] = "sampler"
-    _record: ClassVar[type[Calibration]] = SelectorCalibration
+    _record_type: ClassVar[type[Calibration]] = SelectorCalibration
     _of_null: ClassVar[str] = "Every such selection will be empty, which is valid."
 
     def __init__(

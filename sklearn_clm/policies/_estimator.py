@@ -46,7 +46,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     # the parameter that holds what draws
     _drawn_by: ClassVar[str]
     # what keeps a calibration
-    _record: ClassVar[type[Calibration]]
+    _record_type: ClassVar[type[Calibration]]
     # what predict returns where nothing is certified
     _of_null: ClassVar[str]
 
@@ -167,7 +167,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """
         self._validate_params()
         name, own = os.fspath(path), self._asked(self.groups)
-        read = self._record.read(name, own)
+        read = self._record_type.read(name, own)
         saved = {**vars(read["provenance"]), **read["asked"]}
         refuse_differences(repr(name), saved, {**self._fingerprints(), **own})
         record = self._loaded(name, {**read, "groups": frozen(self.groups) or read["groups"]})
@@ -231,7 +231,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             within_groups=(self.groups or Groups()).guarantee if grouped else None,
             shifted=shift is not None,
             approximate=shift is not None and shift.estimated,
-            unknown=unknown_fields(known, self._record.collected_with),
+            unknown=unknown_fields(known, self._record_type.collected_with),
             **facts,
         )
 

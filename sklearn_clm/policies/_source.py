@@ -1,7 +1,7 @@
 """Where the draws of an estimator come from."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -216,26 +216,27 @@ def warn_of_repeated_draws(rows: Sequence[Sequence[Generation]], data: Calibrati
 def source_of(
     name: str,
     known: Provenance,
-    source: DrawSource | None,
-    untrained: Callable[[str | None], DrawSource],
+    own: DrawSource | None,
+    generator: Generator | None,
+    random_state: int | np.random.RandomState | None,
 ) -> DrawSource:
     """The source of data or of a file, `name`, with their seed where they know it.
 
-    It is the estimator's own where they come from that one. Others must come from the generator
+    It is the estimator's `own` where they come from that one. Others must come from the `generator`
     that the parameters name now; so must bare arrays, unless the own one was trained.
     """
     found = None
-    if source is not None and known.generator is None:
-        found = source if is_trainable(source.generator) else None
-    elif source is not None and known.generator == source.fingerprint:
-        found = source
+    if own is not None and known.generator is None:
+        found = own if is_trainable(own.generator) else None
+    elif own is not None and known.generator == own.fingerprint:
+        found = own
     if found is None:
         try:
-            found = untrained(known.generator)
+            found = DrawSource.untrained(generator, random_state, known.generator)
         except NotFittedError:
-            if source is None:
+            if own is None:
                 raise
-            found = source
+            found = own
     refuse_differences(name, {"generator": known.generator}, {"generator": found.fingerprint})
     return found if known.seed is None else replace(found, seed=known.seed)
 
