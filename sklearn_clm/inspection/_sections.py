@@ -157,7 +157,7 @@ def _nulls(record: Record) -> list[str]:
     pooled = claims.pop(None, None)
     texts = (nulls_of(claims.values()) or "").splitlines()
     if pooled is not None and not pooled.holds:
-        texts.append(f"{pooled.why_null()}{f' {_OF_UNKNOWN}' * bool(claims)}")
+        texts.append(f"{nulls_of([pooled])}{f' {_OF_UNKNOWN}' * bool(claims)}")
     return texts
 
 
