@@ -16,7 +16,7 @@ from sklearn_clm.calibration import Claim, Configuration, LearnThenTestResult, P
 from sklearn_clm.calibration._binomial import mistaken_delta, mistaken_epsilon
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
-from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
+from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -25,10 +25,9 @@ from sklearn_clm.policies._files import claim_content, claim_of, reading, record
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._losses import why_empty
 from sklearn_clm.policies._open_sets import (
-    DrawScores,
     OnAccept,
     QualityLike,
-    SetsByRule,
+    Sampling,
     SimilarityLike,
 )
 from sklearn_clm.policies._rules import Certified, Rule, Rules, SelectionRule, SetRule
@@ -39,7 +38,6 @@ from sklearn_clm.policies._source import (
     progress_bar,
     warn_of_repeated_draws,
 )
-from sklearn_clm.scoring._quality import bind_quality
 
 PARTS = ("splitter", "component_score", "admission")
 _MOSTLY_EMPTY = 0.5
@@ -325,26 +323,11 @@ class SamplerCalibration(Calibration):
     ) -> list[PredictionSet]:
         """The sets of new prompts, each by the rule of its group."""
         names = self.groups_of(groups, prompts)
-        scores = DrawScores(
-            prompts,
-            bind_quality(self.quality, self.source.generator),
-            self.similarity,
-            get_set_score(self.set_score),
-            self.width,
-            n_jobs,
-        )
         with (
             naming_position(prompts),
             progress_bar(verbose, len(prompts), "prompt") as progress,
         ):
-            parts = {
-                name: rule.open_sets(scores, claim, progress)
-                for name, (rule, claim) in self.in_use.items()
-            }
-            for part in parts.values():
-                part.on_accept = on_accept
-            taken = {name: one.rule.taken for name, one in self.in_use.items()}
-            sets = SetsByRule(parts, names, progress, taken)
+            sets = Sampling(self, prompts, names, progress, n_jobs, on_accept)
             queue = DrawQueue(
                 prompts.prompts,
                 self.k_max,

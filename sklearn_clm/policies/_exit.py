@@ -36,7 +36,7 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._open_sets import DrawScores, ExitSets
+from sklearn_clm.policies._open_sets import ExitSets, Sampling
 from sklearn_clm.policies._rules import (
     Certified,
     Everything,
@@ -143,8 +143,8 @@ class LevelRule(SetRule):
         errors = n_errors, len(found.sizes), bound
         return Outcomes(errors, {"size": found.sizes, "draws": found.draws})
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> ExitSets:
-        return ExitSets(self, scores, claim, progress)
+    def open_sets(self, of: Sampling, claim: Claim) -> ExitSets:
+        return ExitSets(self, of, claim)
 
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""

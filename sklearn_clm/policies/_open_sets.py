@@ -1,8 +1,7 @@
 """Sets of many prompts at once, as their draws arrive."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,12 +10,13 @@ from sklearn.base import BaseEstimator
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import Claim, Configuration, SamplingRule
 from sklearn_clm.calibration._exit_model import text_of_draw
-from sklearn_clm.calibration._set_scores import SetScore
+from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
+from sklearn_clm.scoring._quality import bind_quality
 
 OnAccept: TypeAlias = Callable[[int, Generation], object]
 QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
@@ -26,23 +26,66 @@ SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 
-@dataclass(frozen=True)
-class DrawScores:
-    """Scores of the draws of prompts, as calibration computed them."""
+class Sampling:
+    """Sets of many prompts, each by the rule of its group; draws are scored as calibration did.
 
-    prompts: CheckedPrompts
-    quality: Quality | DrawScorer  # one that asks a generator knows it already
-    similarity: SimilarityLike
-    set_score: SetScore
-    width: int  # the largest budget that calibration saw
-    n_jobs: int | None
+    The `record` of calibration says how, `names` are groups of the prompts, whose rules are in use.
+    """
+
+    def __init__(
+        self,
+        record: Any,
+        prompts: CheckedPrompts,
+        names: Sequence[Hashable | None],
+        progress: Any,
+        n_jobs: int | None,
+        on_accept: OnAccept | None = None,
+    ) -> None:
+        self.prompts, self.progress, self.on_accept = prompts, progress, on_accept
+        self.set_score, self.width = get_set_score(record.set_score), record.width
+        self._quality = bind_quality(record.quality, record.source.generator)
+        self._similarity, self._n_jobs = record.similarity, n_jobs
+        self._names, self._n_drawn = names, 0
+        self._taken = {name: rule.taken for name, (rule, _) in record.in_use.items()}
+        self._parts: dict[Hashable | None, OpenSets] = {
+            name: rule.open_sets(self, claim) for name, (rule, claim) in record.in_use.items()
+        }
+
+    @property
+    def closed(self) -> list[PredictionSet]:
+        """The sets, once all are closed."""
+        found = [self._parts[name].closed[i] for i, name in enumerate(self._names)]
+        return [one for one in found if one is not None]
+
+    def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
+        """How many draws of each of these prompts are wanted, now that more have arrived."""
+        by_name: dict[Hashable | None, list[tuple[int, list[Generation]]]] = {}
+        for i, draws in arrived:
+            by_name.setdefault(self._names[i], []).append((i, draws))
+        wanted: dict[int, int] = {}
+        for name, own in by_name.items():
+            wanted.update(zip((i for i, _ in own), self._parts[name].decide(own), strict=True))
+        return [wanted[i] for i, _ in arrived]
+
+    def chance(self, i: int, decided: int, draw: int) -> float:
+        """Share of the calibration prompts with `decided` draws or more that took this one."""
+        taken = self._taken[self._names[i]]
+        if draw < len(taken) and taken[decided]:
+            return float(taken[draw] / taken[decided])
+        return 0.0 if 0 < len(taken) <= draw else float(0.5 ** (draw - decided))
+
+    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
+        """Show one draw more."""
+        self._n_drawn += 1
+        if not self.progress.disable:
+            self.progress.set_postfix(draws=self._n_drawn, refresh=False)
 
     def quality_of(
         self, members: Sequence[int], draws: Sequence[list[Generation]], start: int
     ) -> np.ndarray:
         """Quality of the draws from `start` on: of m prompts with start + r draws, (m, r)."""
         prompts = self.prompts.take(members).prompts
-        return quality_matrix(self.quality, prompts, draws, start=start, n_jobs=self.n_jobs)
+        return quality_matrix(self._quality, prompts, draws, start=start, n_jobs=self._n_jobs)
 
     def similarity_of(
         self, draws: Sequence[list[Generation]], earlier: Sequence[Sequence[int]]
@@ -55,7 +98,7 @@ class DrawScores:
         if not n:
             return np.empty((len(draws), 0))
         responses = [[row[j].response for j in (*of, -1)] for row, of in zip(draws, earlier)]
-        tensor = similarity_tensor(self.similarity, responses, start=n, n_jobs=self.n_jobs)
+        tensor = similarity_tensor(self._similarity, responses, start=n, n_jobs=self._n_jobs)
         return np.asarray(tensor[:, 0, :n])
 
 
@@ -76,13 +119,10 @@ class _OpenSet:
 class OpenSets(ABC):
     """The sets of many prompts by one rule, as their draws arrive."""
 
-    def __init__(
-        self, scores: DrawScores, claim: Claim, progress: Any, *, all_draws: int = 0
-    ) -> None:
-        self.closed: list[PredictionSet | None] = [None] * len(scores.prompts)
+    def __init__(self, of: Sampling, claim: Claim, *, all_draws: int = 0) -> None:
+        self.closed: list[PredictionSet | None] = [None] * len(of.prompts)
         self._open: dict[int, _OpenSet] = {}
-        self._scores, self._claim, self._progress = scores, claim, progress
-        self.on_accept: OnAccept | None = None
+        self._of, self._claim = of, claim
         self._all_draws = all_draws  # that are wanted at once; 0 where the rule looks at each
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
@@ -103,8 +143,8 @@ class OpenSets(ABC):
             for (start, stop), members in groups.items():
                 draws_of = [self._open[i].draws[:stop] for i in members]
                 self._advance(members, draws_of, start)
-                if self.on_accept is not None:
-                    self._tell(members, self.on_accept)
+                if self._of.on_accept is not None:
+                    self._tell(members, self._of.on_accept)
             waiting = [
                 i
                 for i in waiting
@@ -138,13 +178,13 @@ class OpenSets(ABC):
         if not one.rule.done:
             return self._all_draws or one.rule.n_samples + 1
         self._close(i, self._open.pop(i))
-        self._progress.update()
+        self._of.progress.update()
         return 0
 
     def _close(self, i: int, one: _OpenSet) -> None:
         accepted, score = self._found(one)
         self.closed[i] = PredictionSet(
-            prompt=self._scores.prompts.prompts[i],
+            prompt=self._of.prompts.prompts[i],
             responses=tuple(one.draws[j].response for j in accepted),
             quality=np.array([one.qualities[j] for j in accepted], dtype=np.float64),
             indices=np.array(accepted, dtype=np.intp),
@@ -161,19 +201,14 @@ class ThresholdSets(OpenSets):
     """Algorithm 1 on many prompts; a configuration of None accepts all draws."""
 
     def __init__(
-        self,
-        configuration: Configuration | None,
-        k_max: int,
-        scores: DrawScores,
-        claim: Claim,
-        progress: Any,
+        self, configuration: Configuration | None, k_max: int, of: Sampling, claim: Claim
     ) -> None:
-        super().__init__(scores, claim, progress, all_draws=k_max if configuration is None else 0)
+        super().__init__(of, claim, all_draws=k_max if configuration is None else 0)
         self._configuration, self._k_max = configuration or _ACCEPT_ALL, k_max
         self._unlike = [0.0] * k_max  # where similarity decides nothing
 
     def _new(self) -> _OpenSet:
-        of = self._scores
+        of = self._of
         return _OpenSet(SamplingRule(self._configuration, of.set_score, self._k_max, of.width))
 
     def _advance(self, members: list[int], draws: list[list[Generation]], start: int) -> None:
@@ -181,7 +216,7 @@ class ThresholdSets(OpenSets):
         # them with draws that were rejected
         compared: dict[int, list[tuple[int, float, list[Generation]]]] = {}
         similarity, least, _ = self._configuration
-        qualities = self._scores.quality_of(members, draws, start).tolist()
+        qualities = self._of.quality_of(members, draws, start).tolist()
         for i, row, own in zip(members, draws, qualities):
             for quality in own:
                 n = len(self._open[i].rule.accepted)
@@ -191,7 +226,7 @@ class ThresholdSets(OpenSets):
                     self._update(i, quality, self._unlike)
         for waiting in compared.values():
             accepted = [self._open[i].rule.accepted for i, _, _ in waiting]
-            alike = self._scores.similarity_of([row for _, _, row in waiting], accepted).tolist()
+            alike = self._of.similarity_of([row for _, _, row in waiting], accepted).tolist()
             for (i, quality, _), earlier, values in zip(waiting, accepted, alike, strict=True):
                 known = dict(zip(earlier, values, strict=True))
                 self._update(i, quality, [known.get(j, 0.0) for j in range(start)])
@@ -208,8 +243,8 @@ class ThresholdSets(OpenSets):
 class ExitSets(OpenSets):
     """An exit policy on many prompts, by a LevelRule; texts as in ExitResult."""
 
-    def __init__(self, rule: Any, scores: DrawScores, claim: Claim, progress: Any) -> None:
-        super().__init__(scores, claim, progress)
+    def __init__(self, rule: Any, of: Sampling, claim: Claim) -> None:
+        super().__init__(of, claim)
         self._rule, self._paths = rule, rule.model.paths(0)
         self._free: list[int] = []
 
@@ -221,8 +256,8 @@ class ExitSets(OpenSets):
         return _OpenSet(self._rule.stopping(), self._free.pop())
 
     def _advance(self, members: list[int], draws: list[list[Generation]], start: int) -> None:
-        quality = self._scores.quality_of(members, draws, start)[:, 0]
-        similarity = self._scores.similarity_of(draws, [range(start)] * len(members))
+        quality = self._of.quality_of(members, draws, start)[:, 0]
+        similarity = self._of.similarity_of(draws, [range(start)] * len(members))
         sets = [self._open[i] for i in members]
         before = np.array([one.texts for one in sets], dtype=np.intp).reshape(len(sets), start)
         first = np.full(len(sets), start)
@@ -247,47 +282,3 @@ class ExitSets(OpenSets):
         super()._close(i, one)
         self._paths.clear(one.row)
         self._free.append(one.row)
-
-
-class SetsByRule:
-    """The sets of many prompts, each by the rule that its group names."""
-
-    def __init__(
-        self,
-        parts: Mapping[Hashable | None, OpenSets],
-        names: Sequence[Hashable | None],
-        progress: Any,
-        taken: Mapping[Hashable | None, Sequence[float]],
-    ) -> None:
-        self._parts, self._names, self._progress = parts, names, progress
-        self._taken = taken
-        self._n_drawn = 0
-
-    @property
-    def closed(self) -> list[PredictionSet]:
-        """The sets, once all are closed."""
-        found = [self._parts[name].closed[i] for i, name in enumerate(self._names)]
-        return [one for one in found if one is not None]
-
-    def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
-        """How many draws of each of these prompts are wanted, now that more have arrived."""
-        by_name: dict[Hashable | None, list[tuple[int, list[Generation]]]] = {}
-        for i, draws in arrived:
-            by_name.setdefault(self._names[i], []).append((i, draws))
-        wanted: dict[int, int] = {}
-        for name, own in by_name.items():
-            wanted.update(zip((i for i, _ in own), self._parts[name].decide(own), strict=True))
-        return [wanted[i] for i, _ in arrived]
-
-    def chance(self, i: int, decided: int, draw: int) -> float:
-        """Share of the calibration prompts with `decided` draws or more that took this one."""
-        taken = self._taken[self._names[i]]
-        if draw < len(taken) and taken[decided]:
-            return taken[draw] / taken[decided]
-        return 0.0 if 0 < len(taken) <= draw else float(0.5 ** (draw - decided))
-
-    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
-        """Show one draw more."""
-        self._n_drawn += 1
-        if not self._progress.disable:
-            self._progress.set_postfix(draws=self._n_drawn, refresh=False)

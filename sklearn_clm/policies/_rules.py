@@ -22,7 +22,7 @@ from sklearn_clm.calibration._path import sets_at_stop
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.policies._open_sets import DrawScores, OpenSets, ThresholdSets
+from sklearn_clm.policies._open_sets import OpenSets, Sampling, ThresholdSets
 
 Row: TypeAlias = tuple[str, str, str]
 """What, its value, and its use."""
@@ -157,7 +157,7 @@ class SetRule(Rule):
     )
 
     @abstractmethod
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets:
+    def open_sets(self, of: Sampling, claim: Claim) -> OpenSets:
         """The sets of prompts before their first draw."""
 
 
@@ -189,8 +189,8 @@ class Everything(SetRule):
         everything = Configuration(np.inf, -np.inf, np.inf)
         return Outcomes.of_thresholds(data, everything, self.k_max, set_score, None)
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets:
-        return ThresholdSets(None, self.k_max, scores, claim, progress)
+    def open_sets(self, of: Sampling, claim: Claim) -> OpenSets:
+        return ThresholdSets(None, self.k_max, of, claim)
 
     def content(self) -> dict[str, Any]:
         return {}

@@ -30,7 +30,7 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies._base import Policy, Terms
-from sklearn_clm.policies._open_sets import DrawScores, ThresholdSets
+from sklearn_clm.policies._open_sets import Sampling, ThresholdSets
 from sklearn_clm.policies._rules import (
     Certified,
     Everything,
@@ -81,8 +81,8 @@ class ThresholdRule(SetRule):
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
         return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.result)
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> ThresholdSets:
-        return ThresholdSets(self.lambda_hat, self.k_max, scores, claim, progress)
+    def open_sets(self, of: Sampling, claim: Claim) -> ThresholdSets:
+        return ThresholdSets(self.lambda_hat, self.k_max, of, claim)
 
     def content(self) -> dict[str, Any]:
         values = zip(Configuration._fields, map(float, self.lambda_hat))
