@@ -16,6 +16,7 @@ from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
+    Provenance,
     prompts_needed,
 )
 from sklearn_clm.calibration._arrays import refuse_unknown
@@ -255,8 +256,6 @@ class ComponentSelector(CalibratedEstimator):
     ) -> ComponentCalibrationData:
         splitter, component_score = self._parts()
         admission = get_component_admission(self.admission, splitter)
-        sets = X if isinstance(X, PredictionSets) else None
-        given = self.sampler if sets is None else sets.sampler or self.sampler
         # mistakes are found before anything is paid for
         checked = self._checked(X)
         references = check_admissions(y, len(checked), estimator=self)
@@ -267,12 +266,13 @@ class ComponentSelector(CalibratedEstimator):
             with noting_kept_draws():
                 return components_of_draws(splitter, component_score, some.prompts, draws)
 
-        sampler, shift, of_fit = _fitted(given), None, sets is not None and sets.of_fit
-        if sampler is None:
+        given = self._given_sampler(X)
+        if given is None:
             sampler = self._fit_sampler(checked, references, names, prompt_weight, parts_of)
-            rows = sampler.calibration_indices_
+            rows, known = sampler.calibration_indices_, sampler.calibration_.drawn_with
         else:
-            rows, shift = prompts_of_sampler(sampler, checked, prompt_weight, of_fit=of_fit)
+            sampler, of_fit = given, isinstance(X, PredictionSets) and X.of_fit
+            rows, known = prompts_of_sampler(sampler, checked, prompt_weight, of_fit=of_fit)
         checked, references = checked.take(rows), [references[i] for i in rows]
         names = None if names is None else [names[i] for i in rows]
         draws = self._draws(sampler, checked, None if sampler is not given else parts_of)
@@ -280,23 +280,19 @@ class ComponentSelector(CalibratedEstimator):
         responses = [[draw.response for draw in row] for row in draws]
         if not all(map(callable, references)):
             warn_of_script("admission", self.admission, chain.from_iterable(responses))
-        verdicts = ComponentVerdicts(admission, references, responses, split, self.n_jobs)
-        known = sampler.calibration_.drawn_with
-        if shift is not None:
-            known = replace(known, shift=shift.to_json())
         data = ComponentCalibrationData.from_arrays(
             [one.scores for one in split],
             [np.full(len(one.components), -1) for one in split],
             prompts=checked.digests(),
             provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
         )
+        verdicts = ComponentVerdicts(admission, references, responses, split, self.n_jobs)
+        first = split[:_N_TRIED]
+        collected = ComponentCollection(data, verdicts, checked, rows, first, names)
         if self.judging == "all":
-            data = verdicts.fill(data, self.alpha, [], lazily=False)
+            data = collected.judged(data, self.alpha, [], lazily=False)
         self._forget()
-        self.sampler_, self.calibration_indices_ = sampler, rows
-        self._collected = ComponentCollection(
-            data, verdicts, checked, rows, split[:_N_TRIED], names
-        )
+        self.sampler_, self.calibration_indices_, self._collected = sampler, rows, collected
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
@@ -449,14 +445,27 @@ class ComponentSelector(CalibratedEstimator):
             "admission": score_fingerprint(self.admission),
         }
 
+    def _given_sampler(self, X: Any = None) -> ConformalSampler | None:
+        """The fitted sampler of sets, or of the parameter, if there is one."""
+        maker = X.sampler if isinstance(X, PredictionSets) else None
+        return _fitted(maker or self.sampler)
+
+    def _sampler_for(self, name: str, known: Provenance) -> ConformalSampler | None:
+        """The fitted sampler of the parameter, which must make the draws of data or of a file."""
+        if (sampler := self._given_sampler()) is not None:
+            made = sampler.calibration_.source
+            drawn = {"generator": made.fingerprint, "seed": made.seed}
+            refuse_differences(name, vars(known), drawn)
+            refuse_larger_budget(sampler.k_max_, known.k_max)
+        return sampler
+
     def _checked(self, X: Any) -> CheckedPrompts:
         """Prompts, or those of sets that a fitted sampler makes."""
         if not isinstance(X, PredictionSets):
-            if _fitted(self.sampler) is not None:
-                return check_fitted_prompts(self.sampler, X)
+            if (sampler := self._given_sampler()) is not None:
+                return check_fitted_prompts(sampler, X)
             return check_prompts(X, estimator=self)
-        sampler = _fitted(X.sampler or self.sampler)
-        if sampler is None:
+        if (sampler := self._given_sampler(X)) is None:
             raise ValueError(
                 "X holds prediction sets that know neither all their draws nor the sampler that "
                 "made them; wanted those of a fitted sampler (as in a Pipeline), a fitted "
@@ -513,24 +522,17 @@ class ComponentSelector(CalibratedEstimator):
         collected: ConformalSampler | None = self.__dict__.get("sampler_")
         if own is not None:
             return collected
-        if (sampler := _fitted(self.sampler)) is not None:
-            source = sampler.calibration_.source
-            drawn = {"generator": source.fingerprint, "seed": source.seed}
-            refuse_differences("data", vars(data.provenance), drawn)
-        elif collected is not None:
+        sampler = self._sampler_for("data", data.provenance)
+        if sampler is None and collected is not None:
             other = data.provenance.differences(collected.calibration_.drawn_with)
-            sampler = None if {"generator", "seed"} & set(other) else collected
-        if sampler is not None:
-            refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
+            if {"generator", "seed"} & set(other):
+                return None
+            refuse_larger_budget(collected.k_max_, data.provenance.k_max)
+            return collected
         return sampler
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
-        known, sampler = read["provenance"], _fitted(self.sampler)
-        if sampler is not None:
-            made = sampler.calibration_.source
-            drawn = {"generator": made.fingerprint, "seed": made.seed}
-            refuse_differences(repr(name), vars(known), drawn)
-            refuse_larger_budget(sampler.k_max_, known.k_max)
+        sampler = self._sampler_for(repr(name), read["provenance"])
         return SelectorCalibration(**read, **self._own_parts(), sampler=sampler)
 
     def _publish(self, record: SelectorCalibration) -> None:

@@ -1,8 +1,8 @@
 """Components of sets: which prompts may calibrate, and what is selected."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,20 @@ from sklearn_clm.calibration import (
     ComponentThreshold,
     Provenance,
     component_learn_then_test,
+    critical_count,
+    prompts_needed,
 )
+from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed, percent
+from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._rules import Certified, SelectionRule
-from sklearn_clm.policies._shift import CovariateShift, Shift
-from sklearn_clm.policies._verdicts import ComponentVerdicts
+from sklearn_clm.policies._shift import CovariateShift
+from sklearn_clm.policies._verdicts import ComponentVerdicts, bounding
 from sklearn_clm.scoring._components import (
     DistinctComponents,
     component_scores,
@@ -58,24 +62,57 @@ class ComponentCollection:
         )
 
     def judged(
-        self, data: ComponentCalibrationData, alpha: float, parts: list[Part], *, lazily: bool
+        self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part], *, lazily: bool
     ) -> ComponentCalibrationData:
-        """The data with the labels that tests need, those of people as they are now."""
-        if data.unknown is not None or self.verdicts.of_people:
-            data = self.data = self.verdicts.fill(data, alpha, parts, lazily=lazily)
-        return data
+        """The data with all labels, or lazily with those that tests of the parts need.
+
+        Those of people are asked for anew: they may have changed their minds.
+        """
+        verdicts = self.verdicts
+        if data.unknown is None and not verdicts.of_people:
+            return data
+        if verdicts.of_people:
+            verdicts.forget()
+        labels = verdicts.labels.reshape(-1)
+        if not lazily:
+            unknown = np.flatnonzero(labels < 0)
+            with bounding(verdicts, np.arange(len(labels)), lambda: verdicts.labels < 0):
+                verdicts.ask(unknown, np.zeros_like(unknown))
+            self.data = replace(data, admissible=labels)
+            return self.data
+        tested = []
+        for part in parts:
+            if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
+                own = np.flatnonzero(np.isin(data.prompt_index, part.rows))
+                tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
+
+        def left() -> np.ndarray:
+            known, open_ones = data.with_labels(labels), np.zeros(verdicts.labels.shape, dtype=bool)
+            for rows, own, rank in tested:
+                open_ones[own[may_ask(ComponentEntries(known.take(rows)), rank)]] = True
+            return open_ones
+
+        with bounding(verdicts, np.arange(len(labels)), left):
+            for rows, own, rank in tested:
+
+                def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
+                    return verdicts(own[of], np.zeros_like(of))
+
+                settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
+        self.data = replace(data, admissible=labels)
+        return self.data
 
 
 def prompts_of_sampler(
     sampler: Any, prompts: CheckedPrompts, prompt_weight: object, *, of_fit: bool
-) -> tuple[np.ndarray, Shift | None]:
-    """Positions of the prompts that may calibrate after a fitted sampler, and their shift.
+) -> tuple[np.ndarray, Provenance]:
+    """Positions of the prompts that may calibrate after a fitted sampler, and their provenance.
 
     Those that trained its generator may not. The weights are those of the sampler; `of_fit` says
     that it has seen, and weighted, these very prompts.
     """
     record: SamplerCalibration = sampler.calibration_
-    seen, shift = record.source.has_learnt(prompts), record.shift
+    seen, shift, known = record.source.has_learnt(prompts), record.shift, record.drawn_with
     text = f"{seen.sum()} of the {len(prompts)} prompts in X trained the generator of the sampler"
     if seen.all():
         raise ValueError(f"X must hold prompts that the sampler has not seen, got {text}.")
@@ -88,7 +125,7 @@ def prompts_of_sampler(
             why = "the sampler was calibrated without, and its shift says how large one may be"
         raise ValueError(f"prompt_weight must be None here, got weights instead: {why}.")
     if shift is None or (of_fit and (record.data is None or record.data.prompts is None)):
-        return rows, None
+        return rows, known
     digests = prompts.take(rows).digests()
     if of_fit:
         # those that weights have kept for the sampler, each as often as there
@@ -97,14 +134,14 @@ def prompts_of_sampler(
             if left[digest]:
                 left[digest] -= 1
                 kept.append(i)
-        return np.array(kept, dtype=np.intp), None
+        return np.array(kept, dtype=np.intp), known
     given: CovariateShift | None = sampler.shift
     same = given is not None and given.weight_bound == shift.weight_bound
     weight = given.weight if given is not None and same else None
     own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
     weights = own.of(prompt_weight, len(prompts), prompts)[rows]
     positions, found = own.applied(weights, digests, record.source.seed)
-    return rows[positions], found
+    return rows[positions], replace(known, shift=found.to_json())
 
 
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:

@@ -16,10 +16,6 @@ from sklearn_clm.caching import (
     WantedVerdict,
 )
 from sklearn_clm.caching._verdicts import as_judged
-from sklearn_clm.calibration import ComponentCalibrationData, critical_count, prompts_needed
-from sklearn_clm.calibration._certify import may_ask, settle
-from sklearn_clm.calibration._components import ComponentEntries
-from sklearn_clm.calibration._rows import Part
 from sklearn_clm.scoring._admission import checked_admissions, get_admission, judge
 from sklearn_clm.scoring._callables import name_of
 from sklearn_clm.scoring._components import DistinctComponents
@@ -177,42 +173,6 @@ class ComponentVerdicts(Verdicts):
                     asked.append(reference)
         components = [[one] for distinct in found for one in distinct.components]
         super().__init__(admission, asked, components, n_jobs)
-
-    def fill(
-        self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part], *, lazily: bool
-    ) -> ComponentCalibrationData:
-        """The data with all labels of the tested prompts, or lazily with those that tests need.
-
-        Labels in `data` are not looked at.
-        """
-        if self.of_people:
-            self.forget()
-        labels = self.labels.reshape(-1)
-        if not lazily:
-            unknown = np.flatnonzero(labels < 0)
-            with bounding(self, np.arange(len(labels)), lambda: self.labels < 0):
-                self.ask(unknown, np.zeros_like(unknown))
-            return replace(data, admissible=labels)
-        tested = []
-        for part in parts:
-            if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
-                own = np.flatnonzero(np.isin(data.prompt_index, part.rows))
-                tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
-
-        def left() -> np.ndarray:
-            known, open_ones = data.with_labels(labels), np.zeros(self.labels.shape, dtype=bool)
-            for rows, own, rank in tested:
-                open_ones[own[may_ask(ComponentEntries(known.take(rows)), rank)]] = True
-            return open_ones
-
-        with bounding(self, np.arange(len(labels)), left):
-            for rows, own, rank in tested:
-
-                def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
-                    return self(own[of], np.zeros_like(of))
-
-                settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
-        return replace(data, admissible=labels)
 
 
 @contextmanager
