@@ -19,15 +19,10 @@ from sklearn_clm import ConformalSampler, NullCalibrationError, PredictionSets, 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import counted
 from sklearn_clm.caching import CachedGenerator, HumanJudge
-from sklearn_clm.calibration import CalibrationData, clopper_pearson
+from sklearn_clm.calibration import CalibrationData, Provenance, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
-from sklearn_clm.generators import (
-    BaseGenerator,
-    Generation,
-    OpenAIGenerator,
-    PrecomputedGenerator,
-)
+from sklearn_clm.generators import OpenAIGenerator, PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming
 from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
@@ -97,7 +92,7 @@ _DRAWN = {
     "responses": "in its place, a list of all draws; their verdicts and scores are lists too",
     "logprob": "log-probability of a draw, natural logarithm",
     "n_tokens": "its number of tokens",
-    "quality": "any score of a draw; larger is better",
+    "quality": "any score of a draw, from it and earlier ones alone; larger is better",
 }
 _JUDGED = {
     "reference": "a response that is right",
@@ -140,15 +135,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2
     return status or 0
-
-
-class _Arrays(BaseGenerator):
-    """Stands for the unknown generator that the arrays came from."""
-
-    def sample(
-        self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> list[list[Generation]]:
-        raise RuntimeError("arrays of scores hold no responses to draw")
 
 
 class _Column:
@@ -387,36 +373,40 @@ def _read(arguments: argparse.Namespace) -> SampleLog:
     return log
 
 
-def _sampler(log: SampleLog, arguments: argparse.Namespace, **parts: Any) -> ConformalSampler:
-    """A sampler of these draws; scores in the file are their quality."""
-    if log.quality is not None:
-        parts["quality"] = _Column(log)
-    generator = PrecomputedGenerator(log.prompts, log.draws, key=arguments.key)
-    return ConformalSampler(generator, **parts)
+def _sampler(
+    log: SampleLog, arguments: argparse.Namespace, known: Provenance, **options: Any
+) -> ConformalSampler:
+    """A sampler of these draws, with the scores that are known, or in the file."""
+    given = vars(arguments)
+    return ConformalSampler(
+        PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
+        quality=known.quality if log.quality is None else _Column(log),
+        similarity=known.similarity or given["similarity"] or "rouge_l",
+        admission=known.admission or given.get("admission", "exact_match"),
+        random_state=known.seed,
+        **options,
+    )
 
 
 def _collected(arguments: argparse.Namespace) -> CalibrationData:
     """Samples with scores and verdicts; what a file does not tell is not known of them."""
     log = _read(arguments)
-    sampler = _sampler(
-        log,
-        arguments,
-        k_max=max(arguments.k_max or [log.k_max]),
-        quality="likelihood" if log.has_logprobs else "self_consistency",
-        similarity=arguments.similarity or "rouge_l",
-        admission=arguments.admission,
-        random_state=arguments.random_state,
-    )
+    quality = "likelihood" if log.has_logprobs else "self_consistency"
+    known = Provenance(quality=quality, seed=arguments.random_state)
+    sampler = _sampler(log, arguments, known, k_max=max(arguments.k_max or [log.k_max]))
     data = sampler.collect(log.prompts, log.admissions)
-    known = data.provenance
-    quality = known.quality if log.quality is None else None
-    admission = known.admission if log.verdicts is None else None
-    generator = None if arguments.key is None else known.generator
-    data.provenance = replace(known, generator=generator, quality=quality, admission=admission)
+    told = data.provenance
+    data.provenance = known = replace(
+        told,
+        generator=None if arguments.key is None else told.generator,
+        quality=told.quality if log.quality is None else None,
+        admission=told.admission if log.verdicts is None else None,
+    )
     if not arguments.quiet:
         print(
             f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "
-            f"{quality or 'of the file'}; admission: {admission or 'verdicts of the file'}."
+            f"{known.quality or 'of the file'}; admission: "
+            f"{known.admission or 'verdicts of the file'}."
         )
     return data
 
@@ -424,21 +414,13 @@ def _collected(arguments: argparse.Namespace) -> CalibrationData:
 def _sets(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
     """The sets that thresholds give."""
     with reading(arguments.calibration, SamplerCalibration.file_format) as content:
-        known, k_max = content["provenance"], max(one["k_max"] for one in content["rules"])
-    if known["quality"] is None and log.quality is None:
+        known = Provenance(**content["provenance"])
+        options = {name: content[name] for name in ("epsilon", "delta")}
+        options["k_max"] = max(one["k_max"] for one in content["rules"])
+    if known.quality is None and log.quality is None:
         raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
-    sampler = _sampler(
-        log,
-        arguments,
-        k_max=k_max,
-        epsilon=content["epsilon"],
-        delta=content["delta"],
-        quality=known["quality"],
-        similarity=known["similarity"] or arguments.similarity or "rouge_l",
-        admission=known["admission"] or vars(arguments).get("admission", "exact_match"),
-        policy=ThresholdPolicy(set_score=content["set_score"]),
-        random_state=known["seed"],
-    )
+    policy = ThresholdPolicy(set_score=content["set_score"])
+    sampler = _sampler(log, arguments, known, policy=policy, **options)
     return sampler.load_calibration(arguments.calibration).predict(log.prompts)
 
 
@@ -559,7 +541,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     data = _load(arguments, arguments.output)
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
-        _Arrays(),
+        PrecomputedGenerator([], []),  # stands for the one that the data came from
         k_max=budgets[0] if len(budgets) == 1 else budgets,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
@@ -583,6 +565,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     result, thresholds = sampler.result_, sampler.lambda_hat_
     if arguments.quiet or result is None or thresholds is None:
         return
+    print(claim.sentence())
     print(
         f"{len(result.valid_lambdas)} of {counted(len(result.frontier), 'configuration')} valid on "
         f"{counted(result.n_calibration, 'prompt')}.\nlambda-hat: {thresholds}, set score "

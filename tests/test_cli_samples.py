@@ -86,15 +86,13 @@ def write_samples(logs, kind, path, n=60, seed=0):
             for row in rows
         ]
         write_csv(path, as_json)
-    elif name == "json":
-        Path(path).write_text(json.dumps(rows))
     else:
         write_json_lines(path, rows)
     return path, names, judged
 
 
 KINDS = [f"{name}{shape}" for name in ("csv", "jsonl", "parquet") for shape in ("", " lists")]
-KINDS += ["json", "jsonl lm-eval", "eval Inspect", "json Inspect"]
+KINDS += ["jsonl lm-eval", "eval Inspect", "json Inspect"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -38,6 +38,9 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |
 | the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
 | weights of a shift that were estimated on these prompts | estimate them on others |
+| samples of a file that were sorted, voted on, or the best of several | all draws, in order |
+| scores of a file that look at later draws, such as ranks | scores of a draw and earlier ones |
+| one `key` for two models, or two settings | a key for each |
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
 | globals and helpers that a score, judge or generator uses, edited | calibrate again |
 | an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |

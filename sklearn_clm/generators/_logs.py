@@ -139,7 +139,8 @@ def _draws_of(where: str, record: Mapping[str, Any], names: Mapping[str, str]) -
     with naming(where):
         if "references" in found:
             found["reference"] = _as_list("references", found["references"], "right responses")
-        fields = {**record, **dict.fromkeys(("draw", *_MAY_LACK)), **found}
+        own = record if "draw" in names else {}  # other fields may mean anything
+        fields = {**own, **dict.fromkeys(("draw", *_MAY_LACK)), **found}
         # of text, an empty cell holds nothing; a response may well be empty
         fields |= {field: None for field in _MAY_LACK if str(fields[field]) == ""}
         if not is_list:
@@ -276,19 +277,17 @@ def _parquet_rows(path: AnyPath) -> Iterator[Record]:
             yield f"row {i} of {path}", row
 
 
-def _json_rows(path: AnyPath) -> Iterator[Record]:
-    """A log of Inspect, or a list of objects."""
+def _inspect_json(path: AnyPath) -> Iterator[Record]:
     with naming(str(path)):
         content = json_value(Path(path).read_bytes())
-    rows = content.get("samples") if isinstance(content, dict) else content
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{path} must be a log of Inspect with its samples, or a list of objects.")
-    named = ((f"sample {i} of {path}", row) for i, row in enumerate(rows))
-    return named if isinstance(content, list) else _of_inspect(path, content, named)
+    samples = content.get("samples") if isinstance(content, dict) else None
+    if not isinstance(samples, list):
+        raise ValueError(f"{path} must be a log of Inspect with its samples.")
+    named = ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
+    return _of_inspect(path, content, named)
 
 
-def _archived(path: AnyPath) -> Iterator[Record]:
-    """An archive of Inspect."""
+def _inspect_archive(path: AnyPath) -> Iterator[Record]:
     try:
         archive = zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
@@ -388,8 +387,7 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
 _READERS: dict[str, Callable[[AnyPath], Iterator[Record]]] = {
     ".csv": _csv_rows,
     ".jsonl": json_lines,
-    ".ndjson": json_lines,
     ".parquet": _parquet_rows,
-    ".json": _json_rows,
-    ".eval": _archived,
+    ".json": _inspect_json,
+    ".eval": _inspect_archive,
 }
