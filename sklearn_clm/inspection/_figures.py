@@ -29,8 +29,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 TRIVIAL = "0.92"
 
 
-def calibrated(estimator: object, *kinds: type) -> Any:
-    """The estimator, or the last step of a pipeline that is of these kinds, which has data."""
+def calibrated(estimator: object, *kinds: type, with_data: bool = True) -> Any:
+    """The estimator, or the last step of a pipeline that is of these kinds."""
     found = estimator
     while isinstance(found, Pipeline):
         steps = [step for _, step in found.steps if isinstance(step, (*kinds, Pipeline))]
@@ -43,8 +43,8 @@ def calibrated(estimator: object, *kinds: type) -> Any:
         )
     check_is_fitted(
         found,
-        ["calibration_", "calibration_data_"],
-        msg="This %(name)s has no calibration data to report on; call fit or calibrate. "
+        ["calibration_", "calibration_data_"][: 1 + with_data],
+        msg="This %(name)s has no calibration data to show; call fit or calibrate. "
         "A calibration that was loaded from a file has none.",
     )
     return found

@@ -16,7 +16,7 @@ class GroupLossDisplay(EstimatorDisplay):
     """Loss by group with exact intervals, pooled against grouped.
 
     For each group, the share of its calibration prompts whose set holds no admissible response:
-    under the rule for all prompts together, and under the group's own rule. The lines are exact 95%
+    under the rule for all prompts together, and under the group's own. The lines are exact 95 %
     intervals (Clopper-Pearson) of one group each. A group whose pooled interval lies above epsilon
     is one that a guarantee for all prompts fails. Create it with :meth:`from_estimator`.
 
@@ -106,7 +106,7 @@ class GroupLossDisplay(EstimatorDisplay):
 
 
 def _intervals(errors: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Exact 95% intervals; NaN where there is no count."""
+    """Exact 95 % intervals; NaN where there is no count."""
     known = ~np.isnan(errors)
     low, high = np.full((2, len(errors)), np.nan)
     if known.any():

@@ -73,13 +73,14 @@ class CalibrationReport:
         Parameters
         ----------
         estimator : ConformalSampler, ComponentSelector or Pipeline
-            An estimator after ``fit`` or ``calibrate``; of a pipeline, the last step that is one.
+            An estimator after ``fit``, ``calibrate`` or ``load_calibration``, of which no data are
+            known; of a pipeline, the last step that is one.
 
         Returns
         -------
         CalibrationReport
         """
-        found = calibrated(estimator, ConformalSampler, ComponentSelector)
+        found = calibrated(estimator, ConformalSampler, ComponentSelector, with_data=False)
         return cls(tuple(sections(found)))
 
     @cached_property

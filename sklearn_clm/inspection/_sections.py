@@ -107,11 +107,11 @@ _SYMBOLS = Section(
 
 def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Section]:
     """The report of a calibrated estimator: what matters, then all figures, folded away."""
-    record, data = estimator.calibration_, estimator.calibration_data_
+    record, data = estimator.calibration_, estimator.calibration_.data  # None from a file
     rule, claim, tests = record.rule, record.claim, record.tests
     pooled, of_sets = record.uses_pooled_rule, isinstance(record, SamplerCalibration)
     set_score = record.set_score if of_sets else "max"
-    outcomes = rule.outcomes(data, set_score) if pooled else None
+    outcomes = rule.outcomes(data, set_score) if pooled and data is not None else None
     gain = PromptGainDisplay._of(estimator)
     facts = []
     if pooled and claim.holds:
@@ -121,21 +121,23 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     yield from _losses(record)
     yield from facts if outcomes is None else [_expected(record, outcomes)]
     yield from _groups(record)
-    yield _enough(record, data.n_prompts, gain)
+    if data is not None:
+        yield _enough(record, data.n_prompts, gain)
     texts = _of_draws(record) if of_sets else []
     texts += [*_nulls(record), *(_doubts(record, outcomes) if pooled else []), *record.remarks]
     if texts:
         yield Section("Warnings", tuple(texts), warning=True)
     details = [] if outcomes is None else facts
-    details += [_numbers("Data", record.numbers()), *_shift(record)]
+    details += [] if data is None else [_numbers("Data", record.numbers())]
+    details += _shift(record)
     if pooled and isinstance(tests, LearnThenTestResult):
         details.append(_frontier(estimator, tests))
     if pooled and isinstance(tests, ComponentThreshold) and len(tests.thresholds):
         details += _thresholds(tests, exact=data.unknown is None)
-    if of_sets and data.unknown is None and claim.admission:
+    if of_sets and data is not None and data.unknown is None and claim.admission:
         details.append(_band(data, AchievableBandDisplay._of(estimator)))
     details += _more_prompts(gain)
-    if of_sets and (data.unknown is not None or record.n_judgements is not None):
+    if of_sets and data is not None and (data.unknown is not None or record.n_judgements):
         details.append(_judgements(data, record.n_judgements))
     yield from (replace(one, folded=True) for one in (*details, _in_use(claim), _SYMBOLS))
 
@@ -195,7 +197,7 @@ def _groups(record: Record) -> Iterable[Section]:
             errors = (f"{bound}{n_errors} of {n}", _share(n_errors, n, bound)[1])
             bound, level = rule.smallest
             smallest = "" if np.isnan(level) else bound + _rounded_up(level)
-        costs = [f"{cost:.4g}" for cost in rule.costs]
+        costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         rows.append((str(name), status, rule.words, *errors, *costs, smallest))
     others = "Prompts of other groups are refused: no rule serves all prompts together."
     if record.uses_pooled_rule:

@@ -275,7 +275,13 @@ def test_reports_are_of_calibrated_estimators_with_data(sampler, report, tmp_pat
     with pytest.warns(UserWarning, match="arrays"):
         loaded.load_calibration(tmp_path / "calibration.json")
     with pytest.raises(NotFittedError, match="file"):
-        report_of(loaded)
+        AchievableBandDisplay.from_estimator(loaded)
+    same = report_of(loaded)
+    for heading in ("Guarantee", "Thresholds (lambda-hat)", "In use"):
+        assert replace(section(same, heading), folded=True) == replace(
+            section(report, heading), folded=True
+        )
+    assert not {"Data", "Were these prompts enough?"} & {one.heading for one in same.sections}
 
 
 @pytest.mark.parametrize(
