@@ -47,6 +47,7 @@ from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import weighted, weights_of
 from sklearn_clm.policies._source import (
     DrawSource,
+    refuse_other_columns,
     source_of,
 )
 from sklearn_clm.scoring import likelihood
@@ -521,7 +522,7 @@ class ConformalSampler(CalibratedEstimator):
         collected = getattr(self, "_collected", None)
         if collected is None or not hasattr(self, "calibration_indices_"):
             raise AttributeError("calibration_draws_ needs data that this estimator collected.")
-        return collected.source.draw(self.memory_, collected.prompts, collected.n_draws)
+        return collected.source.draws(self.memory_, collected.prompts, collected.n_draws)
 
     # --- parameters ---------------------------------------------------------------------------
 
@@ -717,7 +718,7 @@ class ConformalSampler(CalibratedEstimator):
     ) -> PredictionSets:
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
-        source.refuse_other_columns(prompts)
+        refuse_other_columns(source.generator, prompts)
         sets = record.sets(
             prompts,
             groups,

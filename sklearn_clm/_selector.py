@@ -508,10 +508,10 @@ class ComponentSelector(CalibratedEstimator):
         record, memory = sampler.calibration_, sampler.memory_
         if tries is not None:
             few = prompts.take(np.arange(min(TRIED_PROMPTS, len(prompts))))
-            tries(few, record.source.draw(memory, few, min(TRIED_DRAWS, record.width)))
+            tries(few, record.source.draws(memory, few, min(TRIED_DRAWS, record.width)))
         n_draws = len(prompts) * record.width
         with progress_bar(sampler.verbose, n_draws, "draw") as progress:
-            return record.source.draw(memory, prompts, record.width, progress=progress)
+            return record.source.draws(memory, prompts, record.width, progress=progress)
 
     # --- calibrate ----------------------------------------------------------------------------
 

@@ -150,7 +150,7 @@ class Collection:
         if not len(rows):
             return
         part = self.prompts.take(rows)
-        new = self.source.draw(self._memory, part, counts, first=starts, progress=self._progress)
+        new = self.source.draws(self._memory, part, counts, first=starts, progress=self._progress)
         # those that begin and end alike are scored together
         for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):
             members = np.flatnonzero((starts == start) & (counts == stop))
@@ -308,7 +308,7 @@ class Collection:
     def _draw_again(self) -> None:
         """Have the draws at hand; those no longer in memory are made again."""
         if not all(self.draws):
-            self.draws = self.source.draw(self._memory, self.prompts, self.n_draws)
+            self.draws = self.source.draws(self._memory, self.prompts, self.n_draws)
 
     def _check_draws(self, rows: np.ndarray, n_draws: int) -> None:
         """Refuse empty responses; warn of draws, references and scores that will not do."""

@@ -55,6 +55,7 @@ class DrawSource:
     ) -> "tuple[DrawSource, np.ndarray]":
         """The source of draws, trained where it can be, and positions of the other prompts."""
         own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
+        refuse_other_columns(own, prompts)
         digests = prompts.digests()
         train, rest = np.arange(0), np.arange(n)
         if is_trainable(own):
@@ -72,9 +73,7 @@ class DrawSource:
             part = prompts.take(train)
             given = part.as_given() if input_tags(own).dict else part.prompts
             own = trained(own, given, [references[i] for i in train])
-        source = cls(own, fingerprint(own), seed, np.unique(digests[train]))
-        source.refuse_other_columns(prompts)
-        return source, rest
+        return cls(own, fingerprint(own), seed, np.unique(digests[train])), rest
 
     @classmethod
     def untrained(
@@ -100,7 +99,7 @@ class DrawSource:
             )
         return cls(own, fingerprint(own), seed, nobody)
 
-    def draw(
+    def draws(
         self,
         memory: DrawMemory,
         prompts: CheckedPrompts,
@@ -162,11 +161,6 @@ class DrawSource:
         learnt = self.has_learnt(prompts)
         return [one.unguaranteed(why) if seen else one for one, seen in zip(sets, learnt)]
 
-    def refuse_other_columns(self, prompts: CheckedPrompts) -> None:
-        """Refuse a data frame of other columns than those that the generator has learnt from."""
-        if prompts.columns is not None and hasattr(self.generator, "feature_names_in_"):
-            validate_data(self.generator, prompts.columns, reset=False, skip_check_array=True)
-
     def refuse_changes(self) -> None:
         """Refuse a generator whose fingerprint is no longer that of the calibration."""
         if (now := fingerprint(self.generator)) != self.fingerprint:
@@ -176,6 +170,12 @@ class DrawSource:
                 "was changed or trained since. Call fit again. Where drawing changes what it "
                 "holds, give it a method fingerprint()."
             )
+
+
+def refuse_other_columns(generator: Generator, prompts: CheckedPrompts) -> None:
+    """Refuse a data frame of other columns than those that a generator has learnt from."""
+    if prompts.columns is not None and hasattr(generator, "feature_names_in_"):
+        validate_data(generator, prompts.columns, reset=False, skip_check_array=True)
 
 
 @contextmanager
