@@ -198,12 +198,7 @@ def clopper_pearson(
     n_errors, n : int or array of int
         As in :func:`binomial_p_value`.
     confidence : float, default=0.95
-        Probability of covering the truth at least, in (0, 1).
-
-    Returns
-    -------
-    low, high : float or ndarray
-        Limits in [0, 1]; each is missed with probability at most ``(1 - confidence) / 2``.
+        In (0, 1); each limit is missed with probability at most ``(1 - confidence) / 2``.
 
     Examples
     --------

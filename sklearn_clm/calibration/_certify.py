@@ -218,12 +218,7 @@ def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:
     p_values : array-like of shape (m,)
         P-values in the order of testing, in [0, 1].
     delta : float
-        Level, in (0, 1).
-
-    Returns
-    -------
-    ndarray of bool, shape (m,)
-        True up to, and without, the first p-value greater than delta.
+        Level, in (0, 1). Rejected is what comes before the first p-value greater than this.
 
     Examples
     --------

@@ -164,14 +164,11 @@ class ComponentThreshold(SequenceResult):
 
     Parameters
     ----------
-    thresholds : ndarray of shape (t,)
-        The distinct scores of the calibration data, from the largest down.
-    n_components : ndarray of shape (t,)
-        Mean number of components per prompt that score at least the threshold.
-    alpha : float
-        Tolerated risk.
-    smallest_alpha : float
-        The smallest alpha for which a threshold would have been certified.
+    thresholds, n_components : ndarray of shape (t,)
+        The distinct scores of the calibration data, from the largest down, and the mean number of
+        components per prompt that score at least so much.
+    alpha, smallest_alpha : float
+        Tolerated risk, and the smallest for which a threshold would have been certified.
     achievable_alpha : tuple of (float, float)
         Mean loss at the highest threshold and at the lowest: below this band next to nothing can
         be selected, above it everything is. NaN where labels are unknown.
@@ -274,9 +271,9 @@ def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
 class ComponentEntries(Entries):
     """Components whose labels are asked for; V is the highest score of an inadmissible one.
 
-    A threshold is certified if and only if it lies above the (c + 1)-th largest V, where c is the
-    largest number of errors with which a test succeeds. Scores are ranks among the distinct scores,
-    `thresholds`, which order as they do and tell a component that scores -inf from none.
+    A threshold is certified if and only if it lies above the (c + 1)-th largest V, with c the
+    critical count. Scores are ranks among `thresholds`, the distinct scores, which tell a component
+    that scores -inf from none.
     """
 
     def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge | None = None) -> None:

@@ -53,14 +53,12 @@ class CalibrationData(SavedArrays):
 
     Attributes
     ----------
-    quality, similarity, admissible : ndarray
-        The three arrays; `admissible` is boolean, and False where the label is unknown.
+    quality, similarity, admissible, texts, prompts, n_draws, provenance
+        As given; `admissible` is boolean, False where the label is unknown, and `n_draws` None
+        where all draws were made. All are carried along by `take`, `split`, `truncate`, `save` and
+        `load`.
     unknown : ndarray of bool, shape (n, K), or None
         Where labels are unknown; None where all are known.
-    texts, prompts, n_draws : ndarray or None
-        As given; `n_draws` is None where all draws were made.
-    provenance : Provenance
-        Carried along by `take`, `split`, `truncate`, `save` and `load`.
 
     Examples
     --------
@@ -219,13 +217,10 @@ class CalibrationData(SavedArrays):
 
         Parameters
         ----------
-        scores : array-like of shape (n, K), or path of a .npy file
-            Quality of each draw (scores.npy).
-        similarity : array-like of shape (n, K, K), or path of a .npy file
-            Similarity of each draw to the earlier ones (diversity.npy, where a *large* value means
-            a near duplicate all the same); zeros where there are none.
-        labels : array-like of shape (n, K), or path of a .npy file
-            1 where the draw is admissible (labels.npy).
+        scores, similarity, labels : array-like, or path of a .npy file
+            Quality (scores.npy), similarity to earlier draws (diversity.npy, where a *large* value
+            means a near duplicate all the same; zeros where there are none), and 1 where the draw
+            is admissible (labels.npy), of the shapes that the class takes.
         mmap : bool, default=False
             Leave the similarities on disk and read them as they are needed.
         provenance : Provenance or None, default=None
@@ -258,8 +253,8 @@ def prompt_digests(data: CalibrationData) -> np.ndarray:
 def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationData) -> None:
     """Refuse prompts that calibrate, where they were seen before; None is not known.
 
-    Independent samples hold some rows of equal scores, as far as scores are discrete, and some
-    equal prompts, as far as these are few. As many as `seen` has in common with itself are no sign.
+    Independent samples share rows where scores, or prompts, are few: as many as `seen` has in
+    common with itself are no sign.
     """
     if seen is None or not len(seen):
         return
@@ -272,8 +267,7 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
         if n_common > n * (repeated + 0.01 + margin):
             raise ValueError(
                 f"{name} must come from other prompts than those that calibrate, got one that was "
-                f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold. "
-                "Split the prompts beforehand, or leave the split to calibration."
+                f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold."
             )
 
 

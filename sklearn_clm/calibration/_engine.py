@@ -14,17 +14,15 @@ configurations of a 27 x 27 x 27 grid. Here,
   errors, size and draws packed into one float64 and the excess into another.
 
 All of it runs in compiled loops of NumPy and SciPy, on blocks of prompts that stay in the cache.
-The loops are so short that threads spend their time handing over the interpreter's lock, so the
-work is shared among processes, and only where there is much of it.
+The loops are too short for threads, so that much work is shared among processes.
 
 For n = 1,565, K = 20, the sum and 27 x 27 x 27 configurations on one core this module takes 0.07 s,
 Algorithm 1 in NumPy for each configuration 120 s, and the same in C 0.03 to 0.04 s: a factor of two
 does not pay for wheels for every platform.
 
 A set of draws is an unsigned integer whose *top* bit is draw 0 (several integers of 64 bits where
-K > 64). Two things follow. Sorted sets are in lexicographic order, so that sets that start alike
-lie side by side. And every earlier draw is worth more than the draw at hand, so that one `minimum`
-turns "which conflicts are there" into "then this draw's bit".
+K > 64). So sorted sets that start alike lie side by side; and every earlier draw is worth more than
+the draw at hand, so that one `minimum` turns "which conflicts are there" into "this draw's bit".
 """
 
 import math

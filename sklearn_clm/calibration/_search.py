@@ -80,8 +80,7 @@ def search_frontier(
     Returns
     -------
     Frontier
-        *Accept everything*, the same without copies, then the Pareto frontier from the safest
-        configuration on.
+        *Accept everything*, the same without copies, then the Pareto frontier from the safest on.
     """
     check_data(optimization)
     budgets = check_budgets(k_max, optimization.k_max)
@@ -96,8 +95,7 @@ def search_frontier(
     loss, objective = (np.flip(cost, axis=(0, 2, 3)).ravel() for cost in costs)
     chosen = pareto_frontier(np.column_stack((loss, objective)))
     if chosen[0] != 0:
-        # position 0 accepts everything. Another may err as rarely on this part, but none does on
-        # the calibration part: tested first, it costs no power and spares needless nulls
+        # position 0 accepts everything: tested first, it costs no power and spares needless nulls
         chosen = np.concatenate(([0], _without_copies(loss, objective, len(l1), chosen), chosen))
     a, b, k, c = np.unravel_index(chosen, risks.loss.shape)
     return Frontier(

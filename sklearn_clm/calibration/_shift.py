@@ -73,14 +73,10 @@ def weighted_betting_p_value(
 
     Parameters
     ----------
-    losses : array-like of shape (n,)
-        Losses in [0, 1].
+    losses, epsilon, seed
+        As in :func:`betting_p_value`; the tolerated risk is that of new prompts.
     weights, bound
         As in :func:`keep_by_weight`.
-    epsilon : float
-        Tolerated risk of new prompts, in (0, 1).
-    seed : int, default=0
-        Seed of the order of the prompts, fixed before any loss is seen.
 
     Examples
     --------
