@@ -203,8 +203,7 @@ def test_provenance_of_parts_and_of_bare_arrays():
     assert KNOWN.unknown == ()
     assert make(provenance=Provenance(k_max=5)).provenance.k_max == 4  # the arrays say it
 
-
-def test_differences_name_fields_known_in_both():
+    # what differs is known in both
     assert KNOWN.differences(KNOWN) == ()
     assert KNOWN.differences(Provenance()) == Provenance().differences(KNOWN) == ()
     other = replace(KNOWN, seed=1, admission=None, k_max=5)

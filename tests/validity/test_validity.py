@@ -54,6 +54,10 @@ NEAR = [
     Cell("groups_each", "mixed", "max", Setting(200, 0.617, 0.1)),
     Cell("groups_all", "mixed", "max", Setting(200, 0.617, 0.1)),
     Cell("components", "mixed", "max", Setting(150, 0.5, 0.1)),
+    *(
+        Cell(kind, "mixed", "exit policy", Setting(60, 0.4, 0.1))
+        for kind in ("exit_policy", "meaningless_policy", "marginal")
+    ),
 ]
 
 
