@@ -107,12 +107,14 @@ def as_integers(
 
 def refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
     """Refuse NaN in the qualities and in the similarities to earlier draws."""
-    for i, j in np.argwhere(np.isnan(quality))[:1]:
+    if len(places := np.argwhere(np.isnan(quality))):
+        i, j = places[0]
         raise ValueError(f"quality must not be NaN, but is for prompt {i}, draw {j}.")
     # in blocks, as a mapped array may be larger than memory
     for start in range(0, len(similarity), _ROWS_AT_ONCE):
         missing = np.tril(np.isnan(similarity[start : start + _ROWS_AT_ONCE]), -1)
-        for i, later, earlier in np.argwhere(missing)[:1]:
+        if len(places := np.argwhere(missing)):
+            i, later, earlier = places[0]
             raise ValueError(
                 f"similarity must not be NaN, but is for prompt {start + i}, draws {later} and "
                 f"{earlier}."

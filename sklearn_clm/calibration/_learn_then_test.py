@@ -263,8 +263,13 @@ def certify_frontier(
             # what was known before may show that an earlier one fails
             fewest = np.array([admission.errors(step)[0] for step in range(min(start, m))])
             start = next(iter(np.flatnonzero(fewest > admission.allowed).tolist()), start)
-    # each test is made, so that the largest p-value of a step is known
-    n_passed = count_passed(lambda step: False not in [t.passes(step) for t in tests], m, start)
+
+    def passes(step: int) -> bool:
+        # each test is made, so that the largest p-value of a step is known
+        passed = [test.passes(step) for test in tests]
+        return all(passed)
+
+    n_passed = count_passed(passes, m, start)
     if lazily:
         risks, exact = _bounds(columns, admission, n_passed, select)
         tested = np.arange(m) <= n_passed

@@ -111,7 +111,8 @@ class Table:
         before = self._of_text[rows, texts]
         self._of_text[rows, texts] = labels
         changed = ((before >= 0) & (before != labels)) | (self._of_text[rows, texts] != labels)
-        for m in np.flatnonzero(changed)[:1]:
+        if changed.any():
+            m = int(changed.argmax())
             raise ValueError(
                 f"the judge must give equal texts one verdict, got both for the text of draw "
                 f"{texts[m]} of prompt {rows[m]} instead."

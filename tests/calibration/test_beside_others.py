@@ -14,7 +14,7 @@ from sklearn_clm.calibration._certify import ranked
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 EPSILONS = (0.05, 0.1, 0.3)
-SIZES = {0: 70, 1: 33}
+SIZES, EPSILON = {0: 70, 1: 33}, 0.23
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -73,7 +73,7 @@ def theirs(scores):
     new = {group: np.array([[group]]) for group in SIZES}
     return {
         group: -float(
-            np.squeeze(calibrator.predict(1 - 0.23, x, lambda s, x: s, -1.0, 0.0, exact=False))
+            np.squeeze(calibrator.predict(1 - EPSILON, x, lambda s, x: s, -1.0, 0.0, exact=False))
         )
         for group, x in new.items()
     }
@@ -83,7 +83,7 @@ def test_the_level_on_average_is_theirs(scores):
     found = theirs(scores)
     for group, values in scores.items():
         n = len(values)
-        n_errors = int((n + 1) * 0.23) - 1
+        n_errors = int((n + 1) * EPSILON) - 1
         assert ranked(values, n - n_errors) == pytest.approx(found[group], abs=1e-9)
-        with_confidence = ranked(values, n - int(critical_count(n, 0.23, 0.05)))
+        with_confidence = ranked(values, n - int(critical_count(n, EPSILON, 0.05)))
         assert with_confidence < found[group]
