@@ -44,7 +44,7 @@ _EXACT_BITS = 53
 _FINEST = 2**41
 # sets of one block: two arrays of them fit into a cache of 1 to 2 MiB
 _BLOCK_SETS = 2**17
-_BLOCK_DISTINCT = 2**13
+_BLOCK_DISTINCT = 2**14
 _BLOCK_PROMPTS = (16, 1024)
 _TASKS_PER_JOB = 4
 # prompts times pairs that take about half a second: less is not worth other processes
