@@ -356,11 +356,10 @@ def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
 def _read(arguments: argparse.Namespace) -> SampleLog:
     """The samples of all files."""
     given, files = vars(arguments), arguments.samples
-    names = {field: given[field] or field for field in _DRAWN | _JUDGED if field in given}
+    judged = [field for field in _JUDGED if given.get(field)] or _JUDGED  # what is named counts
+    names = {field: given[field] or field for field in (*_DRAWN, *judged) if field in given}
     if given["response"] is not None:
         del names["responses"]
-    if (given.get("reference") or given.get("references")) and given["label"] is None:
-        del names["label"]
     if len({*map(os.path.realpath, files)}) < len(files):
         raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
     records = chain.from_iterable(read_records(name, arguments.filter) for name in files)

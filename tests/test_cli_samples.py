@@ -213,6 +213,10 @@ def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, ca
     write_csv("first.csv", [*rows, rows[0] | {"truth": "other"}])
     assert main(["calibrate", "first.csv", *judged]) == 2
     assert "the reference of '" in capsys.readouterr().err
+    write_csv("first.csv", [row | {"reference": j, "label": "?"} for j, row in enumerate(rows)])
+    assert main(["calibrate", "first.csv", *judged]) == 0  # what is named counts alone
+    judged = [*NAMES, "--label", "right", "--epsilon", "0.4"]
+    assert main(["calibrate", "first.csv", *judged]) == 0
 
 
 def test_scores_of_a_file_are_its_quality(logs, capsys):
@@ -306,6 +310,18 @@ def test_what_inspect_writes_in_other_ways(logs):
         assert [draw.response for draw in row] == draws[i]
         assert {(draw.logprob, draw.n_tokens) for draw in row} == {(-0.75, 2)}
         assert said == {draw: draw == results[i] for draw in draws[i]}
+
+
+def test_archives_by_zstandard_are_read_where_zipfile_learns_it(logs):
+    if sys.version_info < (3, 14):
+        pytest.importorskip("zipfile_zstd")
+    header, samples = logs.inspect_log(3, 2)
+    logs.write_eval("one.eval", header, samples)
+    logs.write_eval("other.eval", header, samples, compression=93)
+    one, other = (
+        [record for _, record in _logs.read_records(f"{name}.eval")] for name in ("one", "other")
+    )
+    assert one == other
 
 
 def broken(logs, how):
