@@ -439,7 +439,7 @@ class ConformalSampler(CalibratedEstimator):
     async def apredict(
         self, X: object, *, groups: object = None, on_accept: OnAccept | None = None
     ) -> PredictionSets:
-        """Predict in a thread, while an event loop goes on.
+        """Predict in a thread, while an (async) event loop goes on.
 
         Parameters
         ----------

@@ -37,7 +37,6 @@ _GROWTH = (1, 2, 5, 10)
 _OFTEN = 0.25
 _NEXT_TO_NOTHING = 0.1  # components for each prompt
 _POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
-_MOST_TESTS = 7  # rows, but for those that decided
 _INTERVAL = "95 % interval"
 _BAND = ("policy", "error", _INTERVAL)
 _OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
@@ -229,7 +228,7 @@ def _tests(
     order: str,
     columns: dict[str, tuple[np.ndarray, str]],
 ) -> tuple[str, tuple[Row, ...]]:
-    """What became of the tests, in words, and a table of those that decided and a few others.
+    """What became of the tests, in words, and a table of those that decided.
 
     `columns` are what else is shown of each test, as numbers, or rows of them, and their format.
     """
@@ -239,8 +238,7 @@ def _tests(
         f"{counted(m, what)}, tested {order}, each at level delta = {result.delta:g}, until one "
         f"failed: {passed} passed."
     )
-    steps = np.linspace(0, m - 1, min(m, _MOST_TESTS)).round().astype(int).tolist()
-    shown = sorted({*steps, min(n_valid, m - 1), *([] if chosen is None else [chosen])})
+    shown = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
     rows: list[Row] = [("test", *columns, "errors", "p-value", "")]
     before = -1
     for i in [*shown, m]:
@@ -322,16 +320,11 @@ def _expected(record: Record, outcomes: Outcomes) -> Section:
 
 def _in_use(claim: Claim) -> Section:
     """What to do once the rule is in use."""
-    if not claim.admission:
-        return Section("In use", (_WATCH_LOSSES,))
-    return Section(
-        "In use",
-        (
-            "Watch the risk: judge a random share of the sets, and give the outcomes to "
-            "sklearn_clm.evaluation.RiskMonitor. After an alarm: "
-            + AFTER_ALARM.format(epsilon=claim.level, alpha=0.05),
-        ),
-    )
+    text = (
+        "Watch the risk: judge a random share of the sets, and give the outcomes to "
+        "sklearn_clm.evaluation.RiskMonitor. After an alarm: "
+    ) + AFTER_ALARM.format(epsilon=claim.level, alpha=0.05)
+    return Section("In use", (text if claim.admission else _WATCH_LOSSES,))
 
 
 # numbers with their intervals

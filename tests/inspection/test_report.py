@@ -17,10 +17,10 @@ from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
     Provenance,
-    binomial_p_value,
     smallest_epsilon,
 )
 from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.evaluation import chance_of_null
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport, PromptGainDisplay
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
@@ -302,16 +302,9 @@ def test_what_matters_comes_first(data, epsilon, n, answer, others):
     (text,) = section(report, "Were these prompts enough?").paragraphs
     assert text.startswith(answer)
     assert others in text
-    # by simulation, with the share of errors that was found
-    result, rng = one.result_, np.random.default_rng(0)
-    numbers = re.search(r"probability ([\d.e-]+) %(?:, and about (\d+) with)?", text).groups()
-    for size, chance in ((n, float(numbers[0]) / 100), (numbers[1], 0.8)):
-        if size is not None:
-            m = round(int(size) * result.n_calibration / n)
-            errors = rng.binomial(m, result.n_errors[0] / result.n_calibration, size=20_000)
-            found = np.mean(binomial_p_value(errors, m, epsilon) <= 0.05)
-            # the number is that from which on the chance is large, and small ones move in steps
-            assert chance - 0.03 < found < chance + (0.02 if size == n else 0.13)
+    tests = one.result_  # simulated where planning is tested
+    null = chance_of_null(int(tests.n_errors[0]), tests.n_calibration, epsilon, 0.05)
+    assert f"with probability {100 * (1 - null):.3g} %, and" in text
 
 
 def test_bare_arrays_are_of_unknown_provenance(report, data):
