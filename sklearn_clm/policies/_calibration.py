@@ -74,7 +74,8 @@ class Calibration(ABC):
     """What an estimator has calibrated, and all that its predictions depend on."""
 
     rules: Rules  # by group, and at last for all prompts together, None
-    asked: Mapping[str, Any]  # what of the estimator's parameters a file must agree with
+    # what of the estimator's parameters a file must agree with
+    asked: Mapping[str, Any] = field(repr=False)
     provenance: Provenance  # of the data; unknown fields are None
     data: Any = None  # None for a calibration from a file
     groups: Groups | None = None  # within which it holds
