@@ -25,7 +25,7 @@ from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import OpenAIGenerator, PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming
-from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
+from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport, RiskCurveDisplay
 from sklearn_clm.judging import serve, wanted_from_file
 from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
@@ -212,6 +212,8 @@ def _add_calibrate(commands: _Commands) -> None:
     _add_input(add)
     text = "where to write"
     add("-o", "--output", type=Path, default=Path("calibration.json"), metavar="FILE", help=text)
+    text = "where to write a page about the promise and what it costs, .html or .md"
+    add("--report", type=Path, metavar="FILE", help=text)
     _add_one_level(add)
 
 
@@ -537,7 +539,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _calibrate(arguments: argparse.Namespace) -> None:
-    data = _load(arguments, arguments.output)
+    data = _load(arguments, *filter(None, [arguments.output, arguments.report]))
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
         PrecomputedGenerator([], []),  # stands for the one that the data came from
@@ -560,6 +562,9 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     record = replace(sampler.calibration_, provenance=known)
     claim = replace(record.claim, unknown=record.unknown)
     record = replace(record, rules={None: Certified(record.rule, claim)})
+    if arguments.report is not None:
+        sampler.calibration_ = record
+        CalibrationReport.from_estimator(sampler).save(arguments.report)
     write_content(arguments.output, record.content())
     result, thresholds = sampler.result_, sampler.lambda_hat_
     if arguments.quiet or result is None or thresholds is None:

@@ -22,7 +22,7 @@ abstain at levels that cannot be reached, and their measures are NaN.
 | command | what it does | exit status 1 |
 |---|---|---|
 | ``sklearn-clm plan PILOT`` | how many prompts to collect | |
-| ``calibrate SAMPLES`` | thresholds, as JSON | nothing is certified |
+| ``calibrate SAMPLES`` | thresholds, as JSON; ``--report page.html`` | nothing is certified |
 | ``predict NEW`` | the set of each new prompt, a JSON object a line | |
 | ``evaluate HELD_OUT --calibration FILE`` | how many sets hold | the promise is refuted |
 
