@@ -277,11 +277,9 @@ def test_reports_are_of_calibrated_estimators_with_data(sampler, report, tmp_pat
     with pytest.raises(NotFittedError, match="file"):
         AchievableBandDisplay.from_estimator(loaded)
     same = report_of(loaded)
-    for heading in ("Guarantee", "Thresholds (lambda-hat)", "In use"):
-        assert replace(section(same, heading), folded=True) == replace(
-            section(report, heading), folded=True
-        )
-    assert not {"Data", "Were these prompts enough?"} & {one.heading for one in same.sections}
+    headings = ["Guarantee", "Thresholds (lambda-hat)", "In use", "Symbols"]
+    assert [one.heading for one in same.sections] == headings
+    assert section(same, "Guarantee") == section(report, "Guarantee")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +293,6 @@ def test_reports_are_of_calibrated_estimators_with_data(sampler, report, tmp_pat
 def test_what_matters_comes_first(data, epsilon, n, answer, others):
     one = calibrated(data.take(range(n)), epsilon)
     report = report_of(one)
-    assert next(one.folded for one in report.sections) is False
     page = report.to_html()
     assert page.count("<details>") == sum(part.folded for part in report.sections) > 4
     assert page.index("What to expect") < page.index("enough?") < page.index("<details>")
@@ -457,10 +454,8 @@ def test_what_each_group_will_get(policy):
     for name in ("hard", "rare"):
         assert (rows[name]["size"], rows[name]["draws"]) == ("4", "4")
     assert rows["rare"]["errors"].startswith("there are 2 calibration prompts")
-    assert [text.split(":")[0] for text in report.warnings[:2]] == [
-        "Group 'hard' is null",
-        "Group 'rare' is null",
-    ]
+    for name, text in zip(("hard", "rare"), report.warnings):
+        assert text.startswith(f"Group '{name}' is null")
 
 
 def test_warnings_say_what_is_about_unknown_groups_alone():
