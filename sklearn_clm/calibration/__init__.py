@@ -25,7 +25,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 |---|---|
 | prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
-| trying again after nothing was certified, with another seed, `RandomState` or subset | one try; new prompts |
+| a second try with another seed, `RandomState` or subset, if none passed | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or `plan(looks=m)` and delta / m |
 | a measure on prompts that calibrated or trained (logged; not after a load) | other prompts |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
