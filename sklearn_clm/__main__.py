@@ -55,10 +55,10 @@ log-probabilities and numbers of tokens are there, or else self-consistency. Ver
 used as they are; without them, --admission compares with references."""
 _EVALUATE = """\
 With --calibration: measure, on held-out prompts, the sets that thresholds give; exit with status 1
-if their risk exceeds epsilon beyond doubt (the 95 % interval lies above it). Without: run the
-paper's evaluation (section 5, Appendix F), repeated random splits into a part that finds the
-Pareto frontier, a part that tests it and a part that measures; write the curves, the areas under
-them and the figure. That needs pandas, and matplotlib for figures."""
+if the 95 % interval of their risk lies above epsilon. Without: run the paper's evaluation (section
+5, Appendix F), repeated random splits into a part that finds the Pareto frontier, a part that tests
+it and a part that measures; write the curves, the areas under them and the figure. That needs
+pandas, and matplotlib for figures."""
 _CALIBRATE = """\
 Find the thresholds that keep the risk below epsilon, and write them as the JSON that predict and
 ConformalSampler.load_calibration read; exit with status 1, and write nothing, where none are

@@ -82,7 +82,8 @@ both commands the same ``--key``.
 Other columns are named in the same way (``draw=``, ``logprob=``, ``n_tokens=``). Draws are known by
 their content, so that a table of new prompts is another generator, which a calibration refuses. To
 calibrate on one table and predict on the next, give both the same ``key=``, which names the model
-and its settings, then ``save_calibration`` and, with the new table, ``load_calibration``.
+and its settings, then ``save_calibration`` and, with the new table, ``load_calibration``. The
+shell reads such tables, and logs of lm-evaluation-harness and Inspect (`sklearn_clm.evaluation`).
 
 ## A generator of your own
 
