@@ -74,18 +74,14 @@ class LearnThenTestResult(SequenceResult):
 
     Parameters
     ----------
-    frontier : Frontier
-        The tested configurations.
+    frontier, risks : Frontier, ConfigurationRisks
+        The tested configurations, and their losses and costs on the calibration part.
     n_optimization : int
         Number of prompts that were spent on the search.
-    epsilon : float
-        Tolerated risk.
-    smallest_epsilon : float
-        The smallest epsilon at which these data certify anything; 1.0 if there is none.
+    epsilon, smallest_epsilon : float
+        Tolerated risk, and the smallest at which these data certify anything; 1.0 if none does.
     achievable_epsilon : AchievableEpsilon
         Estimated on both parts together.
-    risks : ConfigurationRisks
-        Losses and costs of the frontier on the calibration part.
     n_judgements : int or None
         With lazy judging: how many responses of the calibration part were judged.
     n_valid, position, n_errors, p_values, exact, n_calibration, delta, provenance
@@ -163,17 +159,13 @@ def learn_then_test(
         Tolerated probability, over the calibration data, that the risk is exceeded; in (0, 1).
     set_score : str, callable or SetScore, default="max"
         The set function F.
-    random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-        Source of the split, as in :meth:`CalibrationData.split`; None splits the same data always
-        alike.
+    optimization_fraction, random_state
+        Share of the optimisation part, in (0, 1), and source of the split, as in
+        :meth:`CalibrationData.split`.
     n_lambdas : int, default=25
         Observed quantiles in each dimension of the grid, besides -inf and +inf.
-    optimization_fraction : float, default=1/3
-        Share of the optimisation part, in (0, 1).
-    size_weight, excess_weight : float, default=0.5
-        rho_1 and rho_2 of Eq. 7, >= 0.
-    draw_weight : float, default=0.0
-        Price of each draw in the objective, >= 0; 0 is Eq. 7.
+    size_weight, excess_weight, draw_weight : float
+        rho_1 and rho_2 of Eq. 7, and a price of each draw besides, >= 0.
     k_max : int, sequence of int, or None
         Budget of draws, 1 to ``data.k_max``. With several, the budget is a fourth dimension of
         the grid, chosen together with the thresholds and covered by the same guarantee.

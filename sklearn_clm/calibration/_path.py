@@ -1,7 +1,6 @@
 """Paths of thresholds: what each configuration makes of each prompt."""
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -49,7 +48,7 @@ def sets_at_stop(
     return Column(accepted & (np.arange(data.k_max) < samples[:, np.newaxis]), samples)
 
 
-class Columns(Sequence[Column]):
+class Columns:
     """What each configuration of a frontier makes of the prompts at `rows` of a table.
 
     Where draws are missing, a column holds what those that were made show, and :meth:`finish` makes
@@ -71,7 +70,7 @@ class Columns(Sequence[Column]):
     def __len__(self) -> int:
         return len(self.frontier)
 
-    def __getitem__(self, m: int) -> Column:  # type: ignore[override]
+    def __getitem__(self, m: int) -> Column:
         made = self.table.n_draws[self.rows]
         if m not in self._known:
             self._known[m] = self._column(m, self.rows), made

@@ -11,16 +11,12 @@ class Provenance:
 
     Parameters
     ----------
-    generator : str or None
-        Fingerprint of the generator, its training included.
-    seed : int or None
-        Seed of the draws.
-    quality, similarity, admission : str or None
-        Fingerprints of the scores and of the judge.
+    generator, quality, similarity, admission : str or None
+        Fingerprints of the generator, its training included, of the scores and of the judge.
     splitter, component_score : str or None
         For data of components: fingerprints of the splitter and of the component score.
-    k_max : int or None
-        Number of draws for each prompt.
+    seed, k_max : int or None
+        Seed of the draws, and their number for each prompt.
     shift : str or None
         JSON text that describes the shift, where prompts were kept by weights; None where all
         prompts take part, as far as is known.

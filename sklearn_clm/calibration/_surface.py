@@ -65,8 +65,7 @@ def risk_surface(
     set_score : str, callable or SetScore
         The set function F.
     n_jobs : int or None, default=None
-        Number of processes, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
-        context, -1 one per processor. Small data stay in one. The result does not depend on it.
+        Number of processes, as in joblib. Small data stay in one; the result does not depend on it.
 
     Returns
     -------
