@@ -105,9 +105,9 @@ def test_predict_draws_only_what_the_rule_asks_for(fitted, tmp_path):
 
 def test_each_round_is_one_call_over_all_open_prompts():
     class Recording(ToyModel):
-        def stream(self, prompts, n_samples, *, start=0, seed=0):
+        def sample(self, prompts, n_samples, *, start=0, seed=0):
             rounds.append((start, len(prompts)))
-            yield from super().stream(prompts, n_samples, start=start, seed=seed)
+            return super().sample(prompts, n_samples, start=start, seed=seed)
 
     rounds = []
     sampler = toy_sampler().set_params(generator=Recording()).fit(*questions(N_FIT))

@@ -12,8 +12,8 @@ from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._identity import UnidentifiedError, strictly
 from sklearn_clm.generators._identity import fingerprint as fingerprint_of
+from sklearn_clm.generators._identity import strictly
 from sklearn_clm.generators._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators._queue import DrawRequest
 
@@ -76,8 +76,6 @@ class DrawMemory:
         with self._lock:
             self._draws: OrderedDict[bytes, dict[int, Generation]] = OrderedDict()
             self.n_bytes = 0
-            # held, so that no other gets the same identity
-            self._nameless: dict[int, Generator] = {}
 
     def serve(
         self, generator: Generator, queue: DrawQueue, *, fingerprint: str | None = None
@@ -93,19 +91,12 @@ class DrawMemory:
         queue : DrawQueue
             The draws that are wanted.
         fingerprint : str, default=None
-            Name that draws are kept under; None is the fingerprint of `generator`, or its identity
-            where it has state that no fingerprint can be made of.
+            Name that draws are kept under; None is the fingerprint of `generator`, which is refused
+            where none can be made.
         """
-        name = self._name(generator) if fingerprint is None else fingerprint
+        with strictly():
+            name = fingerprint_of(generator) if fingerprint is None else fingerprint
         serve_kept(generator, queue, _MemoryKeeper(self, name, queue.seed))
-
-    def _name(self, generator: Generator) -> str:
-        try:
-            with strictly():
-                return fingerprint_of(generator)
-        except UnidentifiedError:
-            self._nameless[id(generator)] = generator
-            return f"object {id(generator)}"
 
     def _recall(self, key: bytes) -> Mapping[int, Generation]:
         with self._lock:

@@ -48,19 +48,19 @@ class StreamingGenerator(Protocol):
     """A generator whose draws become known one by one."""
 
     def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """As :meth:`BaseGenerator.stream`."""
+        """Yield (position of the prompt, index of the draw, draw) in any order."""
 
 
 class BaseGenerator(BaseEstimator):
     """Base class of the generators of this package.
 
-    A subclass implements one of three methods: :meth:`sample`; :meth:`stream` where draws become
-    known one by one; or :meth:`QueueGenerator.serve`. `sample` and `stream` have defaults in terms
-    of the others. A subclass that is itself trained on
-    prompts and references defines ``fit(prompts, references)``; the estimators then clone it
-    and fit it on a part of the data that calibration never sees. Where its tags say
-    ``input_tags.dict``, prompts that come as a pandas data frame are given to ``fit`` as
-    one, a row that holds more than numbers is drawn for as a dict, and values may be missing; with
+    A subclass implements one of three methods: :meth:`sample`; ``stream``, with the parameters of
+    `sample`, where draws become known one by one, which yields (position of the prompt, index of
+    the draw, draw) in any order; or :meth:`QueueGenerator.serve`. A subclass that is itself trained
+    on prompts and references defines ``fit(prompts, references)``; the estimators then clone it and
+    fit it on a part of the data that calibration never sees. Where its tags say
+    ``input_tags.dict``, prompts that come as a pandas data frame are given to ``fit`` as one, a row
+    that holds more than numbers is drawn for as a dict, and values may be missing; with
     ``input_tags.allow_nan`` numbers may be missing.
 
     Attributes
@@ -118,28 +118,9 @@ class BaseGenerator(BaseEstimator):
         list of n lists of `n_samples` Generation
             Draws ``start`` to ``start + n_samples - 1`` of each prompt, in order.
         """
-        if _streams_samples(self) and not isinstance(self, QueueGenerator):
+        if not isinstance(self, (QueueGenerator, StreamingGenerator)):
             raise TypeError(f"{type(self).__name__} must define sample, stream or serve, got none.")
         return sample(self, prompts, n_samples, start=start, seed=seed)
-
-    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Yield draws as they become known, in any order.
-
-        Parameters
-        ----------
-        prompts, n_samples, start, seed
-            As in :meth:`sample`.
-
-        Yields
-        ------
-        prompt_index : int
-            Position in `prompts`.
-        draw : int
-            Index of the draw, from `start` to ``start + n_samples - 1``.
-        generation : Generation
-            The draw.
-        """
-        return _streamed_samples(self, prompts, n_samples, start, seed)
 
     def __sklearn_clone__(self) -> Self:
         # the default would deep-copy whatever is no estimator, a loaded model included
@@ -317,7 +298,7 @@ def refuse_single_text(prompts: Prompts) -> None:
 def stream(
     generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
 ) -> Stream:
-    """Yield the draws of any generator as :meth:`BaseGenerator.stream` does, checked.
+    """Yield the draws of any generator as :class:`StreamingGenerator` does, checked.
 
     Plain strings are taken for responses without a log-probability.
     """
@@ -333,7 +314,7 @@ def stream(
     name = f"generator {type(generator).__name__}"
     n = len(prompts)
     given = bytearray(n * n_samples)
-    if isinstance(generator, StreamingGenerator) and not _streams_samples(generator):
+    if isinstance(generator, StreamingGenerator):
         draws = generator.stream(prompts, n_samples, start=start, seed=seed)
         _refuse_async(f"{name}: stream", draws)
     else:
@@ -412,11 +393,6 @@ def serve(generator: object, queue: DrawQueue) -> None:
             draws = stream(generator, chunk, stop - start, start=start, seed=queue.seed)
             for m, draw, generation in draws:
                 queue.put(indices[m], draw, generation)
-
-
-def _streams_samples(generator: object) -> bool:
-    """Whether `stream` is the default one, in terms of `sample`, whose rows tell more."""
-    return getattr(type(generator), "stream", None) is BaseGenerator.stream
 
 
 def _refuse_async(method: str, returned: Any) -> None:

@@ -91,7 +91,6 @@ class _Asking(BaseEstimator):
     _template: str
     _wanted = "yes or no"  # what answers begin with
 
-    # public classes have an __init__ of their own, which errors of wrong arguments name
     def __init__(
         self,
         generator: Generator | None = None,
@@ -214,16 +213,6 @@ class LLMJudge(_Asking, PairJudge):
 
     _template = _TEMPLATE
     _understood = staticmethod(_yes_or_no)
-
-    def __init__(
-        self,
-        generator: Generator | None = None,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
 
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
@@ -372,16 +361,6 @@ class VerbalizedConfidence(AskingQuality):
     _template = _VERBALIZED
     _wanted = "a number from 0 to 100"
     _understood = staticmethod(_confidence)
-
-    def __init__(
-        self,
-        generator: Generator | None = None,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
 
 
 def _contents(prompt: Prompt) -> object:

@@ -123,16 +123,15 @@ def test_the_first_stored_draw_wins(path):
             return Generation(f"{len(self.asked)}")
 
     cached = CachedGenerator(Unrepeatable(), path, key="one")
-    draws = cached.stream(["a"], 1)  # asked, not yet stored
-    inner = Unrepeatable.stream
+    inner = Unrepeatable.sample
 
     def racing(self, prompts, n_samples, *, start=0, seed=0):
-        Unrepeatable.stream = inner
+        Unrepeatable.sample = inner
         clone(cached).sample(["a"], 1)
-        yield from inner(self, prompts, n_samples, start=start, seed=seed)
+        return inner(self, prompts, n_samples, start=start, seed=seed)
 
-    Unrepeatable.stream = racing
-    assert [generation.response for _, _, generation in draws] == ["1"]
+    Unrepeatable.sample = racing
+    assert [draw.response for draw in cached.sample(["a"], 1)[0]] == ["1"]
     assert len(Keyed.asked) == 2
     assert cached.sample(["a"], 1)[0][0].response == "1"
 

@@ -147,18 +147,19 @@ def test_generators_seeds_and_prompts_do_not_share_draws():
 class Opaque:
     """Holds a lock, so that no fingerprint tells one from another."""
 
-    def __init__(self, answer):
-        self.answer = answer
-        self.lock = threading.Lock()
+    def __init__(self, lock):
+        self.lock = lock
 
     def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [[Generation(self.answer)] * n_samples for _ in prompts]
+        return [[Generation("one")] * n_samples for _ in prompts]
 
 
-def test_generators_that_look_alike_are_told_apart_by_identity():
-    memory = DrawMemory()
-    for answer in ["one", "two", "three"]:
-        assert sample(memory, Opaque(answer), ["a"], 1)[0][0].response == answer
+def test_a_generator_that_nothing_tells_from_others_needs_a_name():
+    memory, queue = DrawMemory(), DrawQueue(["a"], 1)
+    with pytest.raises(ValueError, match="key="):
+        memory.serve(Opaque(threading.Lock()), queue)
+    memory.serve(Opaque(threading.Lock()), queue, fingerprint="one")
+    assert queue.n_put == 1
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

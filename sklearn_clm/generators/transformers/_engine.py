@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sklearn_clm.generators._base import Stream
 from sklearn_clm.generators._draws import Generation, draw_stream
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators.transformers._batch import PromptState
@@ -87,8 +86,8 @@ class Engine:
         self._pending: deque[tuple[int, int]] = deque()  # draws that were taken and wait for a row
         self._outgrown: deque[Row] = deque()  # rows that left the short ones and wait to go on
 
-    def run(self) -> Stream:
-        """Put draws into the queue as they are finished, and yield them."""
+    def run(self) -> None:
+        """Put draws into the queue as they are finished."""
         batch = self.forward.new_batch()
         rows: list[Row] = []
         while True:
@@ -112,7 +111,6 @@ class Engine:
                 generation = self._finished(row)
                 if generation is not None:
                     self.queue.put(row.index, row.draw, generation)
-                    yield row.index, row.draw, generation
                 elif self._outgrows(row):
                     self._outgrown.append(row)
                 else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
-from sklearn_clm.generators._base import BaseGenerator, Prompts, Stream, Template
+from sklearn_clm.generators._base import BaseGenerator, Template
 from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._queue import DrawQueue
 
@@ -186,24 +186,13 @@ class TransformersGenerator(BaseGenerator):
         self.trust_remote_code = trust_remote_code
         self.model_kwargs = model_kwargs
 
-    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Yield draws as they are finished, as in :meth:`BaseGenerator.stream`."""
-        if len(prompts) and n_samples:
-            # a pandas Series looks positions up among its labels
-            prompts, first = list(prompts), [start] * len(prompts)
-            yield from self._draws(DrawQueue(prompts, start + n_samples, seed=seed, first=first))
-
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
         Rows for which nothing is wanted draw ahead for prompts that are open.
         """
-        if len(queue.prompts):
-            for _ in self._draws(queue):
-                pass
-
-    def _draws(self, queue: DrawQueue) -> Stream:
-        """Put the draws that a queue asks for, and yield them."""
+        if not len(queue.prompts):
+            return
         checkpoint = self._load()
         from sklearn_clm.generators.transformers._engine import Engine
 
@@ -220,7 +209,7 @@ class TransformersGenerator(BaseGenerator):
             batch_size=int(self.batch_size),
         )
         try:
-            yield from engine.run()
+            engine.run()
         finally:
             for name in ("n_prefilled", "n_decoded"):
                 total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
