@@ -91,6 +91,7 @@ class _Asking(BaseEstimator):
     _template: str
     _wanted = "yes or no"  # what answers begin with
 
+    # public classes have an __init__ of their own, which errors of wrong arguments name
     def __init__(
         self,
         generator: Generator | None = None,
@@ -213,6 +214,16 @@ class LLMJudge(_Asking, PairJudge):
 
     _template = _TEMPLATE
     _understood = staticmethod(_yes_or_no)
+
+    def __init__(
+        self,
+        generator: Generator | None = None,
+        *,
+        template: Template | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
 
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
@@ -361,6 +372,16 @@ class VerbalizedConfidence(AskingQuality):
     _template = _VERBALIZED
     _wanted = "a number from 0 to 100"
     _understood = staticmethod(_confidence)
+
+    def __init__(
+        self,
+        generator: Generator | None = None,
+        *,
+        template: Template | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
 
 
 def _contents(prompt: Prompt) -> object:
