@@ -346,8 +346,8 @@ def broken(logs, how):
         with zipfile.ZipFile("log.eval", "a") as archive:
             archive.writestr("samples/9_epoch_1/sample.json", "{}")
         return
-    elif how == "Zstandard":  # which no Python before 3.14 can write: as the directory names it
-        place = content.rindex(b"PK\x01\x02") + 10
+    elif how in ("Zstandard", "a later version"):  # as the directory of the archive names them
+        place = content.rindex(b"PK\x01\x02") + (10 if how == "Zstandard" else 6)
         content = content[:place] + b"\x5d\0" + content[place + 2 :]
     Path("log.eval").write_bytes(content)
 
@@ -363,6 +363,7 @@ def broken(logs, how):
         ("no samples", "must hold samples, got none in log.eval"),
         ("damage", "cannot be unpacked"),
         ("no archive", "not an archive"),
+        ("a later version", "not an archive of Inspect: zip file version 9.3"),
         ("samples in chunks", "inspect log convert --to json"),
         ("large samples", "must be at most 100 bytes"),
         ("Zstandard", "pip install zipfile-zstd"),

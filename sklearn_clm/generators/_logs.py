@@ -235,18 +235,19 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
     reader = _READERS.get(Path(path).suffix.lower())
     if reader is None:
         raise ValueError(f"the name of {path} must end in one of {', '.join(_READERS)}.")
-    filters: set[object] = set()
+    filters: set[str] = set()
     for where, record in reader(path):
         if not record.keys() >= _LM_EVAL:
             yield where, record
             continue
-        filters.add(record.get("filter"))
+        own = str(record.get("filter"))
+        filters.add(own)
         if filtered is None and len(filters) > 1:
             raise ValueError(
-                f"{path} holds each response under several filters, {sorted(map(str, filters))}: "
-                "name one of them (--filter)."
+                f"{path} holds each response under several filters, {sorted(filters)}: name one of "
+                "them (--filter)."
             )
-        if filtered in (None, record.get("filter")):
+        if filtered in (None, own):
             with naming(where):
                 draws = _of_lm_eval(record)
             yield where, draws
@@ -267,14 +268,18 @@ def _csv_rows(path: AnyPath) -> Iterator[Record]:
 
 def _parquet_rows(path: AnyPath) -> Iterator[Record]:
     try:
+        from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         package = "pip install 'sklearn-clm[parquet]'"
         raise ImportError(f"reading Parquet needs pyarrow: {package}.") from error
     with open(path, "rb") as file:
-        batches = (batch.to_pylist() for batch in ParquetFile(file).iter_batches())
-        for i, row in enumerate(chain.from_iterable(batches)):
-            yield f"row {i} of {path}", row
+        try:
+            batches = [batch.to_pylist() for batch in ParquetFile(file).iter_batches()]
+        except ArrowException as error:
+            raise ValueError(f"{path} is not a Parquet file: {error}") from error
+    for i, row in enumerate(chain.from_iterable(batches)):
+        yield f"row {i} of {path}", row
 
 
 def _inspect_json(path: AnyPath) -> Iterator[Record]:
@@ -290,7 +295,7 @@ def _inspect_json(path: AnyPath) -> Iterator[Record]:
 def _inspect_archive(path: AnyPath) -> Iterator[Record]:
     try:
         archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError) as error:
         raise ValueError(f"{path} is not an archive of Inspect: {error}") from error
     with archive:
         members = {one.filename: one for one in archive.infolist()}  # the last of a name counts

@@ -1,11 +1,14 @@
 """Files from anywhere: nothing but our own errors comes out, and no code runs."""
 
 import contextlib
+import csv
 import functools
 import json
 import sqlite3
+import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.evaluation import run_component_trials, run_trials
 from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.scoring import exact_match
 from tests.robustness import hostile
 from tests.toy import ToyModel, questions, toy_sampler
@@ -135,6 +139,67 @@ def use_cache(path):
     ]
 
 
+SAMPLES = [
+    {"prompt": f"item {i}", "response": f"answer {j}", "label": "C", "quality": 0.5, "n_tokens": 2}
+    for i in range(3)
+    for j in range(2)
+]
+LM_EVAL = [
+    {
+        "doc": {"question": f"item {i}"},
+        "arguments": {"gen_args_0": {"arg_0": f"item {i}"}},
+        "resps": [["answer 1"]],
+        "filtered_resps": ["1"],
+        "filter": "none",
+        "metrics": ["exact_match"],
+        "exact_match": 1.0,
+    }
+    for i in range(3)
+]
+INSPECT = {
+    "status": "success",
+    "samples": [
+        {
+            "id": i,
+            "epoch": 1,
+            "input": [{"role": "user", "content": f"item {i}"}],
+            "target": "answer 1",
+            "output": {"choices": [{"message": {"content": [{"type": "text", "text": "1"}]}}]},
+            "scores": {"match": {"value": "C", "answer": "1"}},
+        }
+        for i in range(3)
+    ],
+}
+
+
+def in_csv(folder):
+    with open(folder / "good.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, SAMPLES[0])
+        table.writeheader()
+        table.writerows(SAMPLES)
+    return (folder / "good.csv").read_bytes()
+
+
+def in_parquet(folder):
+    pd.DataFrame(SAMPLES).to_parquet(folder / "good.parquet")
+    return (folder / "good.parquet").read_bytes()
+
+
+def in_an_archive(folder):
+    with zipfile.ZipFile(folder / "good.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in INSPECT["samples"]:
+            archive.writestr(f"samples/{one['id']}_epoch_1.json", json.dumps(one))
+        archive.writestr("header.json", json.dumps(INSPECT | {"samples": None}))
+    return (folder / "good.eval").read_bytes()
+
+
+def read_samples(path):
+    names = ("prompt", "response", "responses", "label", "quality", "n_tokens")
+    named = {name: name for name in names}
+    with contextlib.suppress(ImportError):  # damage may say "Zstandard"
+        return hostile.outcome(lambda: SampleLog.of(read_records(path), named))
+
+
 # suffix, what makes an intact file, what reads one
 FORMATS = {
     **{
@@ -157,6 +222,11 @@ FORMATS = {
     "draws": ("jsonl", lambda folder: lines(ONE_A_LINE), read_draws),
     "lists of draws": ("jsonl", lambda folder: lines(LISTS), read_draws),
     "cache": ("sqlite", cached, use_cache),
+    "samples in CSV": ("csv", in_csv, read_samples),
+    "samples in Parquet": ("parquet", in_parquet, read_samples),
+    "log of lm-evaluation-harness": ("jsonl", lambda folder: lines(LM_EVAL), read_samples),
+    "log of Inspect": ("json", lambda folder: hostile.dumps(INSPECT), read_samples),
+    "archive of Inspect": ("eval", in_an_archive, read_samples),
 }
 
 
@@ -199,18 +269,25 @@ def test_damaged_files(name, folder, data, tmp_path):
 
 # --- JSON -------------------------------------------------------------------------------------
 
+RECORDS = {
+    "draws": ONE_A_LINE,
+    "lists of draws": LISTS,
+    "log of lm-evaluation-harness": LM_EVAL,
+}
+
 
 @pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
-@pytest.mark.parametrize("name", ["calibration", "draws", "lists of draws"])
+@pytest.mark.parametrize("name", ["calibration", *RECORDS, "log of Inspect"])
 @settings(quick, max_examples=80)
 @given(data=st.data())
 def test_json_of_other_types(name, folder, data, tmp_path):
     if name == "calibration":
         confused = data.draw(hostile.confused(json.loads(intact(name, folder))))
         read(name, hostile.sealed(confused).encode(), tmp_path)
+    elif name == "log of Inspect":
+        read(name, hostile.dumps(data.draw(hostile.confused(INSPECT))), tmp_path)
     else:
-        records = ONE_A_LINE if name == "draws" else LISTS
-        read(name, lines(data.draw(hostile.confused(records))), tmp_path)
+        read(name, lines(data.draw(hostile.confused(RECORDS[name]))), tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
