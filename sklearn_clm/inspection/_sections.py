@@ -314,7 +314,7 @@ def _expected(record: Record, outcomes: Outcomes) -> Section:
     n = len(next(iter(outcomes.of_prompts.values())))
     text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"
     if record.claim.holds:
-        text += " The rule was chosen on them, so new prompts may do a little worse."
+        text += " The rule was chosen on these prompts, so new ones may do a little worse."
     return Section("What to expect of predict", (text,), (("what", "mean", _INTERVAL), *rows))
 
 
