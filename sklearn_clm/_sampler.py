@@ -545,16 +545,16 @@ class ConformalSampler(CalibratedEstimator):
             )
         super()._validate_params()
         budgets = draw_budgets(self.k_max)
-        policy, audited = self._policy, isinstance(self.judging, AuditedJudging)
+        policy = self._policy
         policy.refuse(self.k_max)
         if isinstance(self.judging, LazyJudging):
             self.judging.refuse(budgets[-1])
         elif isinstance(self.judging, AuditedJudging):
             self.judging.refuse(self.epsilon, self.delta)
-        if (self.losses is not None or audited) and not isinstance(policy, ThresholdPolicy):
+            policy.refuse_audits()
+        if self.losses is not None and not isinstance(policy, ThresholdPolicy):
             raise ValueError(
-                "policy must be one of thresholds with losses, or where people audit, got "
-                f"{policy!r:.60} instead."
+                f"policy must be one of thresholds with losses, got {policy!r:.60} instead."
             )
         if self.losses is not None and self.judging != "all":
             raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")

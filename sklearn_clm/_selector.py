@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from numbers import Real
 from typing import Any, ClassVar
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import (
+    Claim,
     ComponentCalibrationData,
     Provenance,
     prompts_needed,
@@ -22,10 +24,13 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._components import check_components
+from sklearn_clm.calibration._data import optimization_size, split_prompts
+from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
-from sklearn_clm.policies import Groups
+from sklearn_clm.policies import AuditedJudging, Groups
+from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._calibration import Calibration, SelectorCalibration
 from sklearn_clm.policies._collection import (
     TRIED_DRAWS,
@@ -35,6 +40,7 @@ from sklearn_clm.policies._collection import (
 )
 from sklearn_clm.policies._components import (
     ComponentCollection,
+    ComponentSteps,
     components_of_draws,
     components_of_sets,
     higher_in_sets,
@@ -47,9 +53,9 @@ from sklearn_clm.policies._components import (
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
-from sklearn_clm.policies._rules import SelectionRule, rules_of_parts
+from sklearn_clm.policies._rules import Certified, SelectionRule, rules_of_parts
 from sklearn_clm.policies._source import progress_bar, seed_of_draws
-from sklearn_clm.policies._verdicts import ComponentVerdicts
+from sklearn_clm.policies._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._components import (
@@ -58,6 +64,7 @@ from sklearn_clm.scoring._components import (
 )
 from sklearn_clm.scoring._similarity import warn_of_script
 
+_SHAPING = 1 / 3  # of the prompts, where people audit
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
 
 
@@ -95,9 +102,11 @@ class ComponentSelector(CalibratedEstimator):
         ROUGE-L with any component of the reference is at least 0.4, "exact_match" one that matches
         any of them; one that is not text has to equal the reference. A callable
         ``admission(reference, component) -> bool`` is given the whole reference, each of several.
-    judging : {"all", "lazy"}, default="all"
+    judging : {"all", "lazy"} or AuditedJudging, default="all"
         With "lazy" ``calibrate`` asks, and not ``collect``: for components from the highest score
-        down, until the threshold is known, which is that of all labels.
+        down, until the threshold is known, which is that of all labels. With an
+        :class:`sklearn_clm.policies.AuditedJudging` a model judges all components, people audit
+        some, and the guarantee is about people.
     on_null : {"warn", "raise"}, default="warn"
         What happens if no threshold can be certified: a :class:`NullCalibrationWarning`, after
         which every selection is empty, which is valid; or a :class:`NullCalibrationError`.
@@ -190,7 +199,7 @@ class ComponentSelector(CalibratedEstimator):
             HasMethods("score_components"),
         ],
         "admission": [str, callable],
-        "judging": [StrOptions({"all", "lazy"})],
+        "judging": [StrOptions({"all", "lazy"}), AuditedJudging],
         "groups": [None, Groups],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
@@ -210,7 +219,7 @@ class ComponentSelector(CalibratedEstimator):
         splitter: str | Callable[[str], Any] = "sentence",
         component_score: Any = "span_likelihood",
         admission: str | Callable[[Any, Any], bool] = "rouge_l",
-        judging: str = "all",
+        judging: str | AuditedJudging = "all",
         groups: Groups | None = None,
         on_null: str = "warn",
         random_state: int | np.random.RandomState | None = None,
@@ -287,9 +296,14 @@ class ComponentSelector(CalibratedEstimator):
             provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
         )
         verdicts = ComponentVerdicts(admission, references, responses, split, self.n_jobs)
-        first = split[:_N_TRIED]
-        collected = ComponentCollection(data, verdicts, checked, rows, first, names)
-        if self.judging == "all":
+        first, people = split[:_N_TRIED], None
+        if isinstance(self.judging, AuditedJudging):
+            auditor = get_component_admission(self.judging.people, splitter)
+            shown = shown_to(auditor, checked, references)
+            by_people = ComponentVerdicts(auditor, shown, responses, split, self.n_jobs)
+            people = ComponentCollection(data, by_people, checked, rows, first, names)
+        collected = ComponentCollection(data, verdicts, checked, rows, first, names, people)
+        if self.judging != "lazy":
             data = collected.judged(data, self.alpha, [], lazily=False)
         self._forget()
         self.sampler_, self.calibration_indices_, self._collected = sampler, rows, collected
@@ -323,20 +337,21 @@ class ComponentSelector(CalibratedEstimator):
         own = self._own(data)
         names = self._groups_of(data, own, groups)
         sampler = self._sampler_of(data, own)
-        grouped, everybody = names is not None, np.arange(data.n_prompts)
-        parts = (self.groups or Groups()).parts(np.arange(0), everybody, self.delta, names)
+        grouped, (searched, tested) = names is not None, self._split(data)
+        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         if own is None:
             advice = ": components from elsewhere have no judge."
             refuse_unknown(data, "component, or be what this selector has collected", advice)
         else:
             data = own.judged(data, self.alpha, parts, lazily=self.judging == "lazy")
+        test = self._test_of(data, own)
         record = SelectorCalibration(
             rules=rules_of_parts(
                 parts,
                 self._claim_of(self.alpha, data.provenance, grouped, about="components"),
                 lambda delta: prompts_needed(self.alpha, delta),
                 SelectionRule(np.inf),
-                lambda part, claim: threshold_of_part(data, part, claim),
+                test,
             ),
             sampler=sampler,
             data=data,
@@ -514,6 +529,35 @@ class ComponentSelector(CalibratedEstimator):
             return record.source.draws(memory, prompts, record.width, progress=progress)
 
     # --- calibrate ----------------------------------------------------------------------------
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if isinstance(self.judging, AuditedJudging):
+            self.judging.refuse(self.alpha, self.delta)
+
+    def _split(self, data: ComponentCalibrationData) -> tuple[np.ndarray, np.ndarray]:
+        """Prompts that choose the rule which people audit, no others; and those that are tested."""
+        everybody = np.arange(data.n_prompts)
+        if not isinstance(self.judging, AuditedJudging) or data.n_prompts < 2:
+            return everybody[:0], everybody
+        digests = everybody if data.prompts is None else data.prompts
+        n_first = optimization_size(data.n_prompts, _SHAPING)
+        return split_prompts(digests, n_first, self.random_state)
+
+    def _test_of(
+        self, data: ComponentCalibrationData, own: ComponentCollection | None
+    ) -> Callable[[Part, Claim], Certified]:
+        """The test of a part: by the labels of the data, or by people who audit them."""
+        if not isinstance(self.judging, AuditedJudging):
+            return partial(threshold_of_part, data)
+        if own is None or own.people is None:
+            raise ValueError(
+                "data must be what this selector has collected with people who audit, got other "
+                "data instead."
+            )
+        people, seed = own.people, self.sampler_.calibration_.source.seed
+        audit = Audit(self.judging, people.verdicts, seed)
+        return lambda part, claim: audit.test(ComponentSteps(data, part, self.alpha, people), claim)
 
     def _sampler_of(
         self, data: ComponentCalibrationData, own: ComponentCollection | None

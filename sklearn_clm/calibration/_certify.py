@@ -41,6 +41,7 @@ from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._provenance import Provenance
+from sklearn_clm.calibration._two_phase import AuditRecord
 
 
 class Entries(ABC):
@@ -188,6 +189,8 @@ class SequenceResult:
     n_calibration: int
     delta: float
     provenance: Provenance
+    # of two phases, where `n_errors` are the prompts that the model refuses
+    audit: AuditRecord | None = field(default=None, repr=False)
 
     def bound(self, i: int) -> str:
         """What stands before errors and p-value of test i: nothing where they are exact."""

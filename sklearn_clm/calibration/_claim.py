@@ -137,8 +137,8 @@ class Claim:
             promise = f"all components selected for {self.who()} are admissible"
         else:
             promise = f"the set for {self.who()} holds an admissible response"
-            if self.audit is not None:
-                promise += ", by people's standard,"
+        if self.audit is not None:
+            promise += ", by people's standard,"
         promise += f" with probability at least {percent(1 - self.level)}"
         if self.guarantee == "marginal":
             return (

@@ -230,10 +230,8 @@ def component_learn_then_test(
     refuse_too_few(n, Claim(alpha, delta, about="components"))
     entries = ComponentEntries(data)
     thresholds, labels = entries.thresholds[::-1], data.labels
-    worst = entries.largest(labels == 0), entries.largest(labels != 1)  # known, and possible
-    fewest, most, n_selected = (
-        _count_from(ranks, len(thresholds)) for ranks in (*worst, entries.scores)
-    )
+    fewest, most = entries.n_at_least(labels == 0), entries.n_at_least(labels != 1)
+    n_selected = _count_from(entries.scores, len(thresholds))
     # counts rise along the sequence, so that comparing them is fixed sequence testing
     allowed = critical_count(n, alpha, delta)
     certified = most <= allowed
@@ -289,6 +287,10 @@ class ComponentEntries(Entries):
     @property
     def labels(self) -> np.ndarray:
         return self._labels
+
+    def n_at_least(self, chosen: np.ndarray) -> np.ndarray:
+        """For each threshold, from the largest, how many prompts have a chosen entry above it."""
+        return _count_from(self.largest(chosen), len(self.thresholds))
 
     def ask(self, entries: np.ndarray) -> None:
         verdicts = [] if self._judge is None else self._judge(entries)

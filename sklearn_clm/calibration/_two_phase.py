@@ -35,6 +35,7 @@ has a witness that people reject; a set holds no response that people admit at m
    would need audits of its own.
 """
 
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from numbers import Integral
 from typing import Any
@@ -48,6 +49,33 @@ from sklearn_clm.calibration._binomial import check_level
 
 _CELLS = 2000  # at 300 prompts the p-value is then about 1 % above the maximum
 _LARGEST_EPSILON = 1 - 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class AuditRecord:
+    """Who said what, where people audited a model that judges.
+
+    Parameters
+    ----------
+    n_refused, n_prompts, n_missed, n_audited : int
+        As in :func:`two_phase_p_value`.
+    rows : ndarray of int
+        The audited prompts, by position among those of the data.
+    prompts, draws : ndarray of int, shape (m,)
+        What people judged, all of it admitted by the model: one draw of each audited prompt. Of
+        components `prompts` are positions in the flat arrays of the data, and `draws` are 0.
+    verdicts : ndarray of bool, shape (m,)
+        What people said.
+    """
+
+    n_refused: int
+    n_prompts: int
+    n_missed: int
+    n_audited: int
+    rows: np.ndarray = field(repr=False)
+    prompts: np.ndarray = field(repr=False)
+    draws: np.ndarray = field(repr=False)
+    verdicts: np.ndarray = field(repr=False)
 
 
 class _Design:

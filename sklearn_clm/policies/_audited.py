@@ -1,21 +1,38 @@
-"""A model judges everything, people audit a few witnesses, and the guarantee is about people.
+"""A model judges everything, people audit a little, and the guarantee is about people.
 
-1. On the optimisation part the path of thresholds is searched by the model's labels, and one of its
-   configurations is chosen, with the design of the audit. Both are fixed before a label of the
-   calibration part is looked at.
-2. On the calibration part the model judges the sets of that configuration. The witness of a prompt
-   is the member of highest quality among those that it admits.
-3. *Two phases*: n prompts with a witness are drawn at random, and people judge the witness.
-   :func:`~sklearn_clm.calibration.two_phase_p_value` tests the risk by their standard.
-   *People alone*: n prompts are drawn at random, and people judge members of their sets until the
-   exact binomial test is decided.
+1. The part that shapes (the optimisation part; of components a third of the prompts) chooses one
+   rule by the model's labels, and the design of the audit. Both are fixed before a label of the
+   prompts that calibrate is looked at.
+2. On these the model judges what the rule gives, and *refuses* some prompts. The others are
+   *admitted*.
+3. *Two phases*: n admitted prompts are drawn at random, and people judge what they were admitted
+   for. :func:`~sklearn_clm.calibration.two_phase_p_value` tests the risk by their standard.
+   *People alone*: n prompts are drawn at random, and the usual test is made on these, with people
+   for its judge.
 
-One configuration is tested, so that nothing is corrected for, and no audit serves two tests.
+*Responses.* A prompt is refused where the model admits no member of its set, and admitted for one
+of those that it admits, the witness: that of highest quality, or that on which an exit policy
+relies most. If people admit the witness, the set holds a response that they admit. With a the
+probability of refusal and b that of a rejected witness the risk is therefore at most
+a + (1 - a) b. A level of an exit policy is such a rule, too.
+
+*Components.* A selection is right where people admit *all* of it. A prompt is refused where the
+model holds any selected component for wrong, and admitted for all that are selected. With b the
+probability that people reject any of these, the risk is again at most a + (1 - a) b: a refused
+prompt counts as an error. Here one admitted component is witness to nothing. If people judged one
+that was picked beforehand, the others might be wrong each time, and b would be 0 at a risk of 1.
+One *rejected* component is a witness, of the error. So people judge the whole selection of an
+audited prompt, and the first that they reject settles it. A selection of nothing is right without
+a verdict.
+
+One rule is tested, so that nothing is corrected for, and no audit serves two tests.
 """
 
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from scipy.special import betaincinv
@@ -25,7 +42,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.calibration import (
     Claim,
-    LearnThenTestResult,
     critical_count,
     prompts_needed,
     two_phase_p_value,
@@ -33,31 +49,31 @@ from sklearn_clm.calibration import (
     two_phase_smallest_epsilon,
 )
 from sklearn_clm.calibration._claim import nothing_passed
-from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
-from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
-from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import AdmissionTest
-from sklearn_clm.policies._base import Terms
+from sklearn_clm.calibration._two_phase import AuditRecord
+from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._rules import Certified, Everything
-from sklearn_clm.policies._thresholds import ThresholdPolicy, ThresholdRule
 from sklearn_clm.policies._verdicts import Verdicts, bounding
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
 _ENOUGH_POWER = 0.8
-_N_QUANTILES = 9  # of the posterior of a configuration's share of refusals
+_N_QUANTILES = 9  # of the posterior of a rule's share of refusals
+
+Pairs: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""What people judge: which of some prompts each pair belongs to, and its place in the verdicts."""
 
 
 class AuditedJudging(BaseEstimator):
-    """The sampler's admission, a model, judges all draws; people audit some, and are the standard.
+    """A model judges everything; people audit some, and are the standard.
 
-    The guarantee is that a set holds a response that *people* admit. Their verdicts enter the test;
-    those of the model only say which rule is tested and which responses people are shown. The model
-    may be wrong in any way: the worse it is, the less is certified. For thresholds, without other
-    losses.
+    The model is the estimator's `admission`. The guarantee is that a set holds a response that
+    *people* admit, or that all selected components are such. Their verdicts enter the test; those
+    of the model only say which rule is tested and what people are shown. The model may be wrong in
+    any way: the worse it is, the less is certified. For thresholds and exit policies, without other
+    losses, and for a :class:`sklearn_clm.ComponentSelector`, of which a third of the prompts then
+    chooses the threshold.
 
     Parameters
     ----------
@@ -70,21 +86,22 @@ class AuditedJudging(BaseEstimator):
         labels are known: more audits after a failure are another test on the same prompts.
     design : {"auto", "two-phase", "people"}, default="auto"
         Two phases show people one response of each of `n_audits` prompts, of which the model admits
-        one. With "people" the model has no part in the test: people judge the sets of `n_audits`
-        prompts, several responses of some. "auto" takes what has more power by `rejected` and by
-        the model's labels of the optimisation part; the more lenient the model, the sooner people
-        alone are better.
+        one, or all components that are selected. With "people" the model has no part in the test:
+        people judge the sets of `n_audits` prompts, several responses of some. "auto" takes what
+        has more power by `rejected` and by the model's labels of the part that shapes; the more
+        lenient the model, the sooner people alone are better.
     rejected : float, default=0.02
-        Share of the responses admitted by the model that people are expected to reject, from a
+        Share of the prompts admitted by the model that people are expected to reject, from a
         pilot on other prompts (:func:`sklearn_clm.evaluation.plan_audits`). The choice of the rule
         and of the design rests on it, no guarantee does.
 
     Notes
     -----
-    *Which rule is tested.* Each configuration of the path has an expected power: that of the test
-    at `rejected` and at its share of prompts that the model refuses, averaged over the posterior
-    (uniform prior) of that share given the optimisation part. The last configuration, the cheapest,
-    whose expected power is at least .8 is tested; if there is none, the one of largest power.
+    *Which rule is tested.* Each configuration of the path, each level, or each threshold of
+    components has an expected power: that of the test at `rejected` and at its share of prompts
+    that the model refuses, averaged over the posterior (uniform prior) of that share given the part
+    that shapes. The last, which is the cheapest, or selects most, whose expected power is at least
+    .8 is tested; if there is none, the one of largest power.
 
     ``fit`` asks the model anew each time that people are waited for: call ``collect`` once and then
     ``calibrate``, or keep its labels by :class:`sklearn_clm.caching.CachedAdmission`.
@@ -128,17 +145,84 @@ class AuditedJudging(BaseEstimator):
             )
 
 
-@dataclass(frozen=True)
-class AuditResult(LearnThenTestResult):
-    """What two phases found; `n_errors` are the prompts that the model refuses.
+class Steps(ABC):
+    """Rules of which an audit tests one, the safest first, and what the model says of them.
 
-    Of the audited prompts, `rows`, people judged one draw each and rejected `n_missed`.
+    `what` is their name. Of the searched prompts the model refuses `refusals`, one for each step.
     """
 
-    n_missed: int = 0
-    rows: np.ndarray = field(default_factory=lambda: np.arange(0), repr=False)
-    draws: np.ndarray = field(default_factory=lambda: np.arange(0), repr=False)
-    verdicts: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool), repr=False)
+    what: ClassVar[str]
+    level: float  # tolerated risk
+    part: Part
+    refusals: np.ndarray
+    digests: np.ndarray | None  # of all prompts
+    by_model: np.ndarray  # its labels, as those of verdicts
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Quantiles of the share of prompts that the model refuses, (steps, m)."""
+        n, refusals = len(self.part.searched), self.refusals[:, np.newaxis]
+        at = (np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES
+        return np.asarray(betaincinv(refusals + 1.0, n - refusals + 1.0, at))
+
+    @abstractmethod
+    def seen_by_model(self, step: int) -> tuple[np.ndarray, Callable[[np.ndarray], Pairs]]:
+        """Which tested prompts the model refuses, and what others, by position, are admitted for.
+
+        All of that has to be admitted by people."""
+
+    @abstractmethod
+    def by_people(self, step: int, part: Part, claim: Claim) -> Certified:
+        """The usual test on the prompts of a part, with people for its judge."""
+
+    @abstractmethod
+    def rule(self, step: int | None, found: Any) -> Any:
+        """The rule of a step with what the tests found; of None, that of nothing certified."""
+
+    @abstractmethod
+    def result(self, step: int, tests: dict[str, Any], smallest: float) -> Any:
+        """What was found, from the fields that all sequences of tests share."""
+
+
+class SetSteps(Steps):
+    """Rules that make sets of responses."""
+
+    def __init__(
+        self, policy: Policy, path: Any, table: Table, part: Part, terms: Terms, people: Verdicts
+    ) -> None:
+        self.policy, self.path, self.table, self.part = policy, path, table, part
+        self.terms, self.people = terms, people
+        self.level, self.digests = terms.epsilon, table.data.prompts
+        self.by_model = table.labels
+
+    @abstractmethod
+    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Members of the sets of the tested prompts, (n, K), and which is relied on most."""
+
+    def only(self, step: int) -> Any:
+        """A path of this step alone."""
+        return self.path
+
+    def seen_by_model(self, step: int) -> tuple[np.ndarray, Callable[[np.ndarray], Pairs]]:
+        rows, (members, preference) = self.part.rows, self.members(step)
+        admitted = members & (self.table.labels[rows] == 1)
+        order = np.argsort(-preference, axis=1, kind="stable")
+        place = np.take_along_axis(admitted, order, axis=1).argmax(axis=1)
+        witness = order[np.arange(len(rows)), place]
+
+        def pairs(at: np.ndarray) -> Pairs:
+            return np.arange(len(at)), rows[at], self.table.texts[rows[at], witness[at]]
+
+        return ~admitted.any(axis=1), pairs
+
+    def by_people(self, step: int, part: Part, claim: Claim) -> Certified:
+        labels = self.people.labels[:, : self.table.k_max]
+        table = Table(self.table.filled().with_labels(labels), judge=self.people)
+        terms = replace(self.terms, audit=None)
+        return self.policy.test(self.only(step), table, part, terms, claim)
+
+    def rule(self, step: int | None, found: Any) -> Any:
+        return Everything(self.terms.budgets[-1], found)
 
 
 @dataclass(frozen=True)
@@ -149,138 +233,95 @@ class Audit:
     verdicts: Verdicts
     seed: int
 
-    def test(
-        self,
-        policy: ThresholdPolicy,
-        path: Frontier,
-        table: Table,
-        part: Part,
-        terms: Terms,
-        claim: Claim,
-    ) -> Certified:
-        """Test one configuration of a path by people's standard."""
-        score = get_set_score(policy.set_score)
-        step, design = self._chosen(path, table, part, terms, score)
-        chosen = path.ordered(np.array([step]))
+    def test(self, steps: Steps, claim: Claim) -> Certified:
+        """Test one of the steps by people's standard."""
+        part, n_prompts = steps.part, len(steps.part.rows)
+        n_audits = min(self.judging.n_audits, n_prompts)
+        step, design = self._chosen(steps, n_audits)
+        # chosen; only now are labels of tested prompts looked at
+        order, self.verdicts.by_model = self._order(steps), steps.by_model
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
-        labels = self.verdicts.labels[:, : table.k_max]
-        by_people = Table(table.filled().with_labels(labels), judge=self.verdicts)
         if design == "people":
-            n_audits = self._n_audits(part)
-            rows = np.sort(part.rows[self._order(table, part.rows)[:n_audits]])
-            columns = Columns(by_people, rows, chosen, score)
-            test = AdmissionTest(columns, terms.epsilon, part.delta)
-            weights = policy.weights
-            with bounding(self.verdicts, rows, test.may_ask):
-                result = certify_frontier(columns, test, weights=weights, select="last")
-            audit = (
-                f"People judged responses to {n_audits} calibration prompts that were drawn at "
-                "random."
+            rows = np.sort(part.rows[order[:n_audits]])
+            certified = steps.by_people(step, part._replace(rows=rows), claim)
+            return self._with_words(
+                certified,
+                f"People judged what {n_audits} calibration prompts were given, which were drawn "
+                "at random.",
             )
+        refused, pairs_of = steps.seen_by_model(step)
+        audited = order[~refused[order]][:n_audits]
+        owner, prompts, draws = pairs_of(audited)
+        said = self._asked(prompts, draws)
+        n_refused, n_missed = int(refused.sum()), len(np.unique(owner[~said]))
+        counts = n_refused, n_prompts, n_missed, n_audits
+        p_value = two_phase_p_value(*counts, steps.level)
+        passes, smallest = p_value <= part.delta, two_phase_smallest_epsilon(*counts, part.delta)
+        tests = {
+            "n_valid": int(passes),
+            "position": 0 if passes else None,
+            "n_errors": np.array([n_refused]),
+            "p_values": np.array([p_value]),
+            "exact": np.ones(1, dtype=bool),
+            "n_calibration": n_prompts,
+            "delta": part.delta,
+            "audit": AuditRecord(*counts, part.rows[audited], prompts, draws, said),
+        }
+        found = steps.result(step, tests, smallest)
+        if passes:
+            certified = Certified(steps.rule(step, found), claim)
         else:
-            columns = Columns(table, part.rows, chosen, score)
-            result, audit = self._two_phases(columns, by_people, part, terms)
-        result = replace(result, n_optimization=len(part.searched))
-        if result.lambda_hat is None or result.k_max_hat is None:
-            why = nothing_passed(
-                claim,
-                len(part.rows),
-                "configuration",
-                result.smallest_epsilon,
-                exact=result.n_judgements is None,
-                advice=audit,
-            )
-            return Certified(Everything(terms.budgets[-1], result), claim.nullified(why))
-        rule = ThresholdRule(result.lambda_hat, result.k_max_hat, result)
-        return Certified(rule, replace(claim, audit=audit))
+            why = nothing_passed(claim, n_prompts, steps.what, smallest)
+            certified = Certified(steps.rule(None, found), claim.nullified(why))
+        return self._with_words(
+            certified,
+            f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
+            f"people audited {len(audited)} that were drawn at random, by {len(said)} verdicts on "
+            f"what it admits, and rejected {n_missed}.",
+        )
 
-    def _chosen(
-        self, path: Frontier, table: Table, part: Part, terms: Terms, score: SetScore
-    ) -> tuple[int, str]:
-        """The configuration that is tested, and the design, from the optimisation part alone."""
-        n_seen, n_audits = len(part.searched), self._n_audits(part)
-        if n_seen:
-            refused = Columns(table, part.searched, path, score).risks.n_errors[:, np.newaxis]
-            at = (np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES
-            shares = betaincinv(refused + 1.0, n_seen - refused + 1.0, at)
-        else:
-            shares = path.loss[:, np.newaxis]
-        rejected, n_prompts = self.judging.rejected, len(part.rows)
-        allowed = int(critical_count(n_audits, terms.epsilon, part.delta))
+    @staticmethod
+    def _with_words(certified: Certified, words: str) -> Certified:
+        rule, claim = certified
+        if claim.null is not None:
+            return Certified(rule, claim.nullified(f"{claim.null} {words}"))
+        return Certified(rule, replace(claim, audit=words))
+
+    def _chosen(self, steps: Steps, n_audits: int) -> tuple[int, str]:
+        """The step that is tested, and the design, from the part that shapes alone."""
+        part, rejected, n_prompts = steps.part, self.judging.rejected, len(steps.part.rows)
+        # many thresholds of components have equal refusals
+        shares, step_of = np.unique(steps.shares, axis=0, return_inverse=True)
+        allowed = int(critical_count(n_audits, steps.level, part.delta))
         powers = {
             "two-phase": two_phase_power(
-                shares, rejected, n_prompts, n_audits, terms.epsilon, part.delta
+                shares, rejected, n_prompts, n_audits, steps.level, part.delta
             ),
             "people": binom.cdf(allowed, n_audits, shares + (1.0 - shares) * rejected),
         }
         if self.judging.design != "auto":
             powers = {self.judging.design: powers[self.judging.design]}
-        expected = {design: power.mean(axis=1) for design, power in powers.items()}
+        expected = {
+            design: power.mean(axis=1)[step_of.reshape(-1)] for design, power in powers.items()
+        }
         best = np.max(list(expected.values()), axis=0)
         # the last is the cheapest
         step = int(np.flatnonzero(best >= min(_ENOUGH_POWER, best.max()))[-1])
         return step, max(expected, key=lambda design: expected[design][step])
 
-    def _n_audits(self, part: Part) -> int:
-        return min(self.judging.n_audits, len(part.rows))
-
-    def _order(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """A random order of the prompts at `rows`, the same however they were given."""
-        digests = table.data.prompts
+    def _order(self, steps: Steps) -> np.ndarray:
+        """A random order of the tested prompts, the same however they were given."""
+        rows, digests = steps.part.rows, steps.digests
         first = (
             np.arange(len(rows)) if digests is None else np.argsort(digests[rows], kind="stable")
         )
         return np.asarray(first[np.random.default_rng(self.seed).permutation(len(rows))])
 
-    def _two_phases(
-        self, columns: Columns, by_people: Table, part: Part, terms: Terms
-    ) -> tuple[LearnThenTestResult, str]:
-        n_prompts, n_audits = len(part.rows), self._n_audits(part)
-        table, chosen = columns.table, columns.frontier
-        admitted = columns[0].accepted & (table.labels[part.rows] == 1)
-        by_quality = np.argsort(-table.data.quality[part.rows], axis=1, kind="stable")
-        place = np.take_along_axis(admitted, by_quality, axis=1).argmax(axis=1)
-        witness = by_quality[np.arange(n_prompts), place]
-        order = self._order(table, part.rows)
-        audited = order[admitted.any(axis=1)[order]][:n_audits]
-        rows, draws = part.rows[audited], witness[audited]
-        unknown = by_people.labels_at(rows, draws) < 0
-
-        def left() -> np.ndarray:
-            texts = np.zeros((len(rows), table.k_max), dtype=bool)
-            texts[np.arange(len(rows)), table.texts[rows, draws]] = unknown
-            return texts
-
-        with bounding(self.verdicts, rows, left):
-            if unknown.any():
-                by_people.ask(rows[unknown], draws[unknown])
-        verdicts = by_people.labels_at(rows, draws) == 1
-        counts = int(columns.risks.n_errors[0]), n_prompts, int(np.sum(~verdicts)), n_audits
-        p_value = two_phase_p_value(*counts, terms.epsilon)
-        passes = p_value <= part.delta
-        result = AuditResult(
-            frontier=chosen,
-            n_valid=int(passes),
-            position=0 if passes else None,
-            n_errors=columns.risks.n_errors,
-            p_values=np.array([p_value]),
-            exact=np.ones(1, dtype=bool),
-            n_optimization=0,
-            n_calibration=n_prompts,
-            epsilon=terms.epsilon,
-            delta=part.delta,
-            smallest_epsilon=two_phase_smallest_epsilon(*counts, part.delta),
-            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
-            risks=columns.risks,
-            provenance=table.data.provenance,
-            n_missed=counts[2],
-            rows=rows,
-            draws=draws,
-            verdicts=verdicts,
-        )
-        return result, (
-            f"The admission refuses {counts[0]} of {n_prompts} calibration prompts; of the others "
-            f"people judged {len(rows)} that were drawn at random, by one response that it admits, "
-            f"and rejected {counts[2]}."
-        )
+    def _asked(self, prompts: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """What people say of some pairs, asked for at once."""
+        labels, left = self.verdicts.labels, np.zeros(self.verdicts.labels.shape, dtype=bool)
+        left[prompts, draws] = labels[prompts, draws] < 0
+        with bounding(self.verdicts, np.arange(len(labels)), lambda: left):
+            self.verdicts.ask(*np.nonzero(left))
+        return np.asarray(labels[prompts, draws] == 1)

@@ -77,6 +77,13 @@ class Policy(BaseEstimator, ABC):
                 f"k_max must be one integer with {type(self).__name__}, got {k_max!r} instead."
             )
 
+    def refuse_audits(self) -> None:
+        """Refuse this policy where people audit a model that judges."""
+        raise ValueError(
+            "policy must be one of thresholds, or a pac ExitPolicy that is not fitted yet, where "
+            f"people audit, got {self!r:.60} instead."
+        )
+
     @abstractmethod
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Any:
         """Search, or learn, on the optimisation part: the prompts at `rows`."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm.caching import DrawMemory, HumanJudge, JudgedPrompt, VerdictsWanted
+from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._arrays import mapped_array, refuse_unknown
 from sklearn_clm.calibration._data import refuse_missing_draws
@@ -22,7 +22,7 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, progress_bar
-from sklearn_clm.policies._verdicts import Verdicts
+from sklearn_clm.policies._verdicts import Verdicts, shown_to
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._admission import get_admission, warn_of_references
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
@@ -290,17 +290,8 @@ class Collection:
         return SetLosses(losses, self.prompts, self.verdicts.references, self.draws)
 
     def by_people(self, people: str | Admission) -> Verdicts:
-        """Verdicts of people who audit the admission; a HumanJudge is shown the prompts."""
-        if any(callable(one) or one is None for one in self.verdicts.references):
-            raise ValueError(
-                "admissions must be references where people audit the admission, got functions "
-                "instead: these would judge in place of people."
-            )
-        references, auditor = self.verdicts.references, get_admission(people)
-        if isinstance(auditor, HumanJudge):
-            asked = auditor.asked(self.prompts.prompts, references)
-            pairs = zip(references, asked)
-            references = [one if isinstance(one, JudgedPrompt) else shown for one, shown in pairs]
+        """Verdicts of people who audit the admission."""
+        references = shown_to(get_admission(people), self.prompts, self.verdicts.references)
         self._draw_again()
         responses = [[draw.response for draw in row] for row in self.draws]
         return Verdicts(people, references, responses, self._n_jobs, self.data.k_max)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._audited import Pairs, Steps
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._rules import Certified, SelectionRule
 from sklearn_clm.policies._shift import CovariateShift
@@ -49,6 +50,7 @@ class ComponentCollection:
     indices: np.ndarray  # of the prompts among those that were given
     first: Sequence[DistinctComponents]  # of all draws of the first prompts
     groups: list[Hashable] | None  # those that were given with these prompts
+    people: "ComponentCollection | None" = None  # the same, judged by people who audit
 
     def holds(self, data: ComponentCalibrationData) -> bool:
         """Whether data are these components."""
@@ -239,6 +241,55 @@ def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) 
     if result.gamma_hat == np.inf:
         claim = claim.nullified(why_nothing(result, claim))
     return Certified(SelectionRule(result.gamma_hat, result), claim)
+
+
+class ComponentSteps(Steps):
+    """Thresholds on components, one of which people audit; the model has judged all components."""
+
+    what: ClassVar[str] = "threshold"
+
+    def __init__(
+        self, data: ComponentCalibrationData, part: Part, alpha: float, people: ComponentCollection
+    ) -> None:
+        self.data, self.part, self.level, self.people = data, part, alpha, people
+        self.digests, self.by_model = data.prompts, data.labels[:, np.newaxis]
+        seen = ComponentEntries(data.take(part.searched))
+        self.refusals = seen.n_at_least(seen.labels == 0)
+        self.thresholds = seen.thresholds[::-1]
+        if not len(self.thresholds):  # no component was seen, and none is selected
+            self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
+
+    def seen_by_model(self, step: int) -> tuple[np.ndarray, Callable[[np.ndarray], Pairs]]:
+        data, rows, of_prompt = self.data, self.part.rows, self.data.prompt_index
+        selected = data.scores >= self.thresholds[step]
+
+        def pairs(at: np.ndarray) -> Pairs:
+            place = np.full(data.n_prompts, -1)
+            place[rows[at]] = np.arange(len(at))
+            shown = np.flatnonzero(selected & (place[of_prompt] >= 0))
+            return place[of_prompt[shown]], shown, np.zeros_like(shown)
+
+        return np.isin(rows, of_prompt[selected & (data.labels == 0)]), pairs
+
+    def by_people(self, step: int, part: Part, claim: Claim) -> Certified:
+        unknown = self.data.with_labels(np.full(self.data.n_components, -1))
+        said = self.people.judged(unknown, self.level, [part], lazily=True)
+        return threshold_of_part(said, part, claim)
+
+    def result(self, step: int, tests: dict[str, Any], smallest: float) -> ComponentThreshold:
+        gamma, tested = self.thresholds[step], self.data.take(self.part.rows)
+        return ComponentThreshold(
+            thresholds=np.array([gamma]),
+            n_components=np.array([np.sum(tested.scores >= gamma) / tested.n_prompts]),
+            alpha=self.level,
+            smallest_alpha=smallest,
+            achievable_alpha=(np.nan, np.nan),
+            provenance=self.data.provenance,
+            **tests,
+        )
+
+    def rule(self, step: int | None, found: ComponentThreshold) -> SelectionRule:
+        return SelectionRule(found.gamma_hat, found)
 
 
 def why_nothing(result: ComponentThreshold, claim: Claim) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -34,6 +35,8 @@ from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._two_phase import AuditRecord
+from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._open_sets import ExitSets, Sampling
@@ -69,6 +72,7 @@ class LevelResult:
     sizes: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt's set
     draws: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt
     n_judgements: int | None  # with lazy judging: responses of the calibration part
+    audit: AuditRecord | None = field(default=None, repr=False)  # in two phases
 
     parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
 
@@ -130,7 +134,7 @@ class LevelRule(SetRule):
     def facts(self, set_score: str) -> list[Row]:
         use = "keep a text, and go on sampling, as long as the policy gives at least this"
         rows = [("level u-hat", f"{self.level:.6g}", use)]
-        if self.result is not None:
+        if self.result is not None and self.result.audit is None:
             allowed = str(self.result.n_errors_allowed)
             rows.append(("errors allowed", allowed, "among the calibration prompts"))
         return rows
@@ -381,6 +385,11 @@ class ExitPolicy(Policy):
                 f"{self.path.k_max} instead."
             )
 
+    def refuse_audits(self) -> None:
+        """Refuse a marginal guarantee, and no prompts that could choose the level."""
+        if self.guarantee == "marginal" or self.path is not None:
+            super().refuse_audits()
+
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> ExitModel:
         part = table.part(rows)
         labels = part.labels
@@ -395,6 +404,9 @@ class ExitPolicy(Policy):
     def test(
         self, path: ExitModel, table: Table, part: Part, terms: Terms, claim: Claim
     ) -> Certified:
+        if terms.audit is not None:
+            people = terms.audit.verdicts
+            return terms.audit.test(LevelSteps(self, path, table, part, terms, people), claim)
         n, epsilon = len(part.rows), terms.epsilon
         pac = self.guarantee == "pac"
         allowed = int(np.floor((n + 1) * epsilon)) - 1
@@ -460,3 +472,60 @@ class ExitPolicy(Policy):
         if self.path is not None:
             copy.model_ = self.path
         return copy
+
+
+class LevelSteps(SetSteps):
+    """Levels of an exit policy, one of which people audit."""
+
+    what: ClassVar[str] = "exit level"
+    policy: ExitPolicy
+    path: ExitModel
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """From the lowest, at which all texts are returned."""
+        every = self._seen.tau[self._seen.tau > -np.inf]
+        return np.unique(np.append(self._v[self._v > -np.inf], every.min()))
+
+    @property
+    def refusals(self) -> np.ndarray:  # type: ignore[override]
+        return np.searchsorted(np.sort(self._v), self.levels, side="left")
+
+    @cached_property
+    def _seen(self) -> ExitEntries:
+        return self._entries(self.part.searched)
+
+    @cached_property
+    def _v(self) -> np.ndarray:
+        return self._seen.largest(self._seen.labels == 1)
+
+    @cached_property
+    def _tested(self) -> ExitEntries:
+        return self._entries(self.part.rows)
+
+    def _entries(self, rows: np.ndarray) -> ExitEntries:
+        return ExitEntries(self.table, rows, self.path, self.policy.same_text)
+
+    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        return self._tested.tau >= self.levels[step], self._tested.tau
+
+    def result(self, step: int, tests: dict[str, Any], smallest: float) -> LevelResult:
+        level, found = float(self.levels[step]), self._tested
+        return LevelResult(
+            level=level if tests["n_valid"] else -np.inf,
+            n_errors_allowed=-1,
+            n_optimization=len(self.part.searched),
+            smallest_epsilon=smallest,
+            n_errors=int(tests["n_errors"][0]),
+            n_hopeless=None,
+            sizes=np.sum(found.tau >= level, axis=1),
+            draws=1 + np.sum(found.exits[:, :-1] >= level, axis=1),
+            n_judgements=None,
+            audit=tests["audit"],
+        )
+
+    def rule(self, step: int | None, found: LevelResult) -> Any:
+        if step is None:
+            return super().rule(None, found)
+        equal_texts = self.table.data.texts is not None
+        return LevelRule(self.path, self.policy.same_text, equal_texts, found.level, found)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -29,6 +30,7 @@ from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._open_sets import Sampling, ThresholdSets
 from sklearn_clm.policies._rules import (
@@ -173,6 +175,9 @@ class ThresholdPolicy(Policy):
             "draw_weight": self.draw_weight,
         }
 
+    def refuse_audits(self) -> None:
+        """Nothing: each configuration may be audited."""
+
     def refuse(self, k_max: int | Sequence[int]) -> None:
         get_set_score(self.set_score)
         if self.frontier is not None and np.max(self.frontier.k_max) != np.max(k_max):
@@ -212,7 +217,9 @@ class ThresholdPolicy(Policy):
         self, path: Frontier, table: Table, part: Part, terms: Terms, claim: Claim
     ) -> Certified:
         if terms.audit is not None:
-            return terms.audit.test(self, path, table, part, terms, claim)
+            people = terms.audit.verdicts
+            steps = ThresholdSteps(self, path, table, part, terms, people)
+            return terms.audit.test(steps, claim)
         columns = Columns(table, part.rows, path, self._score)
         admission = AdmissionTest(columns, terms.epsilon, part.delta)
         losses = terms.losses
@@ -266,3 +273,47 @@ class ThresholdPolicy(Policy):
             exact=result.n_judgements is None,
             advice=advice,
         )
+
+
+class ThresholdSteps(SetSteps):
+    """The configurations of a path, one of which people audit."""
+
+    what: ClassVar[str] = "configuration"
+    path: Frontier
+
+    @cached_property
+    def refusals(self) -> np.ndarray:  # type: ignore[override]
+        return self._columns(self.path, self.part.searched).risks.n_errors
+
+    @property
+    def shares(self) -> np.ndarray:
+        # of a path from other data, what these say
+        return super().shares if len(self.part.searched) else self.path.loss[:, np.newaxis]
+
+    def only(self, step: int) -> Frontier:
+        return self.path.ordered(np.array([step]))
+
+    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.part.rows
+        return self._columns(self.only(step), rows)[0].accepted, self.table.data.quality[rows]
+
+    def result(self, step: int, tests: dict[str, Any], smallest: float) -> LearnThenTestResult:
+        columns = self._columns(self.only(step), self.part.rows)
+        return LearnThenTestResult(
+            frontier=columns.frontier,
+            n_optimization=len(self.part.searched),
+            epsilon=self.level,
+            smallest_epsilon=smallest,
+            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
+            risks=columns.risks,
+            provenance=self.table.data.provenance,
+            **tests,
+        )
+
+    def rule(self, step: int | None, found: LearnThenTestResult) -> Any:
+        if found.lambda_hat is None or found.k_max_hat is None:
+            return super().rule(None, found)
+        return ThresholdRule(found.lambda_hat, found.k_max_hat, found)
+
+    def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
+        return Columns(self.table, rows, path, get_set_score(self.policy.set_score))

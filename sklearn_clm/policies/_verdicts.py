@@ -16,6 +16,7 @@ from sklearn_clm.caching import (
     WantedVerdict,
 )
 from sklearn_clm.caching._verdicts import as_judged
+from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._admission import checked_admissions, get_admission, judge
 from sklearn_clm.scoring._callables import name_of
 from sklearn_clm.scoring._components import DistinctComponents
@@ -46,6 +47,7 @@ class Verdicts:
         self.n_judgements = 0
         self.admission = admission
         self.references, self._responses = references, responses
+        self.by_model: np.ndarray | None = None  # labels that these verdicts audit
         self._n_jobs = n_jobs
         self._others: list[tuple[object, Verdicts]] = []
 
@@ -84,9 +86,14 @@ class Verdicts:
             row = [self.references[prompt]], [self._responses[prompt]]
             Verdicts(self.admission, *row, n_jobs=None).ask(np.zeros(1, int), np.zeros(1, int))
 
-    def pairs(self, prompts: np.ndarray, draws: np.ndarray) -> tuple[dict[str, WantedVerdict], int]:
-        """What people are asked about single draws, by identity, and how many are not made yet."""
-        pairs, n_to_come = {}, 0
+    def pairs(
+        self, prompts: np.ndarray, draws: np.ndarray
+    ) -> tuple[dict[str, WantedVerdict], int, dict[str, bool]]:
+        """What people are asked about single draws, by identity, and how many are not made yet.
+
+        With what the model says of them, where people audit one.
+        """
+        pairs, n_to_come, by_model = {}, 0, {}
         for i, j in zip(prompts.tolist(), draws.tolist()):
             if j >= len(self._responses[i]):
                 n_to_come += 1
@@ -95,7 +102,9 @@ class Verdicts:
             for alias in () if callable(aliases) else aliases:
                 pair = WantedVerdict(as_judged(alias), self._responses[i][j])
                 pairs[pair.id] = pair
-        return pairs, n_to_come
+                if self.by_model is not None:
+                    by_model[pair.id] = bool(self.by_model[i, j] == 1)
+        return pairs, n_to_come, by_model
 
     def ask(self, prompts: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """Verdicts on single draws, asked for at once; those of one prompt stand together."""
@@ -128,6 +137,19 @@ class Verdicts:
         for start in range(0, len(prompts), max(block, 1)):
             part = slice(start, start + block)
             yield from self.ask(prompts[part], draws[part]).tolist()
+
+
+def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) -> list[Any]:
+    """What people who audit an admission are given; a HumanJudge is shown the prompts, too."""
+    if any(callable(one) or one is None for one in references):
+        raise ValueError(
+            "admissions must be references where people audit the admission, got functions "
+            "instead: these would judge in place of people."
+        )
+    if not isinstance(people, HumanJudge):
+        return references
+    pairs = zip(references, people.asked(prompts.prompts, references))
+    return [one if isinstance(one, JudgedPrompt) else shown for one, shown in pairs]
 
 
 @contextmanager
@@ -191,7 +213,7 @@ def bounding(
         if not isinstance(judge, Verdicts) or not isinstance(people, HumanJudge):
             raise
         draws, prompts = np.nonzero(may_ask().T)
-        pairs, n_to_come = judge.pairs(rows[prompts], draws)
+        pairs, n_to_come, by_model = judge.pairs(rows[prompts], draws)
         n_left = len(pairs)
         later: list[WantedVerdict] = []
         if n_left <= _MOST_LOOKED_UP:
@@ -201,4 +223,5 @@ def bounding(
             unknown = [pair for pair, said in zip(pairs.values(), known) if said is None]
             later = [pair for pair in unknown if pair.id not in asked]
         n_more = n_to_come + (len(error.wanted) if also else 0)
-        raise VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)), later) from None
+        n_at_most = max(n_left + n_more, len(error.wanted))
+        raise VerdictsWanted(error.wanted, n_at_most, later, by_model) from None

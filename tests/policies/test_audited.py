@@ -108,19 +108,19 @@ def test_the_claim_is_about_people_and_gives_the_numbers_of_both():
     assert sampler.calibration_.certified
     assert "by people's standard" in claim.sentence()
     n_refused, n_prompts = int(result.n_errors[0]), result.n_calibration
-    for number in (n_refused, n_prompts, N_AUDITS, result.n_missed):
+    for number in (n_refused, n_prompts, N_AUDITS, result.audit.n_missed):
         assert str(number) in claim.conditions()[0]
-    assert len(result.rows) == len(set(result.rows)) == N_AUDITS
-    assert result.n_missed == np.sum(~result.verdicts)
+    assert len(result.audit.rows) == len(set(result.audit.rows)) == N_AUDITS
+    assert result.audit.n_missed == np.sum(~result.audit.verdicts)
     draws = sampler.calibration_draws_
     said = [
         people(REFERENCES[sampler.calibration_indices_[i]], draws[i][j].response)
-        for i, j in zip(result.rows, result.draws)
+        for i, j in zip(result.audit.rows, result.audit.draws)
     ]
-    assert result.verdicts.tolist() == said
+    assert result.audit.verdicts.tolist() == said
     by_model = sampler.calibration_data_.admissible
-    assert by_model[result.rows, result.draws].all()
-    p_value = two_phase_p_value(n_refused, n_prompts, result.n_missed, N_AUDITS, 0.3)
+    assert by_model[result.audit.rows, result.audit.draws].all()
+    p_value = two_phase_p_value(n_refused, n_prompts, result.audit.n_missed, N_AUDITS, 0.3)
     assert result.p_values.tolist() == [p_value]
     assert p_value <= 0.1
     assert sampler.predict(questions(5, first=1000)[0])[0].claim == claim
@@ -131,10 +131,10 @@ def test_rule_witnesses_and_prompts_are_chosen_before_people_speak():
     agreeing = audited(design="two-phase").fit(PROMPTS, REFERENCES).result_
     refusing = audited(lambda *_: False, design="two-phase").fit(PROMPTS, REFERENCES).result_
     assert refusing.lambda_hat is None
-    assert refusing.n_missed == N_AUDITS
+    assert refusing.audit.n_missed == N_AUDITS
     np.testing.assert_array_equal(agreeing.frontier.lambdas, refusing.frontier.lambdas)
-    np.testing.assert_array_equal(agreeing.rows, refusing.rows)
-    np.testing.assert_array_equal(agreeing.draws, refusing.draws)
+    np.testing.assert_array_equal(agreeing.audit.rows, refusing.audit.rows)
+    np.testing.assert_array_equal(agreeing.audit.draws, refusing.audit.draws)
 
 
 def test_the_order_of_the_prompts_does_not_change_who_is_audited():
@@ -142,7 +142,7 @@ def test_the_order_of_the_prompts_does_not_change_who_is_audited():
     for order in (np.arange(240), np.random.default_rng(0).permutation(240)):
         sampler = audited(design="two-phase", random_state=None)
         sampler.fit([PROMPTS[i] for i in order], [REFERENCES[i] for i in order])
-        indices = order[sampler.calibration_indices_[sampler.result_.rows]]
+        indices = order[sampler.calibration_indices_[sampler.result_.audit.rows]]
         found.append((set(indices.tolist()), sampler.lambda_hat_))
     assert found[0] == found[1]
 
@@ -194,24 +194,24 @@ def test_verdicts_that_were_taken_back_count_as_people_say_now(tmp_path):
         sampler.calibrate(data)
     for pair in wanted.value.wanted:
         judge.record(pair, True)
-    assert sampler.calibrate(data).result_.n_missed == 0
+    assert sampler.calibrate(data).result_.audit.n_missed == 0
     judge.record(wanted.value.wanted[0], False)
     with pytest.warns(UserWarning, match="erdict"):
-        assert sampler.calibrate(data).result_.n_missed == 1
+        assert sampler.calibrate(data).result_.audit.n_missed == 1
 
 
 def test_a_judge_that_refuses_nearly_everything_certifies_nothing():
     sampler = audited(admission=lambda reference, _: reference == "answer 1", design="two-phase")
     with pytest.warns(NullCalibrationWarning):
         sampler.fit(PROMPTS, REFERENCES)
-    assert len(sampler.result_.rows) < N_AUDITS
+    assert len(sampler.result_.audit.rows) < N_AUDITS
     assert sampler.result_.p_values.tolist() == [1.0]
 
 
 def test_each_group_has_audits_of_its_own():
     groups = Groups(by=lambda prompt: int(prompt.split()[-1]) % 2)
     sampler = audited(design="two-phase", groups=groups, n_audits=30).fit(PROMPTS, REFERENCES)
-    rows = [sampler.groups_[g].result.rows for g in (0, 1)]
+    rows = [sampler.groups_[g].result.audit.rows for g in (0, 1)]
     indices = sampler.calibration_indices_
     for g in (0, 1):
         assert len(rows[g]) == 30
