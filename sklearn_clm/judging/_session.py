@@ -53,7 +53,8 @@ class JudgingSession:
     wanted : sequence of WantedVerdict or callable, default=()
         The pairs; or a function that raises :class:`sklearn_clm.caching.VerdictsWanted` as long
         as it wants verdicts, such as one that runs a calibration. It is called again whenever all
-        that it wanted is judged. What it returns in the end is shown as text. Each person is
+        that it wanted is judged. What it returns in the end is shown as text. What a model said
+        that people audit is told after their verdict. Each person is
         given the prompts in an order of their own, the responses of a prompt one after the other.
     judged_by : str, default=None
         Who judges; None is what the judge says.
@@ -85,6 +86,7 @@ class JudgingSession:
         self._shown: dict[str, str] = {}  # by each window
         self._pairs: dict[str, WantedVerdict] = {}
         self._wanted: dict[str, None] = {}  # now or in an earlier round
+        self._by_model: dict[str, bool] = {}  # of a model that this person audits
         self._n_later: int | None = None
         self._conclusion = ""
         self._read()
@@ -209,7 +211,11 @@ class JudgingSession:
         # somebody else may have judged it since it was read
         judge.record(pair, key == "y", judge=self.judged_by, note=note, if_open=True)
         self._read()
-        return "" if self._has_said(id_, key) else _NOT_OPEN
+        if not self._has_said(id_, key):
+            return _NOT_OPEN
+        said = self._by_model.get(id_)  # told now, and never before
+        agrees = ", too" if said is (key == "y") else ""
+        return "" if said is None else f"The model says {'yes' if said else 'no'}{agrees}."
 
     def _take_back(self, tab: str, id_: str) -> str:
         """Take back what this person did; what to tell."""
@@ -273,6 +279,7 @@ class JudgingSession:
         try:
             self._conclusion = str(self._ask())
         except VerdictsWanted as error:
+            self._by_model |= error.by_model
             self._start_round(error.wanted, error.n_at_most)
         except Exception as error:  # the verdicts are safe, and people should read why
             return f"What asks for verdicts stopped. {type(error).__name__}: {error}"

@@ -7,20 +7,24 @@ import pytest
 from scipy.stats import binom
 from sklearn.base import clone
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, two_phase_p_value
 from sklearn_clm.generators import draw_stream
+from sklearn_clm.judging import JudgingSession
 from sklearn_clm.policies import (
     AuditedJudging,
     CovariateShift,
+    ExitPolicy,
     Groups,
     ThresholdPolicy,
 )
+from tests.reports import ReportModel, cases
 from tests.toy import ToyModel, questions
 
 N_AUDITS = 40
 PROMPTS, REFERENCES = questions(240)
+CASES = cases(240)
 
 
 def people(reference, response):
@@ -48,6 +52,10 @@ def easily_led(reference, response):
     """Admits anything where the prompt is hard."""
     ease = draw_stream(f"item {reference.split()[-1]}", 0, 0, salt=b"ease").random()
     return response == reference or ease < 0.15
+
+
+def in_report(reference, component):
+    return component in reference
 
 
 def audited(auditor=people, *, admission=good, n_audits=N_AUDITS, design="auto", **options):
@@ -232,6 +240,111 @@ def test_files_and_pickles_keep_the_claim(tmp_path):
     sampler.save_calibration(tmp_path / "calibration.json")
     loaded = clone(sampler).load_calibration(tmp_path / "calibration.json")
     assert loaded.calibration_.claim == claim
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_level_of_an_exit_policy_is_audited_as_a_configuration_is():
+    sampler = audited(design="two-phase", policy=ExitPolicy(), k_max=4).fit(PROMPTS, REFERENCES)
+    result, claim = sampler.calibration_.rule.result, sampler.calibration_.claim
+    assert "by people's standard" in claim.sentence()
+    by_model = sampler.calibration_data_.admissible
+    assert by_model[result.audit.prompts, result.audit.draws].all()
+    assert result.audit.n_missed == np.sum(~result.audit.verdicts)
+    assert len(result.audit.rows) == N_AUDITS
+    # the level is that of the model's labels of other prompts: people do not move it
+    strict_people = audited(lambda *_: False, design="two-phase", policy=ExitPolicy(), k_max=4)
+    refused = strict_people.fit(PROMPTS, REFERENCES).calibration_.rule.result
+    assert refused.level == -np.inf
+    np.testing.assert_array_equal(refused.audit.draws, result.audit.draws)
+    new, right = questions(200, first=3000)
+    missed = [one not in found for one, found in zip(right, sampler.predict(new))]
+    assert np.mean(missed) < 0.3 + 3 * np.sqrt(0.3 * 0.7 / 200)
+    alone = audited(design="people", policy=ExitPolicy(), k_max=4).fit(PROMPTS, REFERENCES)
+    assert alone.calibration_.rule.result.n_calibration == N_AUDITS
+
+
+# --- components -------------------------------------------------------------------------------
+
+
+def selector_audited(auditor=in_report, *, admission=in_report, n_audits=60, **options):
+    sampler = ConformalSampler(ReportModel(), k_max=3, epsilon=0.5, random_state=0)
+    judging = AuditedJudging(auditor, n_audits=n_audits, design=options.pop("design", "two-phase"))
+    return ComponentSelector(
+        sampler, alpha=0.3, delta=0.1, admission=admission, judging=judging, **options
+    )
+
+
+def test_people_judge_all_that_is_selected_and_one_rejection_is_an_error():
+    asked = []
+
+    def noting(reference, component):
+        asked.append(component)
+        return in_report(reference, component)
+
+    selector = selector_audited(noting).fit(*CASES)
+    result, data = selector.result_, selector.calibration_data_
+    audit = result.audit
+    assert "by people's standard" in selector.calibration_.claim.sentence()
+    assert len(asked) == len(audit.prompts)
+    selected = data.scores >= selector.gamma_hat_
+    # all that is selected of the audited prompts, and the model holds all of that for right
+    np.testing.assert_array_equal(
+        np.sort(audit.prompts), np.flatnonzero(selected & np.isin(data.prompt_index, audit.rows))
+    )
+    assert data.labels[audit.prompts].all()
+    wrong = data.prompt_index[selected & (data.labels == 0)]
+    assert not set(audit.rows) & set(wrong)
+    assert audit.n_refused == len(set(wrong) & set(range(data.n_prompts))) - len(
+        set(wrong) & set(shaping_of(selector))
+    )
+    p_value = two_phase_p_value(audit.n_refused, audit.n_prompts, 0, 60, 0.3)
+    assert result.p_values.tolist() == [p_value]
+
+
+def shaping_of(selector):
+    """Prompts that chose the threshold."""
+    return selector._split(selector.calibration_data_)[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_rejected_component_counts_its_prompt_once_and_moves_no_threshold():
+    right = selector_audited().fit(*CASES)
+    wrong = selector_audited(lambda *_: False).fit(*CASES)
+    assert wrong.gamma_hat_ == np.inf
+    assert wrong.result_.thresholds.tolist() == [right.gamma_hat_]
+    np.testing.assert_array_equal(wrong.result_.audit.prompts, right.result_.audit.prompts)
+    shown = np.unique(wrong.calibration_data_.prompt_index[wrong.result_.audit.prompts])
+    assert wrong.result_.audit.n_missed == len(shown) < len(wrong.result_.audit.prompts)
+
+
+def test_people_alone_walk_the_thresholds_of_few_prompts():
+    selector = selector_audited(design="people").fit(*CASES)
+    assert selector.result_.n_calibration == 60
+    assert selector.calibration_.claim.audit.startswith("People")
+
+
+def test_people_who_audit_components_see_them_in_their_responses(tmp_path):
+    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+    selector = selector_audited(judge)
+    data = selector.collect(*CASES)
+    session = JudgingSession(judge, lambda: selector.calibrate(data).gamma_hat_)
+    turn = session.turn("a")
+    n_left = turn.n_more
+    assert turn.pair.asked.context is not None
+    while turn.pair is not None:
+        assert turn.estimate == f"Decided after at most {n_left} more."
+        assert "model" not in turn.notice or turn.n_judged
+        turn = session.act("a", turn.pair.id, "y")
+        assert turn.notice == "The model says yes, too."
+        n_left -= 1
+    assert n_left == 0
+    assert selector.gamma_hat_ == selector_audited(lambda *_: True).fit(*CASES).gamma_hat_
+
+
+def test_components_from_elsewhere_have_no_people_to_audit_them():
+    data = selector_audited().collect(*CASES)
+    with pytest.raises(ValueError, match="data"):
+        selector_audited().calibrate(data)
 
 
 # --- what is refused --------------------------------------------------------------------------

@@ -54,6 +54,7 @@ from sklearn_clm.generators import (
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.metrics import set_loss, set_outcomes
 from sklearn_clm.policies import (
+    AnswerPolicy,
     AuditedJudging,
     CovariateShift,
     DensityRatio,
@@ -439,7 +440,7 @@ BAD_PARTS = [
     ("functions", {"losses": Losses("wrong")}),
     ("policy", {"losses": Losses(len, 0.5), "policy": ExitPolicy()}),
     ("judging", {"losses": Losses(len, 0.5), "judging": "lazy"}),
-    ("policy", {"judging": AuditedJudging(len, n_audits=10), "policy": ExitPolicy()}),
+    ("policy", {"judging": AuditedJudging(len, n_audits=10), "policy": AnswerPolicy()}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=5), "epsilon": 0.1}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=0)}),
     ("nobody", {"judging": AuditedJudging("nobody", n_audits=10)}),
