@@ -125,16 +125,17 @@ class TextPaths:
             new, scaled, np.maximum(scaled, self.quality[rows, first])
         )
         self.counts[rows, first] += 1.0
-        for earlier in range(int(draw.max(initial=0))):
-            # draw by draw, so that sums are rounded alike for one prompt and for many
-            there = earlier < draw
-            text = self.first[rows, earlier]
-            alike = self.similarity_scale(np.asarray(similarity[:, earlier], dtype=np.float64))
-            # a new text meets all earlier draws ...
-            self.similarity[rows, draw] += np.where(there & new, alike, 0.0)
-            # ... and every other text one draw more, at its first occurrence
-            other = there & (text == earlier) & (text != first)
-            self.similarity[rows, earlier] += np.where(other, alike, 0.0)
+        earlier = np.arange(int(draw.max(initial=0)))
+        there = earlier < draw[:, np.newaxis]
+        texts = self.first[rows, : len(earlier)]
+        scores = np.asarray(similarity[:, : len(earlier)], dtype=np.float64)
+        alike = np.where(there, self.similarity_scale(scores), 0.0)
+        # a new text meets all earlier draws; one by one, so that sums are rounded alike in any batch
+        met = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
+        self.similarity[rows, draw] += np.where(new, met, 0.0)
+        # ... and every other text one draw more, at its first occurrence
+        other = there & (texts == earlier) & (texts != first[:, np.newaxis])
+        self.similarity[rows[:, np.newaxis], earlier] += np.where(other, alike, 0.0)
         self.n_draws[rows] += 1
 
     def grow(self, n_prompts: int) -> None:
