@@ -59,6 +59,11 @@ from sklearn_clm.scoring._similarity import get_similarity
 _LOGGER = logging.getLogger("sklearn_clm")
 
 
+def _unlabeled(response: object) -> bool:
+    """The admission of prompts that have none; nobody asks it."""
+    raise RuntimeError("prompts without admissions are not judged")
+
+
 class ConformalSampler(CalibratedEstimator):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
 
@@ -272,7 +277,9 @@ class ConformalSampler(CalibratedEstimator):
         Parameters
         ----------
         prompts, admissions, groups, prompt_weight
-            As X, y, groups and prompt_weight in :meth:`fit`.
+            As X, y, groups and prompt_weight in :meth:`fit`. With `admissions` None nothing is
+            judged, and nothing forgotten: the draws are those of the generator in use, and teach
+            an :class:`sklearn_clm.policies.ExitPolicy`.
         memory : str or path, default=None
             A .npy file for the similarities, n x K x K numbers of 8 bytes. They are written as
             draws are scored, read as calibration needs them, and never whole in memory; the data
@@ -285,7 +292,30 @@ class ConformalSampler(CalibratedEstimator):
             data carry what they were collected with.
         """
         self._validate_params()
+        if admissions is None:
+            return self._collect_unlabeled(prompts, memory)
         return self._collect(prompts, admissions, groups, prompt_weight, memory=memory)
+
+    def _collect_unlabeled(
+        self, X: object, memory: str | os.PathLike[str] | None
+    ) -> CalibrationData:
+        """All draws of prompts of which no label is known."""
+        prompts = check_prompts(X)
+        known = getattr(self, "_source", None)
+        source = source_of("prompts", Provenance(), known, self._untrained_source)
+        n, k_max = len(prompts), draw_budgets(self.k_max)[-1]
+        collected = Collection(
+            source,
+            prompts,
+            np.arange(n),
+            [_unlabeled] * n,
+            groups=None,
+            shift=None,
+            k_max=k_max,
+            sampler=self,
+        )
+        collected.fill(k_max, judges=False, keeps=False, file=memory)
+        return collected.data
 
     def _collect(
         self,

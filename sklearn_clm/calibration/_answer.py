@@ -120,7 +120,8 @@ def search_answers(
         # a share is no probability, and tells nothing of errors
         doubts = wrong if isinstance(classifier, ShareOfDraws) else 1.0 - chance
         scales = paths.quality_scale, paths.similarity_scale
-        model = ExitModel(classifier, ConstantClassifier(0.0), *scales, rho=1.0, k_max=k_max)
+        never = ConstantClassifier(0.0)
+        model = ExitModel(classifier, None, never, *scales, rho=1.0, k_max=k_max)
         for k_min in (k for k in _FIRST_DRAWS if k <= k_max):
             path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))
             found.append((path, path.expected_share(n, alpha, delta)))

@@ -5,7 +5,7 @@ labels may be wrong, estimated or missing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,24 +20,29 @@ TEXT_FEATURES = (
     "mean similarity to the other draws",
     "logarithm of the number of draws",
 )
-ARRIVAL_FEATURES = (
+ADDED_FEATURES = (
+    "probability of being admissible",
+    "chance that no text of larger probability is",
+    "largest similarity to these",
+    "largest product of similarity and probability of these",
+    "largest quality",
+)
+_OF_ARRIVAL = (
     "largest probability of a text",
-    "second largest",
+    "sum of the probabilities of all texts",
     "share of distinct texts among the draws",
     "logarithm of the number of draws",
     "share of the budget that is left",
 )
+_PAIRS = np.triu_indices(len(_OF_ARRIVAL))
+_PRODUCTS = [f"{_OF_ARRIVAL[i]}, times {_OF_ARRIVAL[j]}" for i, j in zip(*_PAIRS)]
+ARRIVAL_FEATURES = (*_OF_ARRIVAL, *_PRODUCTS)
 
 N_FOLDS = 5  # of the cross-fitting
 
 _KNOTS = 65
 _COPIES_DIFFER = 1 / 8  # as often as any two judged texts of a prompt, at most
 _RHOS = np.geomspace(0.02, 20.0, 31)
-
-
-# ``cost(sizes, samples, first)``, each of shape (n,); the first admissible draw counts from 1, and
-# is 0 where there is none
-Cost = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
 
 
 class Classifier(Protocol):
@@ -88,6 +93,7 @@ class TextPaths:
         self.counts = np.zeros(shape)
         self.quality = np.zeros(shape)
         self.similarity = np.zeros(shape)  # sum over draws of other texts
+        self.alike = np.zeros((*shape, k_max), dtype=np.float32)  # similarities of texts
 
     @classmethod
     def of(cls, quality: np.ndarray, similarity: np.ndarray) -> "TextPaths":
@@ -130,17 +136,21 @@ class TextPaths:
         texts = self.first[rows, : len(earlier)]
         scores = np.asarray(similarity[:, : len(earlier)], dtype=np.float64)
         alike = np.where(there, self.similarity_scale(scores), 0.0)
-        # a new text meets all earlier draws; one by one, so that sums are rounded alike in any batch
+        # a new text meets all earlier draws; one by one, so that any batch rounds sums alike
         met = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
         self.similarity[rows, draw] += np.where(new, met, 0.0)
         # ... and every other text one draw more, at its first occurrence
-        other = there & (texts == earlier) & (texts != first[:, np.newaxis])
-        self.similarity[rows[:, np.newaxis], earlier] += np.where(other, alike, 0.0)
+        other = np.where(there & (texts == earlier) & (texts != first[:, np.newaxis]), alike, 0.0)
+        at = rows[:, np.newaxis]
+        self.similarity[at, earlier] += other
+        pair = np.where(new[:, np.newaxis], other, 0.0)
+        self.alike[at, draw[:, np.newaxis], earlier] = pair
+        self.alike[at, earlier, draw[:, np.newaxis]] = pair
         self.n_draws[rows] += 1
 
     def grow(self, n_prompts: int) -> None:
         """Make room for `n_prompts` prompts more."""
-        for name in ("n_draws", "first", "counts", "quality", "similarity"):
+        for name in ("n_draws", "first", "counts", "quality", "similarity", "alike"):
             array = getattr(self, name)
             more = np.zeros((n_prompts, *array.shape[1:]), dtype=array.dtype)
             setattr(self, name, np.concatenate((array, more)))
@@ -148,7 +158,7 @@ class TextPaths:
     def clear(self, row: int) -> None:
         """Forget the draws of the prompt at `row`, so that it can stand for another."""
         self.n_draws[row] = 0
-        for array in (self.first, self.counts, self.quality, self.similarity):
+        for array in (self.first, self.counts, self.quality, self.similarity, self.alike):
             array[row] = 0
 
     def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,22 +188,50 @@ class TextPaths:
         return present, features
 
 
+def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray) -> np.ndarray:
+    """:data:`ADDED_FEATURES`, (m, K, 5).
+
+    `chance`, (m, K), are probabilities of being admissible, -inf where there is no text; `features`
+    are :data:`TEXT_FEATURES`, (m, K, 6), and `alike` similarities of texts, (m, K, K).
+    """
+    certain = np.clip(chance, 0.0, 1.0 - 1e-6)
+    order = np.argsort(-chance, axis=1, kind="stable")
+    rank = np.argsort(order, axis=1)
+    right = np.take_along_axis(certain, order, axis=1)
+    none_before = np.cumprod(1.0 - right, axis=1)
+    none_before = np.concatenate((np.ones((len(right), 1)), none_before[:, :-1]), axis=1)
+    above = rank[:, np.newaxis, :] < rank[:, :, np.newaxis]
+    nearest = np.where(above, alike, np.float32(0.0))
+    found = (
+        certain,
+        np.take_along_axis(none_before, rank, axis=1),
+        nearest.max(axis=2),
+        (nearest * certain[:, np.newaxis, :]).max(axis=2),
+        features[:, :, TEXT_FEATURES.index("largest quality")],
+    )
+    return np.stack(found, axis=2)
+
+
 def _arrival_features(
     n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int
 ) -> np.ndarray:
-    """:data:`ARRIVAL_FEATURES`, (..., 5), given p_k(c) at the first draw of each text, (..., K)."""
-    ordered = np.sort(np.maximum(text, 0.0), axis=-1)
-    second = ordered[..., -2] if k_max > 1 else np.zeros(ordered.shape[:-1])
-    draws = np.broadcast_to(n_draws, second.shape).astype(np.float64)
-    features = ordered[..., -1], second, n_texts / draws, np.log(draws), 1.0 - draws / k_max
-    return np.stack(features, axis=-1)
+    """:data:`ARRIVAL_FEATURES`, (..., 20), given p_k(c), (..., K), -inf where there is no text."""
+    found = np.maximum(text, 0.0)
+    # one by one, so that any batch rounds sums alike
+    total = np.cumsum(found, axis=-1)[..., -1]
+    draws = np.broadcast_to(n_draws, total.shape).astype(np.float64)
+    single = (found.max(axis=-1), total, n_texts / draws, np.log(draws), 1.0 - draws / k_max)
+    features = np.stack(single, axis=-1)
+    one, other = (features[..., of] for of in _PAIRS)
+    return np.concatenate((features, one * other), axis=-1)
 
 
 @dataclass(frozen=True)
 class ExitModel:
     """What was learnt on the optimisation part; `seen` are digests of its prompts."""
 
-    text_classifier: Classifier  # gives p_k(c)
+    text_classifier: Classifier  # gives the probability of being admissible
+    added_classifier: Classifier | None  # gives p_k(c); None where that is the same
     arrival_classifier: Classifier  # gives g_k
     quality_scale: ScoreScale
     similarity_scale: ScoreScale
@@ -209,6 +247,9 @@ class ExitModel:
         """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
         present, features = paths.text_features(rows)
         text = _probabilities(self.text_classifier, present, features)
+        if self.added_classifier is not None:
+            added = _added_features(text, features, paths.alike[rows])
+            text = _probabilities(self.added_classifier, present, added)
         features = _arrival_features(present.sum(axis=1), paths.n_draws[rows], text, self.k_max)
         return text, probability(self.arrival_classifier, features)
 
@@ -236,20 +277,40 @@ def fit_exit_model(
     new_classifier: Callable[[], Any],
     epsilon: float,
     look_ahead: int = 4,
-    cost: Cost,
+    draw_price: float = 0.1,
     random_state: int = 0,
 ) -> ExitModel:
     """Learn the probabilities and choose rho, on the optimisation part alone.
 
     `first` is the draw in which each draw's text occurs first; `admissible` is 1, 0, or -1 where
     the label is unknown. An admissible text is waited for `look_ahead` draws. rho is that of the
-    lowest cost at risk `epsilon`.
+    lowest mean size and draws, at their price, at risk `epsilon`.
 
-    Probabilities that choose rho are cross-fitted: those of a prompt come from models that have not
-    seen it. Where the labels are all alike, or prompts are too few for folds, the probabilities are
-    constants, and the policy orders texts by when they arrived.
+    *Without labels* each prompt's last draw stands for its reference: a text among the others is
+    admissible if it is that one, so that the share of a text is its chance.
+
+    *Two stages.* The first one learns from every text whether it is admissible. Texts are ranked by
+    what it gives, and the second one learns what a text adds: that it is admissible, and none
+    ranked above it is. Probabilities from which something is learnt, or rho is chosen, are
+    cross-fitted: those of a prompt come from models that have not seen it. Where the labels are all
+    alike, or prompts are too few for folds, the probabilities are constants, and the policy orders
+    texts by when they arrived.
     """
     n, k_max = quality.shape
+    if k_max > 1 and not np.any(admissible >= 0):
+        seen = slice(k_max - 1)
+        model = fit_exit_model(
+            quality[:, seen],
+            similarity[:, seen, seen],
+            first[:, seen],
+            (first[:, seen] == first[:, -1:]).astype(np.int8),
+            new_classifier=new_classifier,
+            epsilon=epsilon,
+            look_ahead=look_ahead,
+            draw_price=draw_price,
+            random_state=random_state,
+        )
+        return replace(model, k_max=k_max)
     rng, everybody = np.random.default_rng(random_state), np.ones(n, dtype=bool)
     paths = TextPaths.of(quality, similarity)
     present, features = paths.after_each_draw(quality, similarity, first)
@@ -258,14 +319,18 @@ def fit_exit_model(
     moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
     taught = np.zeros_like(present)
     taught[:, moments] = present[:, moments]
-    labels = admissible > 0
+    known = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
+    texts = Learner(new_classifier, features, known > 0, taught & (known >= 0))
+    text_classifier, labels = texts.classifier(everybody), admissible > 0
     if np.any(admissible < 0):
-        known = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
-        guess = Learner(new_classifier, features, known > 0, taught & (known >= 0))
-        chance = _probabilities(guess.classifier(everybody), present[:, -1], features[:, -1])
+        chance = _probabilities(text_classifier, present[:, -1], features[:, -1])
         labels = completed(admissible, first, chance, rng)
-    texts = Learner(new_classifier, features, _best(labels, present, features), taught)
-    text = texts.cross_fitted(folds, present)
+    chance = texts.cross_fitted(folds, present)
+    added = np.stack(
+        [_added_features(chance[:, k], features[:, k], paths.alike) for k in range(k_max)], axis=1
+    )
+    adding = Learner(new_classifier, added, _highest(chance, labels), taught)
+    text = adding.cross_fitted(folds, present)
     arrivals = Learner(
         new_classifier,
         _arrival_features(present.sum(axis=2), np.arange(1, k_max + 1), text, k_max),
@@ -274,11 +339,12 @@ def fit_exit_model(
     )
     arrival = arrivals.cross_fitted(folds, arrivals.taught)
     return ExitModel(
-        texts.classifier(everybody),
+        text_classifier,
+        adding.classifier(everybody),
         arrivals.classifier(everybody),
         paths.quality_scale,
         paths.similarity_scale,
-        rho=_best_rho(text, arrival, labels, epsilon, cost),
+        rho=_best_rho(text, arrival, labels, epsilon, draw_price),
         k_max=k_max,
     )
 
@@ -334,11 +400,10 @@ def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
     """Probability of the second class; a row's does not depend on other rows."""
     coefficients = getattr(classifier, "coef_", None)
     if coefficients is not None and np.shape(coefficients) == (1, features.shape[1]):
+        terms = features * coefficients[0]
+        terms[:, :1] += classifier.intercept_  # type: ignore[attr-defined]
         # term by term: a matrix product may round a row otherwise in another batch
-        total = np.full(len(features), float(np.ravel(classifier.intercept_)[0]))  # type: ignore[attr-defined]
-        for column, weight in zip(features.T, coefficients[0]):
-            total += weight * column
-        return 1.0 / (1.0 + np.exp(-total))
+        return 1.0 / (1.0 + np.exp(-np.cumsum(terms, axis=1)[:, -1]))
     if not len(features):
         return np.empty(0)
     found = np.asarray(classifier.predict_proba(features))[:, 1]
@@ -351,13 +416,12 @@ def _probabilities(classifier: Classifier, present: np.ndarray, features: np.nda
     return found
 
 
-def _best(labels: np.ndarray, present: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """Whether each text is the admissible one of highest quality so far; the first of equals."""
-    quality = features[..., TEXT_FEATURES.index("largest quality")]
-    ranked = np.where(present & labels[:, np.newaxis, :], quality, -np.inf)
-    best = np.zeros(present.shape, dtype=bool)
-    np.put_along_axis(best, ranked.argmax(axis=2, keepdims=True), True, axis=2)
-    return best & np.isfinite(ranked)
+def _highest(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Whether each text is the admissible one of largest chance so far; the first of equals."""
+    ranked = np.where(labels[:, np.newaxis, :], chance, -np.inf)
+    highest = np.zeros(chance.shape, dtype=bool)
+    np.put_along_axis(highest, ranked.argmax(axis=2, keepdims=True), True, axis=2)
+    return highest & np.isfinite(ranked)
 
 
 def completed(
@@ -378,23 +442,17 @@ def _arrives(labels: np.ndarray, look_ahead: int) -> np.ndarray:
 
 
 def _best_rho(
-    text: np.ndarray,
-    arrival: np.ndarray,
-    labels: np.ndarray,
-    epsilon: float,
-    cost: Cost,
+    text: np.ndarray, arrival: np.ndarray, labels: np.ndarray, epsilon: float, draw_price: float
 ) -> float:
     """The rho of lowest cost, each at the level where it errs for a share epsilon."""
     n = len(labels)
-    arrived = np.where(labels.any(axis=1), labels.argmax(axis=1) + 1, 0)
     best, lowest = float(_RHOS[0]), np.inf
     for rho in _RHOS:
         tau, exits = exit_scores(text, arrival, rho)
         found = np.where(labels, tau, -np.inf).max(axis=1)
         level = np.partition(found, int(epsilon * n))[int(epsilon * n)]
-        sizes = np.sum(tau >= level, axis=1)
-        samples = 1 + np.sum(exits[:, :-1] >= level, axis=1)
-        price = cost(sizes, samples, arrived)
+        n_members, n_draws = np.sum(tau >= level), n + np.sum(exits[:, :-1] >= level)
+        price = float(n_members + draw_price * n_draws)
         if price < lowest:
             best, lowest = float(rho), price
     return best

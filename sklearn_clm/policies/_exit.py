@@ -11,16 +11,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from sklearn_clm._exceptions import warn
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
 from sklearn_clm.calibration._answer import ShareOfDraws
 from sklearn_clm.calibration._certify import may_ask, settle
-from sklearn_clm.calibration._claim import nothing_passed
+from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._data import (
     check_collected,
     prompt_digests,
     refuse_missing_draws,
 )
 from sklearn_clm.calibration._exit_model import (
+    ADDED_FEATURES,
     ARRIVAL_FEATURES,
     TEXT_FEATURES,
     ConstantClassifier,
@@ -32,7 +34,6 @@ from sklearn_clm.calibration._exit_model import (
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
-from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import AuditRecord
@@ -53,6 +54,7 @@ from sklearn_clm.policies._rules import (
 from sklearn_clm.policies._verdicts import bounding
 
 _MANY_MERGED = 0.05  # of the prompts
+_FEW_REPEATED = 0.1  # of the draws
 
 
 @dataclass(frozen=True)
@@ -176,8 +178,10 @@ class LevelRule(SetRule):
 
 def _model_content(model: ExitModel) -> dict[str, Any]:
     """An exit model as values for JSON; of classifiers that are not linear a hash alone."""
+    added = model.added_classifier
     return {
         "text": _classifier_content(model.text_classifier),
+        "added": added and _classifier_content(added),
         "arrival": _classifier_content(model.arrival_classifier),
         "quality": model.quality_scale.knots.tolist(),
         "similarity": model.similarity_scale.knots.tolist(),
@@ -188,6 +192,7 @@ def _model_content(model: ExitModel) -> dict[str, Any]:
 def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
     return ExitModel(
         _classifier_of(content["text"], len(TEXT_FEATURES)),
+        content["added"] and _classifier_of(content["added"], len(ADDED_FEATURES)),
         _classifier_of(content["arrival"], len(ARRIVAL_FEATURES)),
         ScoreScale(np.array(content["quality"], dtype=np.float64)),
         ScoreScale(np.array(content["similarity"], dtype=np.float64)),
@@ -244,19 +249,20 @@ def _classifier_of(content: dict[str, Any], n_features: int) -> Any:
 class ExitPolicy(Policy):
     """One nested level in place of three thresholds, learnt from the optimisation part.
 
-    After each draw a classifier gives the probability that each distinct text is admissible and
-    none of higher quality is, and another one the chance that a first admissible text arrives
-    within the next draws. A single level then decides what is in the set and when sampling ends:
-    when it is sure, and also when it is hopeless. See :mod:`sklearn_clm.calibration` for the
+    After each draw a classifier gives the probability that each distinct text is admissible; a
+    second one ranks texts by it, and gives the probability that a text is admissible and none above
+    it is; a third one the chance that a first admissible text arrives within the next draws. A
+    single level then decides what is in the set and when sampling ends: when it is sure, and also
+    when it is hopeless. See :mod:`sklearn_clm.calibration` for the
     definition and the proof.
 
     Parameters
     ----------
     estimator : classifier with ``predict_proba``, default=None
-        Cloned for both probabilities. None is a logistic regression with ``C=1``. Its features
-        are the share of a text among the draws, how far that is above the next text's, its
+        Cloned for all probabilities. None is a logistic regression with ``C=1``. Its features
+        are, first, the share of a text among the draws, how far that is above the next text's, its
         largest quality and the share of texts of higher quality, its mean similarity to other
-        draws, and the number of draws.
+        draws, and the number of draws; then the probabilities and similarities of texts above it.
     guarantee : {"pac", "marginal"}, default="pac"
         "pac" holds with confidence 1 - delta over the calibration prompts. "marginal" holds on
         average over calibration prompts and new prompts together, a weaker promise with smaller
@@ -267,16 +273,17 @@ class ExitPolicy(Policy):
         Responses whose similarity to the first response of an earlier text is above this count as
         repetitions of that text: they share its features, and the set shows its first response,
         by whose label it is judged. None: only equal responses are one text.
-    draw_price : float, default=0.05
-        Price of a draw against that of a member of the set, >= 0, when the balance of the two
-        probabilities is chosen on the optimisation part. It shapes the policy alone, never the
-        guarantee.
+    draw_price : float, default=0.1
+        Price of a draw, >= 0, where that of a response shown is 1: the balance of showing and
+        drawing is the one of lowest cost on the optimisation part. It shapes the policy alone,
+        never the guarantee.
 
     Attributes
     ----------
     model_ : ExitModel
         What was learnt. A policy that is fitted on other data is used as it is, whatever its
-        parameters are later, and all prompts calibrate its level.
+        parameters are later, and all prompts calibrate its level. These data need no labels where
+        texts repeat: ``ExitPolicy().fit(sampler.collect(prompts, None))``.
 
     Examples
     --------
@@ -303,7 +310,7 @@ class ExitPolicy(Policy):
         guarantee: Literal["pac", "marginal"] = "pac",
         look_ahead: int = 4,
         same_text: float | None = None,
-        draw_price: float = 0.05,
+        draw_price: float = 0.1,
     ) -> None:
         self.estimator = estimator
         self.guarantee = guarantee
@@ -319,14 +326,16 @@ class ExitPolicy(Policy):
         epsilon: float = 0.3,
         random_state: int = 0,
     ) -> Self:
-        """Learn the probabilities from labelled draws.
+        """Learn the probabilities from draws, with labels or without.
 
         Parameters
         ----------
         data : CalibrationData
             Draws of prompts that will not calibrate.
         labels : ndarray of int8, shape (n, K), default=None
-            1, 0, or -1 for unknown. None are the labels of `data`.
+            1, 0, or -1 for unknown. None are the labels of `data`. Where no label is known, a text
+            counts as admissible with the chance of its share among the draws, which tells nothing
+            where texts do not repeat.
         epsilon : float, default=0.3
             Risk for which the balance of both probabilities is chosen, in (0, 1).
         random_state : int, default=0
@@ -341,22 +350,23 @@ class ExitPolicy(Policy):
         check_collected(data)
         refuse_missing_draws(data)
         labels = data.labels if labels is None else labels
-
-        def cost(sizes: np.ndarray, samples: np.ndarray, arrived: np.ndarray) -> float:
-            excess = relative_excess(samples, arrived)
-            return float(
-                0.5 * np.mean(sizes) + 0.5 * np.mean(excess) + self.draw_price * np.mean(samples)
+        texts = texts_of_draws(data.similarity, data.first, self.same_text)
+        repeated = np.mean(texts != np.arange(data.k_max))
+        if not np.any(labels >= 0) and repeated < _FEW_REPEATED:
+            warn(
+                f"without labels a policy learns from texts that repeat, and {percent(repeated)} "
+                "of these draws repeat an earlier one: it will know little, and its sets be large. "
+                "Give labels, or same_text."
             )
-
         model: ExitModel = fit_exit_model(
             data.quality,
             data.similarity,
-            texts_of_draws(data.similarity, data.first, self.same_text),
+            texts,
             labels,
-            new_classifier=classifier_factory(self.estimator),
+            new_classifier=classifier_factory(self.estimator, solver="newton-cholesky"),
             epsilon=epsilon,
             look_ahead=self.look_ahead,
-            cost=cost,
+            draw_price=self.draw_price,
             random_state=random_state,
         )
         self.model_ = replace(model, seen=prompt_digests(data))
@@ -394,9 +404,7 @@ class ExitPolicy(Policy):
         part = table.part(rows)
         labels = part.labels
         if terms.judging is not None:
-            estimated, labels = terms.judging.labels(table, rows, self.texts(table, rows))
-            if not (labels >= 0).any():
-                labels = estimated.astype(np.int8)
+            _, labels = terms.judging.labels(table, rows, self.texts(table, rows))
         learner = ExitPolicy(**self.get_params(deep=False))
         learner.fit(part, labels=labels, epsilon=terms.epsilon)
         return learner.model_

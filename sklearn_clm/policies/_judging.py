@@ -144,8 +144,8 @@ class LazyJudging(BaseEstimator):
         return table.labels_at(rows[:, np.newaxis], texts)
 
 
-def classifier_factory(estimator: BaseEstimator | None) -> Callable[[], Any]:
+def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -> Callable[[], Any]:
     """What gives unfitted copies of a classifier; None is a logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
-    return lambda: LogisticRegression(C=1.0) if estimator is None else clone(estimator)
+    return lambda: LogisticRegression(solver=solver) if estimator is None else clone(estimator)

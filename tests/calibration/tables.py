@@ -54,8 +54,3 @@ def equal_texts(responses) -> np.ndarray:
         seen: dict[object, int] = {}
         rows.append([seen.setdefault(text_key(one), j) for j, one in enumerate(row)])
     return np.array(rows)
-
-
-def size_and_draws(sizes, samples, first) -> float:
-    """The cost of an exit policy: mean size, and mean share of the draws that may be made."""
-    return float(np.mean(sizes) + np.mean(samples) / samples.max(initial=1))

@@ -23,7 +23,7 @@ from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import LazyJudging
-from tests.calibration.tables import exit_scores_of, lazy_table, size_and_draws
+from tests.calibration.tables import exit_scores_of, lazy_table
 
 from .procedures import N_LAMBDAS, Setting
 from .worlds import World, make_world
@@ -82,7 +82,6 @@ def _fitted(data: CalibrationData, first: np.ndarray, labels: np.ndarray, new_cl
         new_classifier=new_classifier,
         epsilon=0.3,
         look_ahead=2,
-        cost=size_and_draws,
     )
 
 
