@@ -282,9 +282,10 @@ def fit_exit_model(
 ) -> ExitModel:
     """Learn the probabilities and choose rho, on the optimisation part alone.
 
-    `first` is the draw in which each draw's text occurs first; `admissible` is 1, 0, or -1 where
-    the label is unknown. An admissible text is waited for `look_ahead` draws. rho is that of the
-    lowest mean size and draws, at their price, at risk `epsilon`.
+    `first` is the draw in which each draw's text occurs first; `admissible` is 1 or 0, see
+    :func:`impute_labels`, or all -1 where no label is known. An admissible text is waited for
+    `look_ahead` draws. rho is that of the lowest mean size and draws, at their price, at risk
+    `epsilon`.
 
     *Without labels* each prompt's last draw stands for its reference: a text among the others is
     admissible if it is that one, so that the share of a text is its chance.
@@ -297,7 +298,7 @@ def fit_exit_model(
     texts by when they arrived.
     """
     n, k_max = quality.shape
-    if k_max > 1 and not np.any(admissible >= 0):
+    if k_max > 1 and np.all(admissible < 0):
         seen = slice(k_max - 1)
         model = fit_exit_model(
             quality[:, seen],
@@ -319,12 +320,9 @@ def fit_exit_model(
     moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
     taught = np.zeros_like(present)
     taught[:, moments] = present[:, moments]
-    known = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
-    texts = Learner(new_classifier, features, known > 0, taught & (known >= 0))
-    text_classifier, labels = texts.classifier(everybody), admissible > 0
-    if np.any(admissible < 0):
-        chance = _probabilities(text_classifier, present[:, -1], features[:, -1])
-        labels = completed(admissible, first, chance, rng)
+    labels = admissible > 0
+    of_texts = np.broadcast_to(labels[:, np.newaxis, :], present.shape)
+    texts = Learner(new_classifier, features, of_texts, taught)
     chance = texts.cross_fitted(folds, present)
     added = np.stack(
         [_added_features(chance[:, k], features[:, k], paths.alike) for k in range(k_max)], axis=1
@@ -339,7 +337,7 @@ def fit_exit_model(
     )
     arrival = arrivals.cross_fitted(folds, arrivals.taught)
     return ExitModel(
-        text_classifier,
+        texts.classifier(everybody),
         adding.classifier(everybody),
         arrivals.classifier(everybody),
         paths.quality_scale,

@@ -29,6 +29,7 @@ from sklearn_clm.calibration._exit_model import (
     ExitModel,
     ScoreScale,
     fit_exit_model,
+    impute_labels,
     texts_of_draws,
 )
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
@@ -333,9 +334,9 @@ class ExitPolicy(Policy):
         data : CalibrationData
             Draws of prompts that will not calibrate.
         labels : ndarray of int8, shape (n, K), default=None
-            1, 0, or -1 for unknown. None are the labels of `data`. Where no label is known, a text
-            counts as admissible with the chance of its share among the draws, which tells nothing
-            where texts do not repeat.
+            1, 0, or -1 for unknown. None are the labels of `data`. Some that are unknown are
+            estimated, as with lazy judging. Where none is known, the last draw of each prompt
+            stands for its reference, which tells nothing where texts do not repeat.
         epsilon : float, default=0.3
             Risk for which the balance of both probabilities is chosen, in (0, 1).
         random_state : int, default=0
@@ -352,7 +353,9 @@ class ExitPolicy(Policy):
         labels = data.labels if labels is None else labels
         texts = texts_of_draws(data.similarity, data.first, self.same_text)
         repeated = np.mean(texts != np.arange(data.k_max))
-        if not np.any(labels >= 0) and repeated < _FEW_REPEATED:
+        if np.any(labels >= 0) and np.any(labels < 0):
+            labels = impute_labels(data, texts, labels, classifier_factory(None)).astype(np.int8)
+        elif np.all(labels < 0) and repeated < _FEW_REPEATED:
             warn(
                 f"without labels a policy learns from texts that repeat, and {percent(repeated)} "
                 "of these draws repeat an earlier one: it will know little, and its sets be large. "
@@ -404,7 +407,9 @@ class ExitPolicy(Policy):
         part = table.part(rows)
         labels = part.labels
         if terms.judging is not None:
-            _, labels = terms.judging.labels(table, rows, self.texts(table, rows))
+            estimated, labels = terms.judging.labels(table, rows, self.texts(table, rows))
+            if np.any(labels >= 0):
+                labels = estimated.astype(np.int8)
         learner = ExitPolicy(**self.get_params(deep=False))
         learner.fit(part, labels=labels, epsilon=terms.epsilon)
         return learner.model_
