@@ -60,8 +60,8 @@ _LOGGER = logging.getLogger("sklearn_clm")
 
 
 def _unlabeled(response: object) -> bool:
-    """The admission of prompts that have none; nobody asks it."""
-    raise RuntimeError("prompts without admissions are not judged")
+    """The admission of prompts that have none: no verdict of it is kept."""
+    return False
 
 
 class ConformalSampler(CalibratedEstimator):

@@ -1,9 +1,10 @@
 """Exit policy: one nested level decides when to stop and what to return.
 
-After k draws a model gives, for each distinct text c seen so far, the probability p_k(c) that c is
-admissible and no text of higher quality is, and g_k, the chance that a first admissible text
-arrives within the next few draws. So p_k(c) is what c adds to a set of better texts: where several
-texts tend to be right together, the second one adds little.
+After k draws a model ranks the distinct texts seen so far by their probability of being admissible,
+and gives, for each text c, the probability p_k(c) that c is admissible and no text ranked above it
+is, and g_k, the chance that a first admissible text arrives within the next few draws. So p_k(c) is
+what c adds to a set of better texts: where several texts tend to be right together, the second one
+adds little.
 With m_k = min(m_{k-1}, g_k / rho), m_0 = +inf and m_K = -inf,
 
     tau(c) = max over k of { v = min(m_{k-1}, p_k(c)) : v > m_k },

@@ -90,7 +90,7 @@ file, and ``calibrate`` goes on from there.
 ## Stopping when sure, and when hopeless
 
 :class:`ExitPolicy` learns, on the optimisation part, the probability that each text seen so far is
-admissible and none of higher quality is, and the chance that a first admissible one arrives in the
+admissible and none ranked above it is, and the chance that a first admissible one arrives in the
 next few draws. One level then decides both what is in the set and when to stop. A prompt whose
 draws agree ends early; so does one that will not be answered anyway.
 
@@ -109,9 +109,17 @@ which the set of a prompt holds an admissible text. The risk at level u is P(V <
 too high with probability at most delta. Nothing is searched, so nothing is corrected for. The proof
 in full stands in ``sklearn_clm/calibration/_exit_policy.py``.
 
-`estimator` takes any classifier, `draw_price` says what a draw costs beside a member of the set
-when the balance is chosen, and `same_text` lets similar responses count as one text. Both savings
-together:
+`estimator` takes any classifier, `draw_price` says what a draw costs beside a response shown, when
+the balance is chosen, and `same_text` lets similar responses count as one text. Where texts repeat,
+a policy can also learn from prompts without references, each one's last draw in their place; then
+all prompts with references calibrate, and fewer errors are lost to chance:
+
+>>> unlabeled = early.collect(prompts[450:], None)
+>>> taught = ExitPolicy().fit(unlabeled, epsilon=0.1)
+>>> fitted(policy=taught).calibration_.rule.result.n_calibration
+450
+
+Both savings together:
 
 >>> both = fitted(policy=ExitPolicy(), judging="lazy")
 >>> both.n_judgements_ < 1200, both.n_draws_ < 450 * 8

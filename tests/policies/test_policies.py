@@ -10,7 +10,7 @@ from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
-from tests.calibration.tables import equal_texts, lazy_table
+from tests.calibration.tables import equal_texts, exit_scores_of, lazy_table
 from tests.toy import ToyModel
 
 
@@ -117,3 +117,15 @@ def test_a_certified_rule_that_returns_everything_is_warned_of():
     with pytest.warns(UserWarning, match="all 3 draws"):
         sampler.calibrate(data)
     assert sampler.result_.risks.size[sampler.result_.position] == 3
+
+
+def test_labels_that_are_unknown_are_estimated():
+    data, first = drawn(n=120)
+    right = data.labels
+    hidden = np.where(np.arange(6) < 3, right, -1)
+    hidden = np.take_along_axis(hidden, first, axis=1)
+    taught = [
+        exit_scores_of(ExitPolicy().fit(data, labels=one).model_, data) for one in (right, hidden)
+    ]
+    agree = np.corrcoef(*(tau[first == np.arange(6)] for tau, _ in taught))[0, 1]
+    assert agree > 0.5

@@ -334,3 +334,35 @@ def test_people_are_asked_no_more_where_splits_have_no_seed(tmp_path):
                     judge.record(wanted, wanted.response in wanted.asked.references)
     assert n_asked[0] < 180
     assert n_asked[1] == 0
+
+
+def test_a_policy_learns_from_prompts_without_references():
+    prompts, references = questions(N)
+    judge = CountingJudge()
+    one = sampler(admission=judge).fit(prompts, references)
+    before, n_asked = one.calibration_, len(judge.asked)
+    more, _ = questions(N, first=1000)
+    unlabeled = one.collect(more, None)
+    assert unlabeled.unknown.all()
+    assert len(judge.asked) == n_asked
+    assert one.calibration_ is before
+    policy = ExitPolicy().fit(unlabeled)
+    taught = one.set_params(policy=policy).fit(prompts, references)
+    assert taught.calibration_.rule.result.n_calibration == N
+    assert taught.exit_level_ > -np.inf
+    # the chance of a text is its share, so that sets are better than in the order of arrival
+    sets = taught.predict(questions(60, first=500)[0])
+    assert sets.sizes.mean() < K / 2
+    with pytest.raises(ValueError, match="other prompts"):
+        sampler(policy=policy).fit(more, references)
+
+
+def test_texts_that_do_not_repeat_teach_nothing_without_labels():
+    rng = np.random.default_rng(0)
+    unknown = np.full((40, K), -1)
+    data = CalibrationData(rng.random((40, K)), np.zeros((40, K, K)), unknown)
+    with pytest.warns(UserWarning, match="repeat"):
+        policy = ExitPolicy().fit(data)
+    tau, _ = exit_scores_of(policy.model_, data)
+    assert np.isfinite(tau).all()
+    assert len(np.unique(tau)) == 1

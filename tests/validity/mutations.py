@@ -21,6 +21,7 @@ from .policies import (
     exit_policy,
     learnt_on_the_calibration_part,
     stop_at_the_first_failure,
+    tested_without_labels,
     two_labels_of_equal_texts,
 )
 from .procedures import Setting, components, groups_each
@@ -120,6 +121,10 @@ MUTATIONS = {
         Cell("exit_policy", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
         procedure=learnt_on_the_calibration_part,
         cost=10,
+    ),
+    "what stands for labels enters the test": Mutation(
+        Cell("unlabeled_policy", "mixed", "exit policy", Setting(60, 0.45, 0.1)),
+        procedure=tested_without_labels,
     ),
     "one error too many at the exit level": Mutation(
         Cell("exit_policy", "useless_quality", "exit policy", Setting(10, 0.5, 0.1)),

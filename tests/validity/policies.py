@@ -14,7 +14,7 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._certify import Entries, ranked, settle
-from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
+from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model, texts_of_draws
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
@@ -33,9 +33,14 @@ __all__ = ["POLICY_PROCEDURES", "exit_policy", "marginal", "meaningless_policy",
 N_OPTIMIZATION = 60
 
 
-def texts_of(world: str, data: CalibrationData) -> np.ndarray:
-    """Draw in which each draw's text occurs first: one text a prompt where all are duplicates."""
-    own = np.broadcast_to(np.arange(data.k_max), data.quality.shape)
+def texts_of(world: str, data: CalibrationData, kind: str = "labeled") -> np.ndarray:
+    """Draw in which each draw's text occurs first: one text a prompt where all are duplicates.
+
+    Without labels like responses are one text, so that something can be learnt.
+    """
+    own = np.tile(np.arange(data.k_max), (data.n_prompts, 1))
+    if kind == "unlabeled":
+        return texts_of_draws(data.similarity, own, 0.99)
     return np.zeros_like(own) if world == "all_duplicates" else own
 
 
@@ -64,11 +69,13 @@ class _Texts(Entries):
         self._table.ask(*np.divmod(entries, self._tau.shape[1]))
 
 
-def _learnt(world: World, rng: np.random.Generator, meaningless: bool = False) -> ExitModel:
+def _learnt(world: World, rng: np.random.Generator, kind: str) -> ExitModel:
     data = world.population.take(world.draw(N_OPTIMIZATION, rng))
-    first = texts_of(world.name, data)
+    first = texts_of(world.name, data, kind)
     labels = data.admissible
-    if meaningless:
+    if kind == "unlabeled":
+        labels = np.full(labels.shape, -1)
+    elif kind == "meaningless":
         labels = np.take_along_axis(rng.random(labels.shape) < 0.5, first, axis=1)
     return _fitted(data, first, labels, LogisticRegression)
 
@@ -86,16 +93,16 @@ def _fitted(data: CalibrationData, first: np.ndarray, labels: np.ndarray, new_cl
 
 
 @functools.lru_cache(maxsize=64)
-def _population_scores(name: str, variant: int, meaningless: bool) -> tuple[np.ndarray, np.ndarray]:
+def _population_scores(name: str, variant: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """tau of every text of a world under one of a few policies, and the scores V.
 
     The risk given the policy is what is bounded, so that a few policies, each calibrated many
     times, show what many policies would.
     """
     world = make_world(name)
-    model = _learnt(world, np.random.default_rng([variant, meaningless]), meaningless)
+    model = _learnt(world, np.random.default_rng([variant, *kind.encode()]), kind)
     data = world.population
-    tau, _ = exit_scores_of(model, data, texts_of(name, data))
+    tau, _ = exit_scores_of(model, data, texts_of(name, data, kind))
     return tau, np.where(data.admissible, tau, -np.inf).max(axis=1)
 
 
@@ -105,7 +112,7 @@ def exit_policy(
     setting: Setting,
     rng,
     *,
-    meaningless: bool = False,
+    kind: str = "labeled",
     n_errors=critical_count,
     judge=None,
 ) -> bool | None:
@@ -113,14 +120,14 @@ def exit_policy(
 
     One calibration in ten asks for labels lazily, and must find the level of all labels.
     """
-    tau, scores = _population_scores(world.name, int(rng.integers(4)), meaningless)
+    tau, scores = _population_scores(world.name, int(rng.integers(4)), kind)
     chosen = world.draw(setting.n, rng)
     allowed = int(n_errors(setting.n, setting.epsilon, setting.delta))
     rank = setting.n - allowed
     level = ranked(scores[chosen], rank)
     if judge is not None or rng.random() < 0.1:
-        first = texts_of(world.name, world.population)[chosen]
-        table = _table(world.population.take(chosen), first)
+        data = world.population.take(chosen)
+        table = _table(data, texts_of(world.name, data, kind))
         if judge is not None:
             level = ranked(judge(tau[chosen], table), rank)
         elif settle(_Texts(tau[chosen], table), rank) != level:
@@ -132,7 +139,22 @@ def exit_policy(
 
 def meaningless_policy(world: World, set_score, setting: Setting, rng) -> bool | None:
     """The same with a policy that learnt labels without meaning."""
-    return exit_policy(world, set_score, setting, rng, meaningless=True)
+    return exit_policy(world, set_score, setting, rng, kind="meaningless")
+
+
+def unlabeled_policy(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """The same with a policy that learnt from prompts without labels."""
+    return exit_policy(world, set_score, setting, rng, kind="unlabeled")
+
+
+def tested_without_labels(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Broken: what stands for labels where there are none enters the test, too."""
+    tau, scores = _population_scores(world.name, int(rng.integers(4)), "unlabeled")
+    chosen = world.draw(setting.n, rng)
+    first = texts_of(world.name, world.population.take(chosen), "unlabeled")
+    found = np.where(first == first[:, -1:], tau[chosen], -np.inf).max(axis=1)
+    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
+    return bool(np.mean(scores < ranked(found, setting.n - allowed)) > setting.epsilon)
 
 
 def learnt_on_the_calibration_part(world: World, set_score, setting: Setting, rng) -> bool | None:
@@ -208,7 +230,7 @@ def two_labels_of_equal_texts(tau: np.ndarray, table: Table) -> np.ndarray:
 
 def marginal(world: World, set_score, setting: Setting, rng) -> bool:
     """Is a new prompt missed, where its mean over calibrations must not exceed epsilon?"""
-    _, scores = _population_scores(world.name, int(rng.integers(4)), False)
+    _, scores = _population_scores(world.name, int(rng.integers(4)), "labeled")
     sample = scores[world.draw(setting.n, rng)]
     allowed = int(np.floor((setting.n + 1) * setting.epsilon)) - 1
     level = ranked(sample, setting.n - allowed)
@@ -217,5 +239,11 @@ def marginal(world: World, set_score, setting: Setting, rng) -> bool:
 
 POLICY_PROCEDURES = {
     procedure.__name__: procedure
-    for procedure in (exit_policy, meaningless_policy, marginal, lazy_thresholds)
+    for procedure in (
+        exit_policy,
+        meaningless_policy,
+        unlabeled_policy,
+        marginal,
+        lazy_thresholds,
+    )
 }
