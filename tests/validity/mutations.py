@@ -123,7 +123,7 @@ MUTATIONS = {
         cost=10,
     ),
     "what stands for labels enters the test": Mutation(
-        Cell("unlabeled_policy", "mixed", "exit policy", Setting(60, 0.45, 0.1)),
+        Cell("unlabeled_policy", "all_duplicates", "exit policy", Setting(60, 0.45, 0.1)),
         procedure=tested_without_labels,
     ),
     "one error too many at the exit level": Mutation(
