@@ -300,15 +300,14 @@ class ConformalSampler(CalibratedEstimator):
         self, X: object, memory: str | os.PathLike[str] | None
     ) -> CalibrationData:
         """All draws of prompts of which no label is known."""
-        prompts = check_prompts(X)
-        known = getattr(self, "_source", None)
-        source = source_of("prompts", Provenance(), known, self._untrained_source)
-        n, k_max = len(prompts), draw_budgets(self.k_max)[-1]
+        prompts, k_max = check_prompts(X), draw_budgets(self.k_max)[-1]
+        n, source = len(prompts), self._source_of("prompts", Provenance())
+        nobody = [_unlabeled] * n
         collected = Collection(
             source,
             prompts,
             np.arange(n),
-            [_unlabeled] * n,
+            nobody,
             groups=None,
             shift=None,
             k_max=k_max,
