@@ -8,6 +8,7 @@
 | :class:`PrecomputedGenerator` | samples that exist: lists, data frames, JSON Lines |
 | :class:`EstimatorGenerator` | a scikit-learn classifier: labels from ``predict_proba`` |
 | :class:`ResamplingGenerator` | the references seen in ``fit``, whatever the prompt: a baseline |
+| :class:`CascadeGenerator` | a cheap generator first, then dearer ones |
 | :class:`ParallelGenerator` | another generator, in joblib's workers |
 | :class:`sklearn_clm.caching.CachedGenerator` | another generator, each draw kept in a file |
 
@@ -152,6 +153,7 @@ prompts the risk is known to 0.3 percentage points.
 """
 
 from sklearn_clm.generators._base import BaseGenerator, Generator, check_keyed
+from sklearn_clm.generators._cascade import CascadeGenerator
 from sklearn_clm.generators._classifiers import EstimatorGenerator, ResamplingGenerator
 from sklearn_clm.generators._draws import Generation, draw_stream
 from sklearn_clm.generators._function import FunctionGenerator
@@ -164,6 +166,7 @@ from sklearn_clm.generators.transformers import TransformersGenerator
 __all__ = [
     "BaseGenerator",
     "BudgetExceededError",
+    "CascadeGenerator",
     "DrawQueue",
     "EstimatorGenerator",
     "FunctionGenerator",

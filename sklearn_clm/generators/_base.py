@@ -4,13 +4,14 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 
+from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.generators._draws import Generation, check_text
 from sklearn_clm.generators._identity import (
     TRAINED_ON,
@@ -73,6 +74,8 @@ class BaseGenerator(BaseEstimator):
         Whether draws come with their log-probability.
     gives_labels : bool, default=False
         Whether responses are class labels, which are equal or not, and no text to be read.
+    tiers : Tiers or None, default=None
+        Which draws cost how much, where they differ, as in a :class:`CascadeGenerator`.
 
     Examples
     --------
@@ -93,6 +96,7 @@ class BaseGenerator(BaseEstimator):
     chunk_size: int = 256
     gives_logprobs: bool = True
     gives_labels: bool = False
+    tiers: Tiers | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -158,6 +162,11 @@ class WrappingGenerator(BaseGenerator):
     def gives_labels(self) -> bool:  # type: ignore[override]
         """As the inner generator says."""
         return bool(trait(self._inner(), "gives_labels"))
+
+    @property
+    def tiers(self) -> Tiers | None:  # type: ignore[override]
+        """As the inner generator says."""
+        return cast("Tiers | None", trait(self._inner(), "tiers"))
 
     @available_if(wraps_trainable)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:

@@ -1,0 +1,46 @@
+"""Draws in tiers: cheap ones first, dearer ones after them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """Consecutive draws at one price each.
+
+    Parameters
+    ----------
+    n_draws : tuple of int
+        Number of draws of each tier.
+    prices : tuple of float
+        Price of a draw of each.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration._tiers import Tiers
+    >>> Tiers((2, 1), (1.0, 25.0)).price_of([1, 2, 3])
+    array([ 1.,  2., 27.])
+    """
+
+    n_draws: tuple[int, ...]
+    prices: tuple[float, ...]
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first draw of each tier, and the number of all draws."""
+        return tuple(np.cumsum([0, *self.n_draws]).tolist())
+
+    @property
+    def of_draw(self) -> np.ndarray:
+        """The tier of each draw."""
+        return np.repeat(np.arange(len(self.n_draws)), self.n_draws)
+
+    def counts(self, n_draws: object) -> np.ndarray:
+        """How many of the first so many draws are of each tier: an axis more than `n_draws`."""
+        made = np.asarray(n_draws)[..., np.newaxis] - np.array(self.starts[:-1])
+        return np.clip(made, 0, np.array(self.n_draws))
+
+    def price_of(self, n_draws: object) -> np.ndarray:
+        """Price of the first so many draws of a prompt."""
+        return np.asarray(self.counts(n_draws) @ np.array(self.prices))

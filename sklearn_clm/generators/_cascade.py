@@ -1,0 +1,202 @@
+"""Generators of rising price as one stream of draws."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any, Self
+
+from sklearn.base import clone
+from sklearn.utils import check_scalar
+from sklearn.utils.metaestimators import available_if
+
+from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.generators._base import BaseGenerator, Generator, Prompts, serve, trained, trait
+from sklearn_clm.generators._draws import Generation
+from sklearn_clm.generators._identity import digest_of, fingerprint, is_trainable
+from sklearn_clm.generators._prompts import take_over_tags
+from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest
+
+
+def _any_trainable(cascade: "CascadeGenerator") -> bool:
+    return any(map(is_trainable, cascade.generators))
+
+
+class CascadeGenerator(BaseGenerator):
+    """Draw from a cheap generator first, then from dearer ones.
+
+    Of each prompt the first draws come from the first generator, the following from the second, and
+    so on: draw j of the stream is draw ``j - offset`` of its tier's generator, so that draws stay
+    keyed. Draws of a dear tier are made where somebody asks for them: by ``predict``, and with
+    ``judging="lazy"`` by ``fit`` too, no sooner than those before do not suffice. Nothing else is
+    special about a cascade, and the guarantee is that of one generator.
+
+    Parameters
+    ----------
+    generators : sequence of Generator
+        The generators, as a rule in order of price. Any will do: a cached one, logs in a
+        :class:`PrecomputedGenerator`, one that is trained.
+    n_draws : sequence of int
+        How many draws of each generator, >= 1. `k_max` of a sampler is at most their sum.
+    prices : sequence of float
+        Price of a draw of each, > 0. In what unit matters for an exit policy, whose `draw_price`
+        is that of a draw of price 1, against a response shown.
+
+    Attributes
+    ----------
+    generators_ : list of Generator
+        The generators, those that are trained fitted, after :meth:`fit`.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
+    >>> cheap = PrecomputedGenerator(["2+2?"], [["5", "4", "5"]])
+    >>> dear = PrecomputedGenerator(["2+2?"], [["4", "4"]])
+    >>> cascade = CascadeGenerator([cheap, dear], n_draws=(3, 2), prices=(1, 25))
+    >>> [draw.response for draw in cascade.sample(["2+2?"], 4)[0]]
+    ['5', '4', '5', '4']
+    >>> cascade.tiers.price_of(4)  # of these four draws
+    array(28.)
+    """
+
+    def __init__(
+        self,
+        generators: Sequence[Generator],
+        *,
+        n_draws: Sequence[int],
+        prices: Sequence[float],
+    ) -> None:
+        self.generators = generators
+        self.n_draws = n_draws
+        self.prices = prices
+
+    @property
+    def tiers(self) -> Tiers:  # type: ignore[override]
+        """Number and price of the draws of each generator."""
+        n = len(self.generators)
+        if not n == len(self.n_draws) == len(self.prices) > 0:
+            raise ValueError(
+                "n_draws and prices must have one entry for each generator, got "
+                f"{len(self.n_draws)} and {len(self.prices)} for {n} instead."
+            )
+        for draws, price in zip(self.n_draws, self.prices):
+            check_scalar(draws, "n_draws", Integral, min_val=1)
+            if not (isinstance(price, Real) and 0 < price < math.inf):
+                raise ValueError(f"prices must be numbers > 0, got {price!r:.40} instead.")
+        return Tiers(tuple(map(int, self.n_draws)), tuple(map(float, self.prices)))
+
+    @property
+    def gives_logprobs(self) -> bool:  # type: ignore[override]
+        """Whether all generators give log-probabilities."""
+        return all(trait(one, "gives_logprobs") for one in self._inner())
+
+    @property
+    def gives_labels(self) -> bool:  # type: ignore[override]
+        """Whether all generators give class labels."""
+        return all(trait(one, "gives_labels") for one in self._inner())
+
+    @available_if(_any_trainable)
+    def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
+        """Fit clones of the generators that are trained; only there where one is.
+
+        Parameters
+        ----------
+        prompts, references
+            As the inner generators' ``fit`` takes them.
+
+        Returns
+        -------
+        self
+        """
+        self.generators_ = [
+            trained(clone(one, safe=False), prompts, references) if is_trainable(one) else one
+            for one in self.generators
+        ]
+        return self
+
+    def serve(self, queue: DrawQueue) -> None:
+        """Answer a queue, as in :meth:`QueueGenerator.serve`, one tier after the other."""
+        *starts, n_all = self.tiers.starts
+        if queue.n_draws > n_all:
+            raise ValueError(
+                f"k_max must be at most the {n_all} draws of the cascade, got {queue.n_draws} "
+                "instead."
+            )
+        waiting: list[deque[DrawRequest]] = [deque() for _ in starts]
+        tier: int | None = 0
+        while tier is not None:
+            serve(self._inner()[tier], _TierQueue(queue, waiting, starts, tier))
+            # cheap draws first: with them dear ones may be superfluous
+            tier = next((t for t, requests in enumerate(waiting) if requests), None)
+
+    def fingerprint(self) -> str:
+        """Digest of the generators, in order, and of how many draws each makes; not of prices."""
+        content = [[fingerprint(one), n] for one, n in zip(self._inner(), self.n_draws)]
+        return digest_of(type(self), {"generators": content})
+
+    def __sklearn_tags__(self) -> Any:
+        return take_over_tags(super().__sklearn_tags__(), self.generators[0])
+
+    def _inner(self) -> Sequence[Generator]:
+        return getattr(self, "generators_", self.generators)
+
+
+class _TierQueue(DrawQueue):
+    """What a queue wants of one tier; what it wants of others waits for these."""
+
+    def __init__(
+        self,
+        outer: DrawQueue,
+        waiting: list[deque[DrawRequest]],
+        starts: list[int],
+        tier: int,
+    ) -> None:
+        super().__init__(outer.prompts, outer.n_draws, seed=outer.seed)
+        self._outer, self._waiting, self._starts, self._tier = outer, waiting, starts, tier
+        self._start = starts[tier]
+
+    def take(
+        self, max_draws: int | None = None, *, max_prompts: int | None = None
+    ) -> list[DrawRequest]:
+        """Draws to make next, as in :meth:`DrawQueue.take`, counted from the first of the tier."""
+        requests: list[DrawRequest] = []
+        own, draws_left = self._waiting[self._tier], ANY if max_draws is None else max_draws
+        while draws_left and len(requests) != max_prompts:
+            if not own:
+                room = None if max_prompts is None else max_prompts - len(requests)
+                if not (asked := self._outer.take(draws_left, max_prompts=room)):
+                    break
+                for prompt, start, stop in asked:
+                    for t, (low, high) in enumerate(pairwise([*self._starts, ANY])):
+                        if max(start, low) < min(stop, high):
+                            part = DrawRequest(prompt, max(start, low), min(stop, high))
+                            self._waiting[t].append(part)
+                continue
+            prompt, start, stop = own.popleft()
+            count = min(stop - start, draws_left)
+            if start + count < stop:
+                own.appendleft(DrawRequest(prompt, start + count, stop))
+            first = start - self._start
+            requests.append(DrawRequest(prompt, first, first + count))
+            draws_left -= count
+            self.n_under_way += count
+        return requests
+
+    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
+        """No draws: those of another tier may be among the next ones, and dear."""
+        return []
+
+    def put(self, prompt: int, draw: int, generation: Generation) -> None:
+        """Hand in a draw that was taken."""
+        self._outer.put(prompt, draw + self._start, generation)
+        self.n_under_way -= 1
+        self.n_put += 1
+
+    def is_open(self, prompt: int) -> bool:
+        """Whether more draws of a prompt may be asked for."""
+        return self._outer.is_open(prompt)
+
+    def is_wanted(self, prompt: int, draw: int) -> bool:
+        """Whether a draw that is under way is wanted as things stand."""
+        return self._outer.is_wanted(prompt, draw + self._start)
