@@ -139,6 +139,16 @@ def together(calls):
         return list(pool.map(run, calls))
 
 
+def n_stored(cache, in_all=False):
+    """How many results a cache's file holds of its kind: under its own name, or under any."""
+    query = (
+        "SELECT count(*) FROM entries JOIN spaces ON spaces.id = entries.space "
+        "WHERE kind = ? AND name = ifnull(?, name)"
+    )
+    kind, name = cache._space()
+    return cache._shared().store.select(query, (kind, None if in_all else name))[0][0]
+
+
 def questions(n, first=0):
     """Prompts and references."""
     numbers = range(first, first + n)

@@ -81,24 +81,6 @@ class ResultCache(StoreBacked, abc.ABC):
         """Results that had to be made."""
         return self._shared().n_misses
 
-    def stats(self) -> dict[str, int]:
-        """How full the cache is and how much it saves.
-
-        Returns
-        -------
-        dict
-            ``n_hits`` and ``n_misses`` (of this object and its clones in this process),
-            ``n_stored`` (under this object's fingerprint) and ``n_stored_in_all`` (of this kind,
-            under any).
-        """
-        shared = self._shared()
-        return {
-            "n_hits": shared.n_hits,
-            "n_misses": shared.n_misses,
-            "n_stored": shared.store.count(*self._space()),
-            "n_stored_in_all": shared.store.count(self._kind),
-        }
-
     def _space(self) -> Space:
         return Space(self._kind, self.fingerprint())
 

@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
-from joblib.parallel import get_active_backend
+from joblib import delayed, effective_n_jobs
 
 from sklearn_clm.caching._cache import ResultCache
 from sklearn_clm.caching._store import Row, decoded, encoded
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import UnidentifiedError, digest_of, strictly
+from sklearn_clm.generators._parallel import as_done
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
 from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
 from sklearn_clm.scoring._callables import number_from
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Responses
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
-_TASKS_PER_WORKER = 8  # at once, where a backend returns results together
 
 
 class _PairCache(ResultCache):
@@ -249,20 +248,11 @@ def _score_one(k: int, pair: Pair, score: Callable[[Any, Any], float]) -> tuple[
 def _as_done(
     ask: Callable[..., tuple[int, Any]], pairs: Sequence[Pair], asked: object, n_jobs: int | None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield ``ask(k, pairs[k], asked)`` as results become known, in any order."""
-    n_workers = effective_n_jobs(n_jobs)
-    if n_workers == 1 or len(pairs) <= 1:
-        for k, pair in enumerate(pairs):
-            yield ask(k, pair, asked)
-        return
+    """``ask(k, pairs[k], asked)`` as results become known, in any order."""
     tasks = [delayed(ask)(k, pair, asked) for k, pair in enumerate(pairs)]
-    backend, _ = get_active_backend()
-    if backend.supports_return_generator:
-        yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(tasks)
-        return
-    size = _TASKS_PER_WORKER * n_workers
-    for first in range(0, len(tasks), size):
-        yield from Parallel(n_jobs=n_jobs)(tasks[first : first + size])
+    if len(tasks) <= 1 or effective_n_jobs(n_jobs) == 1:
+        return (function(*given) for function, given, _ in tasks)
+    return as_done(tasks, n_jobs)
 
 
 def _plain(value: object) -> object:

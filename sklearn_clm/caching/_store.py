@@ -118,14 +118,6 @@ class Store:
         """Store many values at once, all or (where `rows` raises) none; the number that is new."""
         return self.write(lambda connection: sum(_insert(connection, row) for row in rows))
 
-    def count(self, kind: str, name: str | None = None) -> int:
-        """Number of stored values of a kind (under one name)."""
-        query = (
-            "SELECT count(*) FROM entries JOIN spaces ON spaces.id = entries.space "
-            "WHERE spaces.kind = ? AND spaces.name = ifnull(?, spaces.name)"
-        )
-        return int(self.select(query, (kind, name))[0][0])
-
     def first_value(self, space: Space) -> str | None:
         """Some stored value of a space, or None."""
         query = (

@@ -1,11 +1,11 @@
 """Draws made by several processes or machines at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from math import ceil
 from numbers import Integral
 from threading import Lock
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
@@ -25,6 +25,7 @@ from sklearn_clm.generators._queue import DrawQueue, DrawRequest, rounds_of
 Round: TypeAlias = tuple[int, int, list[int]]  # first draw, stop, positions of prompts
 
 _TASKS_PER_WORKER = 4  # so that a worker with short answers does not wait for one with long ones
+_TASKS_AT_ONCE = 8  # per worker, where a backend returns results together
 _WINDOW = 1024  # prompts that are open at once
 # what dask and ray raise where a worker is lost; naming them imports neither
 _LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError", "ActorDiedError")
@@ -101,15 +102,8 @@ class ParallelGenerator(WrappingGenerator):
                 task = start, stop, positions[first : first + size]
                 given = _safe_indexing(queue.prompts, task[2])
                 tasks.append(delayed(_draws_of)(token, inner, given, task, queue.seed))
-        backend, _ = get_active_backend()
-        as_they_come = backend.supports_return_generator
-        parallel = Parallel(
-            n_jobs=self.n_jobs,
-            return_as="generator_unordered" if as_they_come else "list",
-            batch_size=1,
-        )
         try:
-            for (start, _, positions), rows in parallel(tasks):
+            for (start, _, positions), rows in as_done(tasks, self.n_jobs, batch_size=1):
                 for i, row in zip(positions, rows):
                     for j, generation in enumerate(row, start):
                         queue.put(i, j, generation)
@@ -120,6 +114,20 @@ class ParallelGenerator(WrappingGenerator):
                     f"({type(error).__name__}: {error!s:.200})"
                 ) from error
             raise
+
+
+def as_done(
+    tasks: Sequence[object], n_jobs: int | None, batch_size: int | str = "auto"
+) -> Iterator[Any]:
+    """Yield results of joblib's tasks as workers finish them, in any order."""
+    backend, _ = get_active_backend()
+    if backend.supports_return_generator:
+        parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=batch_size)
+        yield from parallel(tasks)
+        return
+    size = _TASKS_AT_ONCE * effective_n_jobs(n_jobs)
+    for first in range(0, len(tasks), size):
+        yield from Parallel(n_jobs=n_jobs, batch_size=batch_size)(tasks[first : first + size])
 
 
 # the generator that this worker holds, so that what it has loaded stays loaded

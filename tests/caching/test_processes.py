@@ -13,6 +13,7 @@ from stress.kills import PROMPTS, Slow, run, stored
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import Generation
+from tests.toy import n_stored
 
 # processes that are forked need not import the package again
 PROCESSES = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
@@ -61,7 +62,7 @@ def test_a_fork_has_a_connection_of_its_own(tmp_path):
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert cached.sample(FEW[:3], 2) == rows
-    assert cached.stats()["n_stored"] == 24
+    assert n_stored(cached) == 24
 
 
 def count_elsewhere(path):

@@ -21,6 +21,7 @@ from sklearn_clm.scoring import (
     similarity_tensor,
     threshold_admission,
 )
+from tests.toy import n_stored
 
 asked = []
 
@@ -79,7 +80,7 @@ def test_workers_judge_and_the_parent_keeps(path, backend):
     with parallel_config(backend=backend):
         verdicts = admission_matrix(cached, references, responses, n_jobs=2)
     assert np.array_equal(verdicts, np.equal.outer(np.arange(1, 9), np.arange(1, 6)))
-    assert cached.stats()["n_stored"] == 40
+    assert n_stored(cached) == 40
 
 
 def test_dask_workers_judge_and_score_and_the_parent_keeps(path):
@@ -97,8 +98,8 @@ def test_dask_workers_judge_and_score_and_the_parent_keeps(path):
         tensor = similarity_tensor(score, rows)
     assert np.array_equal(verdicts, np.equal.outer(np.arange(1, 5), np.arange(1, 6)))
     assert np.array_equal(tensor, similarity_tensor(ratio, rows))
-    assert judge.stats()["n_stored"] == 20
-    assert score.stats()["n_stored"] == 10
+    assert n_stored(judge) == 20
+    assert n_stored(score) == 10
 
 
 def test_judges_of_many_pairs_are_used_whole(path):
@@ -129,7 +130,7 @@ def test_judgements_made_before_an_error_are_kept(path):
     cached = CachedAdmission(fails_on_dogs, path)
     with pytest.raises(ConnectionError):
         admission_matrix(cached, ["x"], [["ant", "bee", "dog", "elk"]])
-    assert cached.stats()["n_stored"] == 2
+    assert n_stored(cached) == 2
     asked.extend("..")
     assert admission_matrix(cached, ["x"], [["ant", "bee", "dog", "elk"]]).all()
     assert asked[-2:] == ["dog", "elk"]
@@ -140,7 +141,7 @@ def test_only_booleans_are_judgements(verdict):
     cached = CachedAdmission(lambda reference, response: verdict)
     with pytest.raises(TypeError, match="must return a bool"):
         cached("a", "b")
-    assert cached.stats()["n_stored"] == 0
+    assert n_stored(cached) == 0
 
 
 def test_other_judges_are_other_keys(tmp_path):
@@ -223,7 +224,7 @@ def test_only_real_numbers_are_scores(value):
     cached = CachedScore(lambda a, b: value)
     with pytest.raises(ValueError, match="one real number"):
         cached("a", "b")
-    assert cached.stats()["n_stored"] == 0
+    assert n_stored(cached) == 0
 
 
 def test_scores_of_whole_sets_have_nothing_to_keep():
@@ -254,7 +255,7 @@ def test_an_interrupt_loses_no_verdict_that_was_paid(tmp_path, interrupted_after
                 cached.judge_pairs(*pairs)
         except KeyboardInterrupt:
             n_interrupts += 1
-        assert cached.stats()["n_stored"] == int(repr(n_answered)[6:-1])
+        assert n_stored(cached) == int(repr(n_answered)[6:-1])
     assert n_interrupts > 10
 
 
@@ -266,8 +267,8 @@ def test_draws_and_judgements_may_share_a_file(tmp_path):
     generator.sample(["a"], 2)
     judge = CachedAdmission(same_start, path)
     judge("x", "xx")
-    assert generator.stats()["n_stored_in_all"] == 2
-    assert judge.stats()["n_stored_in_all"] == 1
+    assert n_stored(generator, in_all=True) == 2
+    assert n_stored(judge, in_all=True) == 1
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM entries").fetchone() == (3,)
     connection.close()

@@ -25,6 +25,7 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BudgetExceededError, DrawQueue, OpenAIGenerator, ServiceError
 from sklearn_clm.scoring import LLMJudge
+from tests.toy import n_stored
 
 PROMPTS = [f"question {i}" for i in range(6)]
 ENDPOINTS = ("chat", "completions")
@@ -163,7 +164,7 @@ def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint
         assert len(server.requests) == asked
         # a draw is made more than once only where its first answer was spoilt on its way
         assert set(server.n_answered.values()) == {1}
-    assert cached.stats()["n_stored"] == cached.n_misses_ == 120
+    assert n_stored(cached) == cached.n_misses_ == 120
 
 
 def http_date(seconds):

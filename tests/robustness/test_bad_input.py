@@ -65,7 +65,7 @@ from sklearn_clm.policies import (
     ThresholdPolicy,
 )
 from sklearn_clm.scoring import get_set_score
-from tests.toy import ToyModel, Unscored, drawn, questions
+from tests.toy import ToyModel, Unscored, drawn, n_stored, questions
 
 NAN, INF = math.nan, math.inf
 WRONG = (ValueError, TypeError)
@@ -613,7 +613,7 @@ def test_generators_that_misbehave(change, tmp_path):
         refused(lambda: new.fit(X, Y), WRONG, "generator Misbehaving")
     nothing_fitted(new)
     kept = CachedGenerator(ToyModel(log=log), path, key="toy")
-    n_kept, n_drawn = kept.stats()["n_stored"], len(drawn(log))
+    n_kept, n_drawn = n_stored(kept), len(drawn(log))
     assert n_kept >= 40
     fitted = sampler(generator=kept).fit(X, Y)
     assert len(drawn(log)) - n_drawn == 30 * 4 - n_kept

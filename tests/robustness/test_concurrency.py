@@ -15,7 +15,7 @@ from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
-from tests.toy import ToyModel, drawn, questions, together, toy_sampler
+from tests.toy import ToyModel, drawn, n_stored, questions, together, toy_sampler
 
 X, Y = questions(60)
 NEW, _ = questions(48, first=500)
@@ -79,7 +79,7 @@ def test_threads_fit_clones_on_one_cache(tmp_path):
         wanted = [[likelihood(None, draw) for draw in row] for row in draws]
         assert one.calibration_data_.quality.tolist() == wanted
     assert set(drawn(log)) == {("0", str(j), prompt) for prompt in X for j in range(6)}
-    assert new[0].generator.stats()["n_stored"] == 60 * 6
+    assert n_stored(new[0].generator) == 60 * 6
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
@@ -161,7 +161,7 @@ def test_an_interrupted_collection_goes_on_from_the_cache(make, interrupted, tmp
     with pytest.raises(NotFittedError):
         check_is_fitted(new)
     assert not [name for name in vars(new) if name.endswith("_")]
-    assert cached.stats()["n_stored"] == 4 * 2 + 16 * 6
+    assert n_stored(cached) == 4 * 2 + 16 * 6
     # another process would do the same
     other = make(CachedGenerator(interrupted, tmp_path / "cache.sqlite", key="toy"))
     check_is_fitted(other.fit(X, Y))

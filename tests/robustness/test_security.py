@@ -26,6 +26,7 @@ from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import exact_match
 from tests.pages import Page
+from tests.toy import n_stored
 
 SOURCE = Path(sklearn_clm.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -249,7 +250,7 @@ def test_sql_is_a_value_like_any_other(tmp_path):
     assert CachedGenerator(Echo(), path, key=SQL).sample(texts, 2) == rows
     judge = CachedAdmission(exact_match, path, key=SQL)
     assert dict(judge.judge_pairs([SQL, "a"], [SQL, SQL])) == {0: True, 1: False}
-    assert cached.stats()["n_stored"] == 12
+    assert n_stored(cached) == 12
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM entries").fetchone() == (14,)
     connection.close()

@@ -7,6 +7,7 @@ from sklearn.base import clone
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.scoring import LLMJudge, PairJudge, admission_matrix, component_match
+from tests.toy import n_stored
 
 
 class Answering(BaseGenerator):
@@ -159,7 +160,7 @@ def test_the_pair_without_an_answer_is_named_and_all_other_verdicts_come_first(t
         cached = CachedAdmission(judge, tmp_path / "verdicts.sqlite")
         with pytest.raises(ValueError, match=r"'r9\|r9'"):
             cached.judge_pairs(references, references)
-        assert cached.stats()["n_stored"] == 199
+        assert n_stored(cached) == 199
     # 201 questions by the judge alone, 201 by the first cache, 2 by the second
     assert len(Answering.asked) == 201 + 201 + 2
     assert Answering.asked[-1][0] == "r9|r9"
@@ -168,10 +169,10 @@ def test_the_pair_without_an_answer_is_named_and_all_other_verdicts_come_first(t
 def test_verdicts_that_arrived_before_the_model_failed_are_kept():
     cached = CachedAdmission(LLMJudge(Answering(failing), template=PAIR))
     references = [f"r{k}" for k in range(100)]
-    for n_stored in (40, 40):
+    for n_kept in (40, 40):
         with pytest.raises(ConnectionError):
             cached.judge_pairs(references, references)
-        assert cached.stats()["n_stored"] == n_stored
+        assert n_stored(cached) == n_kept
     assert len(Answering.asked) == 42
     assert all(dict(cached.judge_pairs(references[:40], references[:40])).values())
     # where nothing is left to ask, nobody needs to be there
@@ -187,7 +188,7 @@ def test_verdicts_that_arrive_one_by_one_are_kept():
     cached = CachedAdmission(Streaming(), key="streaming")
     with pytest.raises(TypeError, match="admission Streaming"):
         cached.judge_pairs(["a", "b"], ["x", "y"])
-    assert cached.stats()["n_stored"] == 1
+    assert n_stored(cached) == 1
 
 
 def test_with_caches_nothing_is_asked_twice(tmp_path):
