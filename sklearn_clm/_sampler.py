@@ -18,6 +18,7 @@ from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_collected, split_of
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import (
@@ -660,7 +661,8 @@ class ConformalSampler(CalibratedEstimator):
         if table.is_lazy:
             judging = self._lazy_judging or LazyJudging()
         budgets = draw_budgets(self.k_max)
-        return Terms(self.epsilon, self.delta, budgets, judging, losses, audit)
+        tiers = trait(source.generator, "tiers")
+        return Terms(self.epsilon, self.delta, budgets, judging, losses, audit, tiers)
 
     def _record(
         self,

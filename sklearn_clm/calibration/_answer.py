@@ -47,6 +47,7 @@ from sklearn_clm.calibration._exit_model import (
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._table import DrawEntries, Table
+from sklearn_clm.calibration._tiers import Tiers
 
 _FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
 _N_LEVELS = 40
@@ -102,11 +103,12 @@ def search_answers(
     n: int,
     alpha: float,
     delta: float,
+    tiers: Tiers | None = None,
     random_state: int = 0,
 ) -> AnswerPath:
     """Learn a path on the optimisation part alone; n prompts will calibrate."""
     n_seen, k_max = data.quality.shape
-    paths = TextPaths.of(data.quality, data.similarity)
+    paths = TextPaths.of(data.quality, data.similarity, tiers)
     present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
     right = np.broadcast_to(data.labels[:, np.newaxis, :] == 1, present.shape)
     folds = np.random.default_rng(random_state).permutation(n_seen) % N_FOLDS
@@ -120,8 +122,8 @@ def search_answers(
         # a share is no probability, and tells nothing of errors
         doubts = wrong if isinstance(classifier, ShareOfDraws) else 1.0 - chance
         scales = paths.quality_scale, paths.similarity_scale
-        never = ConstantClassifier(0.0)
-        model = ExitModel(classifier, None, never, *scales, rho=1.0, k_max=k_max)
+        never = (ConstantClassifier(0.0),)
+        model = ExitModel(classifier, None, never, *scales, 1.0, k_max, tiers)
         for k_min in (k for k in _FIRST_DRAWS if k <= k_max):
             path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))
             found.append((path, path.expected_share(n, alpha, delta)))

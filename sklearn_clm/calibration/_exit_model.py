@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._tiers import Tiers
 
 TEXT_FEATURES = (
     "share of the draws so far",
@@ -82,9 +83,15 @@ class TextPaths:
     """
 
     def __init__(
-        self, n_prompts: int, k_max: int, quality_scale: ScoreScale, similarity_scale: ScoreScale
+        self,
+        n_prompts: int,
+        k_max: int,
+        quality_scale: ScoreScale,
+        similarity_scale: ScoreScale,
+        tiers: Tiers | None = None,
     ) -> None:
         shape = (n_prompts, k_max)
+        self.tiers = tiers
         self.quality_scale, self.similarity_scale = quality_scale, similarity_scale
         self.k_max = k_max
         self.n_draws = np.zeros(n_prompts, dtype=np.intp)
@@ -96,20 +103,22 @@ class TextPaths:
         self.alike = np.zeros((*shape, k_max), dtype=np.float32)  # similarities of texts
 
     @classmethod
-    def of(cls, quality: np.ndarray, similarity: np.ndarray) -> "TextPaths":
+    def of(
+        cls, quality: np.ndarray, similarity: np.ndarray, tiers: Tiers | None = None
+    ) -> "TextPaths":
         """Empty paths of prompts whose scores make the scales."""
         n_prompts, k_max = quality.shape
         earlier, later = np.triu_indices(k_max, 1)
         of_similarity = ScoreScale.of(similarity[:, later, earlier])
-        return cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity)
+        return cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity, tiers)
 
     def after_each_draw(
         self, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """:meth:`text_features` after each draw of all prompts: (n, K, K) and (n, K, K, 6)."""
+        """:meth:`text_features` after each draw of all prompts: (n, K, K) and (n, K, K, f)."""
         rows = np.arange(len(quality))
         present = np.zeros((len(rows), self.k_max, self.k_max), dtype=bool)
-        features = np.zeros((*present.shape, len(TEXT_FEATURES)))
+        features = np.zeros((*present.shape, n_text_features(self.tiers)))
         for k in range(self.k_max):
             self.update(rows, quality[:, k], similarity[:, k], first[:, k])
             present[:, k], features[:, k] = self.text_features(rows)
@@ -162,7 +171,10 @@ class TextPaths:
             array[row] = 0
 
     def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which draws bring a new text, (m, K), and its :data:`TEXT_FEATURES`, (m, K, 6)."""
+        """Which draws bring a new text, (m, K), and its :data:`TEXT_FEATURES`, (m, K, 6).
+
+        With tiers, the share of the text in each and :func:`_depth` come after them.
+        """
         counts, quality = self.counts[rows], self.quality[rows]
         present = counts > 0
         draws = self.n_draws[rows][:, np.newaxis].astype(np.float64)
@@ -174,18 +186,47 @@ class TextPaths:
         ranked = np.where(present, quality, -1.0)
         higher = np.sum(ranked[:, np.newaxis, :] > ranked[:, :, np.newaxis], axis=2)
         others = draws - counts
-        features = np.stack(
-            (
-                share,
-                share - rival / draws,
-                quality,
-                higher / texts,
-                self.similarity[rows] / np.maximum(others, 1.0),
-                np.broadcast_to(np.log(draws), share.shape),
-            ),
-            axis=2,
-        )
-        return present, features
+        found = [
+            share,
+            share - rival / draws,
+            quality,
+            higher / texts,
+            self.similarity[rows] / np.maximum(others, 1.0),
+            np.broadcast_to(np.log(draws), share.shape),
+        ]
+        if self.tiers is not None:
+            found += self._shares_in_tiers(rows)
+            depth = _depth(self.n_draws[rows], self.tiers)[:, np.newaxis]
+            found += [np.broadcast_to(one, share.shape) for one in np.moveaxis(depth, -1, 0)]
+        return present, np.stack(found, axis=2)
+
+    def _shares_in_tiers(self, rows: np.ndarray) -> list[np.ndarray]:
+        """The share of each text among the draws of each tier, (m, K); 0 where none was made."""
+        assert self.tiers is not None
+        made = np.arange(self.k_max) < self.n_draws[rows][:, np.newaxis]
+        of_draw, counts = self.tiers.of_draw[: self.k_max], self.tiers.counts(self.n_draws[rows])
+        shares = []
+        for tier in range(counts.shape[1]):
+            at, draws = np.nonzero(made & (of_draw == tier))
+            found = np.zeros(made.shape)
+            np.add.at(found, (at, self.first[rows][at, draws]), 1.0)
+            shares.append(found / np.maximum(counts[:, [tier]], 1))
+        return shares
+
+
+def n_text_features(tiers: Tiers | None) -> int:
+    """Number of features of a text."""
+    return len(TEXT_FEATURES) + (0 if tiers is None else 2 * len(tiers.prices) - 1)
+
+
+def n_arrival_features(tiers: Tiers | None) -> int:
+    """Number of features of what is to come."""
+    return len(ARRIVAL_FEATURES) + (0 if tiers is None else len(tiers.prices) - 1)
+
+
+def _depth(n_draws: np.ndarray, tiers: Tiers) -> np.ndarray:
+    """Logarithm of one more than the draws made in each tier but the first, on a last axis."""
+    return np.log1p(tiers.counts(n_draws)[..., 1:])
 
 
 def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray) -> np.ndarray:
@@ -213,9 +254,12 @@ def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray)
 
 
 def _arrival_features(
-    n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int
+    n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int, tiers: Tiers | None
 ) -> np.ndarray:
-    """:data:`ARRIVAL_FEATURES`, (..., 20), given p_k(c), (..., K), -inf where there is no text."""
+    """:data:`ARRIVAL_FEATURES`, (..., 20), given p_k(c), (..., K), -inf where there is no text.
+
+    With tiers, :func:`_depth` comes after them.
+    """
     found = np.maximum(text, 0.0)
     # one by one, so that any batch rounds sums alike
     total = np.cumsum(found, axis=-1)[..., -1]
@@ -223,7 +267,25 @@ def _arrival_features(
     single = (found.max(axis=-1), total, n_texts / draws, np.log(draws), 1.0 - draws / k_max)
     features = np.stack(single, axis=-1)
     one, other = (features[..., of] for of in _PAIRS)
-    return np.concatenate((features, one * other), axis=-1)
+    depth = [] if tiers is None else [_depth(draws, tiers)]
+    return np.concatenate((features, one * other, *depth), axis=-1)
+
+
+def horizons(
+    n_draws: np.ndarray, k_max: int, look_ahead: int, tiers: Tiers | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Up to which draws an arrival is waited for after so many, and the price of these: (h, ...).
+
+    With tiers up to the first draw that is left of each, since further ones of a tier are no
+    likelier than that to bring the first admissible text, and cost as much. The price of none is
+    infinite, and the dearest draw's is 1.
+    """
+    if tiers is None:
+        return (n_draws + look_ahead)[np.newaxis], np.ones((1, *n_draws.shape))
+    stops = np.stack([np.maximum(n_draws, start) + 1 for start in tiers.starts[:-1]])
+    ends = np.minimum(tiers.starts[1:], k_max).reshape(-1, *[1] * n_draws.ndim)
+    prices = (tiers.price_of(stops) - tiers.price_of(n_draws)) / max(tiers.prices)
+    return stops, np.where(stops <= ends, prices, np.inf)
 
 
 @dataclass(frozen=True)
@@ -232,16 +294,18 @@ class ExitModel:
 
     text_classifier: Classifier  # gives the probability of being admissible
     added_classifier: Classifier | None  # gives p_k(c); None where that is the same
-    arrival_classifier: Classifier  # gives g_k
+    arrival_classifiers: tuple[Classifier, ...]  # give g_k, one for each horizon
     quality_scale: ScoreScale
     similarity_scale: ScoreScale
     rho: float
     k_max: int
+    tiers: Tiers | None = None
     seen: np.ndarray | None = field(default=None, repr=False)
 
     def paths(self, n_prompts: int) -> TextPaths:
         """Empty paths of `n_prompts` prompts."""
-        return TextPaths(n_prompts, self.k_max, self.quality_scale, self.similarity_scale)
+        scales = self.quality_scale, self.similarity_scale
+        return TextPaths(n_prompts, self.k_max, *scales, self.tiers)
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
@@ -250,8 +314,11 @@ class ExitModel:
         if self.added_classifier is not None:
             added = _added_features(text, features, paths.alike[rows])
             text = _probabilities(self.added_classifier, present, added)
-        features = _arrival_features(present.sum(axis=1), paths.n_draws[rows], text, self.k_max)
-        return text, probability(self.arrival_classifier, features)
+        draws = paths.n_draws[rows]
+        features = _arrival_features(present.sum(axis=1), draws, text, self.k_max, self.tiers)
+        chances = [probability(one, features) for one in self.arrival_classifiers]
+        _, prices = horizons(draws, self.k_max, 1, self.tiers)
+        return text, np.max(chances / prices, axis=0)
 
 
 def counted(before: np.ndarray, text: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -278,6 +345,7 @@ def fit_exit_model(
     epsilon: float,
     look_ahead: int = 4,
     draw_price: float = 0.1,
+    tiers: Tiers | None = None,
     random_state: int = 0,
 ) -> ExitModel:
     """Learn the probabilities and choose rho, on the optimisation part alone.
@@ -309,11 +377,12 @@ def fit_exit_model(
             epsilon=epsilon,
             look_ahead=look_ahead,
             draw_price=draw_price,
+            tiers=tiers,
             random_state=random_state,
         )
         return replace(model, k_max=k_max)
     rng, everybody = np.random.default_rng(random_state), np.ones(n, dtype=bool)
-    paths = TextPaths.of(quality, similarity)
+    paths = TextPaths.of(quality, similarity, tiers)
     present, features = paths.after_each_draw(quality, similarity, first)
     folds = rng.permutation(n) % max(min(N_FOLDS, n), 1)
     # after the first draws each one more tells much, later ones little
@@ -329,21 +398,31 @@ def fit_exit_model(
     )
     adding = Learner(new_classifier, added, _highest(chance, labels), taught)
     text = adding.cross_fitted(folds, present)
-    arrivals = Learner(
-        new_classifier,
-        _arrival_features(present.sum(axis=2), np.arange(1, k_max + 1), text, k_max),
-        _arrives(labels, look_ahead),
-        np.ones((n, k_max), dtype=bool),
-    )
-    arrival = arrivals.cross_fitted(folds, arrivals.taught)
+    draws = np.arange(1, k_max + 1)
+    stops, prices = horizons(draws, k_max, look_ahead, tiers)
+    told = _arrival_features(present.sum(axis=2), draws, text, k_max, tiers)
+    arrivals = [
+        Learner(
+            new_classifier,
+            told,
+            _arrives(labels, stop),
+            np.broadcast_to(np.isfinite(price), (n, k_max)),
+        )
+        for stop, price in zip(stops, prices)
+    ]
+    everywhere = np.ones((n, k_max), dtype=bool)
+    chances = [one.cross_fitted(folds, everywhere) for one in arrivals]
+    arrival = np.max(chances / prices[:, np.newaxis], axis=0)
+    costs = draws if tiers is None else tiers.price_of(draws)
     return ExitModel(
         texts.classifier(everybody),
         adding.classifier(everybody),
-        arrivals.classifier(everybody),
+        tuple(one.classifier(everybody) for one in arrivals),
         paths.quality_scale,
         paths.similarity_scale,
-        rho=_best_rho(text, arrival, labels, epsilon, draw_price),
+        rho=_best_rho(text, arrival, labels, epsilon, draw_price * costs),
         k_max=k_max,
+        tiers=tiers,
     )
 
 
@@ -431,26 +510,28 @@ def completed(
     return np.where(admissible >= 0, admissible > 0, of_text)
 
 
-def _arrives(labels: np.ndarray, look_ahead: int) -> np.ndarray:
-    """Whether a first admissible draw comes within `look_ahead` draws of draw k: (n, K)."""
+def _arrives(labels: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Whether a first admissible draw comes after draw k, before draw `stops`[k]: (n, K)."""
     k_max = labels.shape[1]
-    first = np.where(labels.any(axis=1), labels.argmax(axis=1), 2 * k_max + look_ahead)
-    ahead = first[:, np.newaxis] - np.arange(k_max)
-    return (ahead >= 1) & (ahead <= look_ahead)
+    first = np.where(labels.any(axis=1), labels.argmax(axis=1), np.max(stops))[:, np.newaxis]
+    return (first > np.arange(k_max)) & (first < stops)
 
 
 def _best_rho(
-    text: np.ndarray, arrival: np.ndarray, labels: np.ndarray, epsilon: float, draw_price: float
+    text: np.ndarray, arrival: np.ndarray, labels: np.ndarray, epsilon: float, costs: np.ndarray
 ) -> float:
-    """The rho of lowest cost, each at the level where it errs for a share epsilon."""
+    """The rho of lowest cost, at the level where it errs for a share epsilon.
+
+    `costs`, of shape (K,), are those of the first so many draws.
+    """
     n = len(labels)
     best, lowest = float(_RHOS[0]), np.inf
     for rho in _RHOS:
         tau, exits = exit_scores(text, arrival, rho)
         found = np.where(labels, tau, -np.inf).max(axis=1)
         level = np.partition(found, int(epsilon * n))[int(epsilon * n)]
-        n_members, n_draws = np.sum(tau >= level), n + np.sum(exits[:, :-1] >= level)
-        price = float(n_members + draw_price * n_draws)
+        stops = np.sum(exits[:, :-1] >= level, axis=1)
+        price = float(np.sum(tau >= level) + np.sum(costs[stops]))
         if price < lowest:
             best, lowest = float(rho), price
     return best

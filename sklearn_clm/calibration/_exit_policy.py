@@ -16,6 +16,11 @@ that m_k >= u for all k < k*, and m_{k*} < u. A text counts through a draw k > k
 v <= m_{k-1} <= m_{k*} < u, which does not reach u. So tau(c) >= u is decided at the stop, and a
 lower u keeps every member.
 
+*Draws in tiers, each at its price.* g_k is then the largest chance per price: over horizons h, that
+a first admissible text arrives within the next h draws, divided by their price. It is a function of
+what was seen and of prices, as without tiers, and does not know u, so that nothing changes in what
+was said, nor in what follows: one level governs the whole stream.
+
 *The level is calibrated without a search.* Let V_i be the largest tau_i(c) over the admissible
 texts of prompt i (-inf where there is none). The set at level u misses prompt i if and only if
 V_i < u. The model comes from other prompts, so the V_i are independent and identically

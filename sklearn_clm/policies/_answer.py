@@ -59,7 +59,7 @@ class AnswerLevel(LevelRule):
             bound, wrong = found.errors_of_choice
             of = f"{bound}{wrong} of {int(found.sizes.sum())}"
             rows.append(("wrong answers", of, f"at most {found.n_errors_allowed} are tolerated"))
-        return rows
+        return rows + self.costs_of_tiers()
 
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
         return None
@@ -146,7 +146,7 @@ class AnswerPolicy(Policy):
         if self.estimator is None:
             classifiers.append(degree_two)
         n = table.data.n_prompts - len(rows)
-        return search_answers(part, classifiers, n, self.alpha, terms.delta)
+        return search_answers(part, classifiers, n, self.alpha, terms.delta, terms.tiers)
 
     def test(
         self, path: AnswerPath, table: Table, part: Part, terms: Terms, claim: Claim

@@ -17,6 +17,7 @@ from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._rules import Certified, Everything, Rule, Rules, rules_of_parts
@@ -46,6 +47,7 @@ class Terms:
     judging: LazyJudging | None  # how labels are asked for; None where all are known
     losses: SetLosses | None  # other losses that are tested
     audit: "Audit | None" = None  # of the labels, by people
+    tiers: Tiers | None = None  # prices of draws, where they differ
 
 
 class Policy(BaseEstimator, ABC):

@@ -1,7 +1,7 @@
 """One nested level that decides when to stop and what to return."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -23,13 +23,13 @@ from sklearn_clm.calibration._data import (
 )
 from sklearn_clm.calibration._exit_model import (
     ADDED_FEATURES,
-    ARRIVAL_FEATURES,
-    TEXT_FEATURES,
     ConstantClassifier,
     ExitModel,
     ScoreScale,
     fit_exit_model,
     impute_labels,
+    n_arrival_features,
+    n_text_features,
     texts_of_draws,
 )
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
@@ -37,6 +37,7 @@ from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy, Terms
@@ -140,7 +141,22 @@ class LevelRule(SetRule):
         if self.result is not None and self.result.audit is None:
             allowed = str(self.result.n_errors_allowed)
             rows.append(("errors allowed", allowed, "among the calibration prompts"))
-        return rows
+        return rows + self.costs_of_tiers()
+
+    def costs_of_tiers(self) -> list[Row]:
+        """What draws of each tier cost the calibration prompts; nothing without tiers."""
+        tiers = self.model.tiers
+        if tiers is None or not self.taken:
+            return []
+        of_draw, rows, total = tiers.of_draw[: self.k_max], [], 0.0
+        for tier, price in enumerate(tiers.prices):
+            calls = float(np.sum(np.array(self.taken)[of_draw == tier]))
+            most = int(np.sum(of_draw == tier))
+            total += price * calls
+            use = f"for a prompt, of at most {most}, at {price:g} each"
+            rows.append((f"draws of generator {tier + 1}", f"{calls:.3g}", use))
+        most_of_all = f"for a prompt, of at most {tiers.price_of(self.k_max):g}"
+        return [*rows, ("price", f"{total:.3g}", most_of_all)]
 
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
         found = self.result
@@ -183,22 +199,28 @@ def _model_content(model: ExitModel) -> dict[str, Any]:
     return {
         "text": _classifier_content(model.text_classifier),
         "added": added and _classifier_content(added),
-        "arrival": _classifier_content(model.arrival_classifier),
+        "arrival": [_classifier_content(one) for one in model.arrival_classifiers],
         "quality": model.quality_scale.knots.tolist(),
         "similarity": model.similarity_scale.knots.tolist(),
         "rho": float(model.rho),
+        "tiers": model.tiers and asdict(model.tiers),
     }
 
 
 def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
+    tiers = None
+    if content["tiers"] is not None:
+        tiers = Tiers(*(tuple(content["tiers"][name]) for name in ("n_draws", "prices")))
+    of_arrival = n_arrival_features(tiers)
     return ExitModel(
-        _classifier_of(content["text"], len(TEXT_FEATURES)),
+        _classifier_of(content["text"], n_text_features(tiers)),
         content["added"] and _classifier_of(content["added"], len(ADDED_FEATURES)),
-        _classifier_of(content["arrival"], len(ARRIVAL_FEATURES)),
+        tuple(_classifier_of(one, of_arrival) for one in content["arrival"]),
         ScoreScale(np.array(content["quality"], dtype=np.float64)),
         ScoreScale(np.array(content["similarity"], dtype=np.float64)),
         float(content["rho"]),
         k_max,
+        tiers,
     )
 
 
@@ -325,6 +347,7 @@ class ExitPolicy(Policy):
         *,
         labels: np.ndarray | None = None,
         epsilon: float = 0.3,
+        tiers: Tiers | None = None,
         random_state: int = 0,
     ) -> Self:
         """Learn the probabilities from draws, with labels or without.
@@ -339,6 +362,8 @@ class ExitPolicy(Policy):
             stands for its reference, which tells nothing where texts do not repeat.
         epsilon : float, default=0.3
             Risk for which the balance of both probabilities is chosen, in (0, 1).
+        tiers : Tiers, default=None
+            Prices of the draws: ``generator.tiers`` of a :class:`CascadeGenerator`.
         random_state : int, default=0
             Seed of the folds.
 
@@ -370,6 +395,7 @@ class ExitPolicy(Policy):
             epsilon=epsilon,
             look_ahead=self.look_ahead,
             draw_price=self.draw_price,
+            tiers=tiers,
             random_state=random_state,
         )
         self.model_ = replace(model, seen=prompt_digests(data))
@@ -411,7 +437,7 @@ class ExitPolicy(Policy):
             if np.any(labels >= 0):
                 labels = estimated.astype(np.int8)
         learner = ExitPolicy(**self.get_params(deep=False))
-        learner.fit(part, labels=labels, epsilon=terms.epsilon)
+        learner.fit(part, labels=labels, epsilon=terms.epsilon, tiers=terms.tiers)
         return learner.model_
 
     def test(

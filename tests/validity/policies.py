@@ -22,6 +22,7 @@ from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.policies import LazyJudging
 from tests.calibration.tables import exit_scores_of, lazy_table
 
@@ -31,6 +32,7 @@ from .worlds import World, make_world
 __all__ = ["POLICY_PROCEDURES", "exit_policy", "marginal", "meaningless_policy", "texts_of"]
 
 N_OPTIMIZATION = 60
+TIERS = Tiers((5, 3), (1.0, 25.0))
 
 
 def texts_of(world: str, data: CalibrationData, kind: str = "labeled") -> np.ndarray:
@@ -77,10 +79,11 @@ def _learnt(world: World, rng: np.random.Generator, kind: str) -> ExitModel:
         labels = np.full(labels.shape, -1)
     elif kind == "meaningless":
         labels = np.take_along_axis(rng.random(labels.shape) < 0.5, first, axis=1)
-    return _fitted(data, first, labels, LogisticRegression)
+    tiers = TIERS if kind == "cascade" else None
+    return _fitted(data, first, labels, LogisticRegression, tiers)
 
 
-def _fitted(data: CalibrationData, first: np.ndarray, labels: np.ndarray, new_classifier):
+def _fitted(data: CalibrationData, first, labels, new_classifier, tiers: Tiers | None = None):
     return fit_exit_model(
         data.quality,
         data.similarity,
@@ -89,6 +92,7 @@ def _fitted(data: CalibrationData, first: np.ndarray, labels: np.ndarray, new_cl
         new_classifier=new_classifier,
         epsilon=0.3,
         look_ahead=2,
+        tiers=tiers,
     )
 
 
@@ -145,6 +149,11 @@ def meaningless_policy(world: World, set_score, setting: Setting, rng) -> bool |
 def unlabeled_policy(world: World, set_score, setting: Setting, rng) -> bool | None:
     """The same with a policy that learnt from prompts without labels."""
     return exit_policy(world, set_score, setting, rng, kind="unlabeled")
+
+
+def cascade(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """The same where later draws are dear, and the policy knows it."""
+    return exit_policy(world, set_score, setting, rng, kind="cascade")
 
 
 def tested_without_labels(world: World, set_score, setting: Setting, rng) -> bool | None:
@@ -241,6 +250,7 @@ POLICY_PROCEDURES = {
     procedure.__name__: procedure
     for procedure in (
         exit_policy,
+        cascade,
         meaningless_policy,
         unlabeled_policy,
         marginal,

@@ -155,6 +155,7 @@ def all_cells() -> Iterator[Cell]:
         within_reach = min(max(0.3, first_k_error(world) + 0.05), 0.95)
         for n in (60, 1500):
             yield Cell("meaningless_policy", world, "exit policy", Setting(n, within_reach, 0.1))
+            yield Cell("cascade", world, "exit policy", Setting(n, within_reach, 0.1))
             yield Cell("unlabeled_policy", world, "exit policy", Setting(n, within_reach, 0.1))
         yield Cell("lazy_thresholds", world, "max", Setting(400, within_reach, 0.1))
     for world in ("mixed", "useless_quality", "all_duplicates"):

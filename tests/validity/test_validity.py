@@ -56,7 +56,7 @@ NEAR = [
     Cell("components", "mixed", "max", Setting(150, 0.5, 0.1)),
     *(
         Cell(kind, "mixed", "exit policy", Setting(60, 0.4, 0.1))
-        for kind in ("exit_policy", "meaningless_policy", "marginal")
+        for kind in ("exit_policy", "cascade", "meaningless_policy", "marginal")
     ),
 ]
 

@@ -1,0 +1,120 @@
+"""Exit policies and answers over generators of rising price."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._exit_model import horizons
+from sklearn_clm.calibration._exit_policy import ExitEntries
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
+from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging
+
+PARTS = {"quality": "self_consistency", "similarity": "exact_match"}
+
+
+def answers_of(n, rng, n_draws=(10, 4)):
+    """Answers 0 to 5 of a weak and a strong model, 0 is right: first draws in .38 and .71."""
+    ease, tiers = rng.normal(size=n), []
+    for k, skill, slope in zip(n_draws, (-0.75, 1.8), (1.4, 1.8)):
+        right = 1 / (1 + np.exp(-(skill + slope * ease + 0.8 * rng.normal(size=n))))
+        wrong = (1 - right)[:, np.newaxis] * rng.dirichlet(np.full(5, 0.6), n)
+        below = np.cumsum(np.column_stack((right, wrong)), axis=1)[:, np.newaxis, :-1]
+        tiers.append((rng.random((n, k, 1)) > below).sum(axis=2))
+    return tiers
+
+
+def cascade_of(tiers, prices=(1, 25)):
+    prompts = [f"item {i}" for i in range(len(tiers[0]))]
+    logs = [PrecomputedGenerator(prompts, one.astype(str).tolist()) for one in tiers]
+    n_draws = [one.shape[1] for one in tiers]
+    return prompts, CascadeGenerator(logs, n_draws=n_draws, prices=prices)
+
+
+def fitted(n=300, epsilon=0.2, policy=None, seed=0, tiers=None, prices=(1, 25), **choices):
+    tiers = answers_of(n + 400, np.random.default_rng(seed)) if tiers is None else tiers
+    prompts, generator = cascade_of(tiers, prices)
+    sampler = ConformalSampler(
+        generator,
+        k_max=sum(generator.n_draws),
+        epsilon=epsilon,
+        policy=policy or ExitPolicy(draw_price=0.2),
+        random_state=seed,
+        **PARTS,
+        **choices,
+    )
+    return sampler.fit(prompts[:n], ["0"] * n), prompts[n:]
+
+
+def test_a_cascade_costs_half_of_the_dear_model_and_keeps_the_promise():
+    price, missed = {"cascade": [], "dear": []}, []
+    for seed in range(4):
+        both = answers_of(700, np.random.default_rng(seed))
+        for name, tiers, prices in (("cascade", both, (1, 25)), ("dear", both[1:], (25,))):
+            sampler, prompts = fitted(seed=seed, tiers=tiers, prices=prices)
+            sets = sampler.predict(prompts)
+            assert sampler.calibration_.certified
+            price[name].append(sampler.generator.tiers.price_of(sets.n_samples).mean())
+            missed.append(np.mean(["0" not in one for one in sets]))
+    assert np.mean(price["cascade"]) < 0.55 * np.mean(price["dear"])
+    assert max(missed) <= binom.ppf(0.999, 400, 0.2) / 400
+
+
+@pytest.mark.parametrize("policy", [ExitPolicy(), AnswerPolicy(0.15)], ids=["exit", "answer"])
+def test_one_rule_however_it_is_used(policy, tmp_path):
+    sampler, prompts = fitted(policy=policy)
+    lazy, _ = fitted(policy=policy, judging=LazyJudging(optimization_judgements=None))
+    assert lazy.n_draws_ < sampler.n_draws_
+    assert lazy.calibration_.rule.level == sampler.calibration_.rule.level
+    sets = sampler.predict(prompts[:80])
+    assert [sampler.predict([prompt])[0] for prompt in prompts[:80]] == list(sets)
+    sampler.save_calibration(path := tmp_path / "calibration.json")
+    loaded = ConformalSampler(**sampler.get_params(deep=False)).load_calibration(path)
+    assert loaded.predict(prompts[:80]).responses == sets.responses
+    assert list(pickle.loads(pickle.dumps(sampler)).predict(prompts[:80])) == list(sets)
+    assert loaded.calibration_.rule.costs_of_tiers() == sampler.calibration_.rule.costs_of_tiers()
+
+
+def test_sets_are_nested_over_tiers():
+    sampler, _ = fitted()
+    model, data = sampler.calibration_.rule.model, sampler.calibration_data_
+    entries = ExitEntries(Table(data), np.arange(data.n_prompts), model, None)
+    assert np.all(np.diff(entries.exits, axis=1) <= 0)
+    draws = [1 + np.sum(entries.exits[:, :-1] >= level, axis=1) for level in (0.1, 0.3)]
+    assert np.all(draws[0] >= draws[1])
+    assert np.any(draws[1] < draws[0])
+
+
+def test_prices_shape_the_policy_and_stand_in_the_report():
+    tiers = answers_of(700, np.random.default_rng(0))
+    cheap, dear = (fitted(tiers=tiers, prices=prices)[0] for prices in ((1, 1), (1, 50)))
+    assert dear.calibration_.rule.costs[1] < cheap.calibration_.rule.costs[1]
+    rows = {name: value for name, value, _ in dear.calibration_.rule.costs_of_tiers()}
+    draws = dear.calibration_.rule.result.draws
+    assert float(rows["price"]) == pytest.approx(
+        np.mean(np.minimum(draws, 10) + 50 * np.maximum(draws - 10, 0)), rel=0.01
+    )
+    assert "draws of generator 2" in str(CalibrationReport.from_estimator(dear))
+
+
+def test_horizons_end_at_the_first_draw_left_of_each_tier():
+    stops, prices = horizons(np.arange(1, 6), 5, 4, Tiers((3, 2), (1.0, 10.0)))
+    assert stops[:, :4].tolist() == [[2, 3, 4, 5], [4, 4, 4, 5]]
+    expected = [[0.1, 0.1, np.inf, np.inf, np.inf], [1.2, 1.1, 1.0, 1.0, np.inf]]
+    assert prices == pytest.approx(np.array(expected))
+
+
+def test_bare_arrays_are_calibrated_with_the_prices_of_the_generator():
+    answers = np.hstack(answers_of(300, np.random.default_rng(0)))
+    same = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
+    quality = np.tril(same).sum(axis=2) / np.arange(1, 15)
+    data = CalibrationData(quality, np.tril(same, -1), answers == 0, texts=same.argmax(axis=2))
+    _, generator = cascade_of(answers_of(1, np.random.default_rng(0)))
+    sampler = ConformalSampler(generator, k_max=14, policy=ExitPolicy(), random_state=0, **PARTS)
+    assert sampler.calibrate(data).calibration_.rule.model.tiers == generator.tiers
