@@ -1,13 +1,17 @@
 """Doubles for the tests: a text model with a known distribution, and what goes with it."""
 
 import bisect
+import contextlib
 import functools
 import math
 import os
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import joblib
 import numpy as np
+import pytest
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
@@ -137,6 +141,25 @@ def together(calls):
 
     with ThreadPoolExecutor(len(calls)) as pool:
         return list(pool.map(run, calls))
+
+
+def run_sql(path, script):
+    """Run statements on a file of SQLite, as another program would."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
+@contextlib.contextmanager
+def dask_workers(n_workers=2, processes=False):
+    """Joblib's workers are those of a cluster of dask, each with one thread."""
+    distributed = pytest.importorskip("distributed")
+    options = {"processes": processes, "threads_per_worker": 1, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(n_workers=n_workers, **options) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config(backend="dask"),
+    ):
+        yield
 
 
 def n_stored(cache, in_all=False):

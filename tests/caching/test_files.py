@@ -4,7 +4,6 @@ import json
 import os
 import random
 import shutil
-import sqlite3
 import tempfile
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
-from tests.toy import ToyModel
+from tests.toy import ToyModel, run_sql
 
 PROMPTS = [f"prompt {i}" for i in range(40)]
 
@@ -35,9 +34,7 @@ def filled(path):
 
 def folded(path):
     """Everything in the one file, in rollback-journal mode."""
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-    connection.close()
+    run_sql(path, "PRAGMA journal_mode = DELETE")
 
 
 def test_a_flipped_bit_never_changes_a_draw(tmp_path):
@@ -77,9 +74,7 @@ def test_values_that_are_not_as_written_are_refused(tmp_path, change):
     cache(path).sample(PROMPTS, 4)
     CachedGenerator(ToyModel(), path, key="other").sample(PROMPTS, 2)
     folded(path)
-    connection = sqlite3.connect(path)
-    connection.executescript(change)
-    connection.close()
+    run_sql(path, change)
     with pytest.raises(ValueError, match="is damaged: it holds"):
         cache(path).sample(PROMPTS, 8)
 
@@ -120,9 +115,7 @@ def as_another_user(task):
 def test_a_read_only_file_is_read(public_folder, mode, folder_mode):
     path = public_folder / "draws.sqlite"
     rows = filled(path)
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
-    connection.close()
+    run_sql(path, f"PRAGMA journal_mode = {mode}")
     path.chmod(0o444)
     public_folder.chmod(folder_mode)
 

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import sqlite3
 import tracemalloc
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.base import clone
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._records import key_digest
-from tests.toy import Keyed, Streaming, n_stored, together
+from tests.toy import Keyed, Streaming, n_stored, run_sql, together
 
 
 @pytest.fixture(autouse=True)
@@ -55,14 +54,9 @@ def test_a_stream_that_ends_early_keeps_what_arrived(path, error):
 
 def test_draws_are_stored_before_they_are_handed_on(tmp_path):
     path = tmp_path / "draws.sqlite"
-    counts = []
-
-    def on_draw(*draw):
-        with sqlite3.connect(path) as other:
-            counts.append(other.execute("SELECT count(*) FROM entries").fetchone()[0])
-        other.close()
-
-    CachedGenerator(Streaming(), path).serve(DrawQueue(["a", "b"], 3, on_draw=on_draw))
+    counts, other = [], CachedGenerator(Streaming(), path)
+    queue = DrawQueue(["a", "b"], 3, on_draw=lambda *draw: counts.append(n_stored(other)))
+    CachedGenerator(Streaming(), path).serve(queue)
     assert counts == [1, 2, 3, 4, 5, 6]
 
 
@@ -85,28 +79,21 @@ def test_another_distribution_is_another_key(tmp_path, other):
     assert n_stored(other, in_all=True) == 4
 
 
-def test_nested_parameters_and_clones_share_the_store(path):
-    cached = CachedGenerator(Keyed(), path)
-    cached.sample(["a"], 2)
-    twin = clone(cached)
-    assert twin.generator is not cached.generator
-    assert twin.sample(["a"], 2) == cached.sample(["a"], 2)
-    assert twin.n_misses_ == cached.n_misses_ == 2
-    twin.set_params(generator__temperature=2.0)
-    assert cached.get_params()["generator__temperature"] == 1.0
-    twin.sample(["a"], 2)
-    assert cached.n_misses_ == 4
-
-
 def test_copies_share_what_is_kept_and_pickles_find_it_in_the_file(path):
     cached = CachedGenerator(Keyed(), path)
     rows = cached.sample(["a"], 3)
     Keyed.asked.clear()
-    for twin in (copy.copy(cached), copy.deepcopy(cached), clone(cached)):
+    copied = copy.copy(cached)
+    for twin in (copied, copy.deepcopy(cached), clone(cached)):
         assert twin.sample(["a"], 3) == rows
+        assert twin.n_misses_ == cached.n_misses_ == 3
+        assert (twin.generator is cached.generator) == (twin is copied)
     assert Keyed.asked == []
-    assert copy.deepcopy(cached).generator is not cached.generator
     assert n_stored(pickle.loads(pickle.dumps(cached))) == (0 if path is None else 3)
+    # the last one is a clone: other parameters of it are another key in the same store
+    twin.set_params(generator__temperature=2.0).sample(["a"], 2)
+    assert cached.get_params()["generator__temperature"] == 1.0
+    assert cached.n_misses_ == 5
 
 
 def test_threads_agree(path):
@@ -239,29 +226,19 @@ def test_draws_made_elsewhere_are_all_kept_or_none():
 
 
 def _foreign_database(path):
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE precious (x)")
-    connection.close()
+    run_sql(path, "CREATE TABLE precious (x)")
 
 
 def _newer_format(path):
     CachedGenerator(Keyed(), path).sample(["a"], 1)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-
-def _truncated_header(path):
-    path.write_bytes(b"SQLite format 3\0")
+    run_sql(path, "PRAGMA user_version = 99")
 
 
 def _damaged(path):
-    script_path = path.with_name("whole.sqlite")
-    CachedGenerator(Keyed(), script_path).sample([f"prompt {i}" for i in range(200)], 20)
-    with sqlite3.connect(script_path) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-    content = bytearray(script_path.read_bytes())
+    whole = path.with_name("whole.sqlite")
+    CachedGenerator(Keyed(), whole).sample([f"prompt {i}" for i in range(200)], 20)
+    run_sql(whole, "PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(whole.read_bytes())
     content[4096:] = b"\x5a" * (len(content) - 4096)
     path.write_bytes(content)
 
@@ -272,7 +249,7 @@ def _damaged(path):
         (lambda path: path.write_text("my notes " * 100), "is no cache"),
         (_foreign_database, "another application"),
         (_newer_format, "format 99"),
-        (_truncated_header, "is no cache"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0"), "is no cache"),
         (_damaged, "is damaged"),
     ],
 )

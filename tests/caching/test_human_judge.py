@@ -7,7 +7,6 @@ import os
 import pickle
 import random
 import signal
-import sqlite3
 import warnings
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from sklearn_clm.caching import (
 )
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.scoring import admission_matrix
+from tests.toy import run_sql
 
 PROMPTS = ["2+2?", [{"role": "user", "content": "Capital\nof France?"}], "3+3?"]
 REFERENCES = ["4", ["Paris", "paris"], "6"]
@@ -204,10 +204,7 @@ def test_a_verdict_survives_the_death_of_the_process(judge):
 def test_damaged_verdicts_are_noticed(judge):
     pair = wanted(judge)[0]
     judge.record(pair, True)
-    connection = sqlite3.connect(judge.path)
-    with connection:
-        connection.execute("UPDATE verdicts SET verdict = 0")
-    connection.close()
+    run_sql(judge.path, "UPDATE verdicts SET verdict = 0")
     with pytest.raises(ValueError, match="a verdict by 'Ada' is not as it was written"):
         judge.verdicts([pair])
 

@@ -18,24 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WORDS = ["ja", "nein", "Zürich", "北京", "vielleicht", "🦊", "blue", "42", "maybe", "never"]
 FAULTS = (
-    "429",
-    "500",
-    "503",
-    "hang",
-    "truncated",
-    "malformed",
-    "error_body",
-    "no_logprobs",
-    "too_few",
-    "too_many",
-    "duplicated",
-    "no_text",
-    "dropped",
-    "dropped_midway",
-    "dripping",
-    "nested",
-    "bomb",
-    "half_character",
+    *("429", "500", "503", "hang", "truncated", "malformed", "error_body", "no_logprobs"),
+    *("too_few", "too_many", "duplicated", "no_text", "dropped", "dropped_midway", "dripping"),
+    *("nested", "bomb", "half_character"),
 )
 
 

@@ -16,7 +16,6 @@ from functools import cache
 from itertools import chain
 
 import numpy as np
-import pandas as pd
 import pytest
 from generators.fault_server import FAULTS, FaultServer, tokens, words
 from sklearn.base import clone
@@ -410,12 +409,6 @@ def test_fingerprints_follow_what_shapes_a_response():
         assert clone(base).set_params(**params).fingerprint() == base.fingerprint()
     prints = {clone(base).set_params(**params).fingerprint() for params in other}
     assert len(prints | {base.fingerprint()}) == len(other) + 1
-
-
-def test_prompts_of_a_series_count_by_position(server):
-    shuffled = pd.Series(PROMPTS[:3], index=[2, 0, 1])
-    wanted = generator_for(server).sample(PROMPTS[:3], 2, seed=4)
-    assert generator_for(server).sample(shuffled, 2, seed=4) == wanted
 
 
 def test_a_progress_bar_shows_what_it_costs(server, capsys):

@@ -19,6 +19,7 @@ from sklearn_clm.generators import (
     ParallelGenerator,
     draw_stream,
 )
+from tests.toy import dask_workers
 
 PROMPTS = [f"item {i}" for i in range(40)]
 
@@ -159,16 +160,9 @@ def test_a_cache_keeps_what_arrived_before_a_worker_died(tmp_path):
 
 @pytest.mark.slow
 def test_a_cluster_that_loses_a_worker_goes_on(tmp_path):
-    distributed = pytest.importorskip("distributed")
     log, killer = tmp_path / "log", tmp_path / "killer"
     killer.touch()
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster),
-        joblib.parallel_config(backend="dask"),
-    ):
+    with dask_workers(processes=True):
         parallel = ParallelGenerator(Logged(log, killer, pause=0.02), chunk_size=2)
         rows = parallel.sample(PROMPTS, 2)
     assert rows == Logged().sample(PROMPTS, 2)

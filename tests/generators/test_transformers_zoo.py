@@ -67,83 +67,45 @@ LATENT = {
 LOCAL = {"attention_types": [[["global", "local"], 1]], "window_size": 6, "num_layers": 2}
 EIGHT = {"n_layer": 2, "n_head": 4}
 
-# model class, its config, arguments, whether rows of different length share a batch
+POSITIONS = {"max_position_embeddings": 128}
+LED_POSITIONS = {"max_encoder_position_embeddings": 128, "max_decoder_position_embeddings": 128}
+CHUNKED = {"intermediate_size_mlp": 48, "num_local_experts": 2, "attention_chunk_size": 8}
+IN_BARTS_DECODER = {**DECODER, "is_decoder": True, "is_encoder_decoder": False}
+MAMBA = {"hidden_size": 16, "num_hidden_layers": 2, "state_size": 4}
+
+# model, arguments of its config, and whether rows of different length share a batch
 ZOO = {
-    "gpt_neo": (
-        "GPTNeoForCausalLM",
-        "GPTNeoConfig",
-        {**TOKENS, **LOCAL, "hidden_size": 32, "num_heads": 4},
-        True,
-    ),
-    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**SLIDING, **WINDOWS}, True),
-    "trocr": ("TrOCRForCausalLM", "TrOCRConfig", DECODER, False),
-    "bart": (
-        "BartForConditionalGeneration",
-        "BartConfig",
-        {**ENCODER_DECODER, "max_position_embeddings": 128},
-        False,
-    ),
-    "bart_decoder": (
-        "BartForCausalLM",
-        "BartConfig",
-        {**DECODER, "is_decoder": True, "is_encoder_decoder": False},
-        False,
-    ),
-    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", GROUPED, True),
-    "mistral": ("MistralForCausalLM", "MistralConfig", {**GROUPED, "sliding_window": 6}, True),
-    "phi3": ("Phi3ForCausalLM", "Phi3Config", GROUPED, True),
-    "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", SLIDING, True),
-    "llama4": (
-        "Llama4ForCausalLM",
-        "Llama4TextConfig",
-        {
-            **GROUPED,
-            "head_dim": 8,
-            "intermediate_size_mlp": 48,
-            "num_local_experts": 2,
-            "attention_chunk_size": 8,
-        },
-        True,
-    ),
-    "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT, True),
-    "mixtral": ("MixtralForCausalLM", "MixtralConfig", {**GROUPED, "num_local_experts": 2}, True),
-    "bloom": ("BloomForCausalLM", "BloomConfig", {**TOKENS, **EIGHT, "hidden_size": 32}, True),
+    "gpt_neo": ("GPTNeoForCausalLM", {**TOKENS, **LOCAL, "hidden_size": 32, "num_heads": 4}, True),
+    "gemma3": ("Gemma3ForCausalLM", {**SLIDING, **WINDOWS}, True),
+    "trocr": ("TrOCRForCausalLM", DECODER, False),
+    "bart": ("BartForConditionalGeneration", {**ENCODER_DECODER, **POSITIONS}, False),
+    "bart_decoder": ("BartForCausalLM", IN_BARTS_DECODER, False),
+    "qwen2": ("Qwen2ForCausalLM", GROUPED, True),
+    "mistral": ("MistralForCausalLM", {**GROUPED, "sliding_window": 6}, True),
+    "phi3": ("Phi3ForCausalLM", GROUPED, True),
+    "gemma2": ("Gemma2ForCausalLM", SLIDING, True),
+    "llama4": ("Llama4ForCausalLM", {**GROUPED, "head_dim": 8, **CHUNKED}, True),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", LATENT, True),
+    "mixtral": ("MixtralForCausalLM", {**GROUPED, "num_local_experts": 2}, True),
+    "bloom": ("BloomForCausalLM", {**TOKENS, **EIGHT, "hidden_size": 32}, True),
     "mpt": (
         "MptForCausalLM",
-        "MptConfig",
         {**TOKENS, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 128},
         True,
     ),
-    "falcon": ("FalconForCausalLM", "FalconConfig", {**TOKENS, **SIZES}, True),
-    "falcon_alibi": ("FalconForCausalLM", "FalconConfig", {**TOKENS, **SIZES, "alibi": True}, True),
-    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {**TOKENS, **SIZES}, True),
+    "falcon": ("FalconForCausalLM", {**TOKENS, **SIZES}, True),
+    "falcon_alibi": ("FalconForCausalLM", {**TOKENS, **SIZES, "alibi": True}, True),
+    "gpt_neox": ("GPTNeoXForCausalLM", {**TOKENS, **SIZES}, True),
     "gptj": (
         "GPTJForCausalLM",
-        "GPTJConfig",
         {**TOKENS, **EIGHT, "n_embd": 32, "rotary_dim": 4, "n_positions": 128},
         True,
     ),
-    "mamba": (
-        "MambaForCausalLM",
-        "MambaConfig",
-        {**TOKENS, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
-        False,
-    ),
-    "marian": (
-        "MarianMTModel",
-        "MarianConfig",
-        {**ENCODER_DECODER, "max_position_embeddings": 128},
-        False,
-    ),
+    "mamba": ("MambaForCausalLM", {**TOKENS, **MAMBA}, False),
+    "marian": ("MarianMTModel", {**ENCODER_DECODER, **POSITIONS}, False),
     "led": (
         "LEDForConditionalGeneration",
-        "LEDConfig",
-        {
-            **ENCODER_DECODER,
-            "attention_window": 4,
-            "max_encoder_position_embeddings": 128,
-            "max_decoder_position_embeddings": 128,
-        },
+        {**ENCODER_DECODER, **LED_POSITIONS, "attention_window": 4},
         False,
     ),
 }
@@ -159,9 +121,10 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
-def random_model(model_class, config_class, arguments):
+def random_model(name, arguments):
     torch.manual_seed(0)
-    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**arguments))
+    kind = getattr(transformers, name)
+    model = kind(kind.config_class(**arguments))
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
@@ -205,24 +168,12 @@ LONG_ROPE = {
         "long_factor": [6.0] * 4,
     },
 }
+RANKS = ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 LONG_ROPE_ZOO = {
-    "phi3": (
-        "Phi3ForCausalLM",
-        "Phi3Config",
-        {**LONG_ROPE, "original_max_position_embeddings": 30},
-    ),
+    "phi3": ("Phi3ForCausalLM", {**LONG_ROPE, "original_max_position_embeddings": 30}),
     "minicpm3": (
         "MiniCPM3ForCausalLM",
-        "MiniCPM3Config",
-        {
-            **LONG_ROPE,
-            "num_key_value_heads": 4,
-            "q_lora_rank": 8,
-            "kv_lora_rank": 8,
-            "qk_rope_head_dim": 8,
-            "qk_nope_head_dim": 8,
-            "v_head_dim": 8,
-        },
+        {**LONG_ROPE, "num_key_value_heads": 4, **dict.fromkeys(RANKS, 8)},
     ),
 }
 

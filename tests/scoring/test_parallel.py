@@ -9,6 +9,7 @@ from numpy.testing import assert_array_equal
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import admission_matrix, quality_matrix, similarity_tensor
 from sklearn_clm.scoring._callables import map_chunks
+from tests.toy import dask_workers
 
 PROMPTS = [f"prompt {i}" for i in range(12)]
 RESPONSES = [[f"a {(i * j) % 5} b" for j in range(4)] for i in range(12)]
@@ -60,15 +61,8 @@ def test_the_active_backend_does_the_work():
 
 @pytest.mark.slow
 def test_dask_spreads_the_work():
-    distributed = pytest.importorskip("distributed")
     alone = matrices()
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster),
-        joblib.parallel_config(backend="dask"),
-    ):
+    with dask_workers(processes=True):
         assert os.getpid() not in map_chunks(process_ids, range(20))
         for ours, expected in zip(matrices(), alone):
             assert_array_equal(ours, expected)
