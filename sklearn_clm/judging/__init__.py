@@ -6,6 +6,7 @@
 | :class:`JudgingSession` | one person's way through the pairs; the page without the web |
 | :func:`judging_app` | the page as an ASGI application |
 | :func:`wanted_from_file` | reads the pairs of a file |
+| :func:`hand_over` | has escalated prompts answered: by a function, a file or people |
 
 ## From a calibration
 
@@ -76,6 +77,7 @@ but its own files. Prompts and responses are shown as text, never as markup, wit
 characters and changes of direction made visible; images are encoded anew.
 """
 
+from sklearn_clm.judging._handover import hand_over
 from sklearn_clm.judging._server import judging_app, serve
 from sklearn_clm.judging._session import JudgingSession, Turn, Wanted, wanted_from_file
 
@@ -83,6 +85,7 @@ __all__ = [
     "JudgingSession",
     "Turn",
     "Wanted",
+    "hand_over",
     "judging_app",
     "serve",
     "wanted_from_file",
