@@ -125,6 +125,28 @@ class Streaming(Keyed):
                 yield i, j, self.draw(prompt, seed, j)
 
 
+class Answering(BaseGenerator):
+    """Says what it is told to, or what a function says; clones share the list of what was asked."""
+
+    asked = []
+    chunk_size = 1
+
+    def __init__(self, answers=("yes",)):
+        self.answers = answers
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        draws = range(start, start + n_samples)
+        self.asked += [(prompt, draw, seed) for prompt in prompts for draw in draws]
+        return [[self.draw(prompt, draw) for draw in draws] for prompt in prompts]
+
+    def draw(self, prompt, draw):
+        if callable(self.answers):
+            said = self.answers(prompt, draw)
+        else:
+            said = self.answers[draw % len(self.answers)]
+        return said if isinstance(said, Generation) else Generation(said)
+
+
 def toy_sampler(generator=None, *, log=None, **params):
     """A sampler of the toy model."""
     params = {"k_max": 5, "epsilon": 0.4, "random_state": 0} | params

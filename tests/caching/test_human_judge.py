@@ -36,9 +36,9 @@ def judge(tmp_path):
     return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
 
 
-def wanted(judge):
+def wanted(judge, prompts=PROMPTS, references=REFERENCES, responses=RESPONSES):
     with pytest.raises(VerdictsWanted) as caught:
-        admission_matrix(judge, judge.asked(PROMPTS, REFERENCES), RESPONSES)
+        admission_matrix(judge, judge.asked(prompts, references), responses)
     return caught.value.wanted
 
 
@@ -143,10 +143,8 @@ def test_files_come_back_partially_repeatedly_and_in_any_order(judge, tmp_path, 
     [("utf-8", ";"), ("utf-8-sig", ";"), ("utf-8-sig", "\t"), ("utf-16", "\t"), ("utf-16", ",")],
 )
 def test_tables_that_spreadsheets_save_are_read(judge, tmp_path, encoding, delimiter):
-    asked = judge.asked(['Où est Zürich; "北京"?\nSagen Sie, wo!'], ["Zürich, 北京"])
-    with pytest.raises(VerdictsWanted) as caught:
-        admission_matrix(judge, asked, [["Zürich; 北京", "=là"]])
-    pairs = caught.value.wanted
+    prompt = 'Où est Zürich; "北京"?\nSagen Sie, wo!'
+    pairs = wanted(judge, [prompt], ["Zürich, 北京"], [["Zürich; 北京", "=là"]])
     path = tmp_path / "wanted.csv"
     judge.export(path, pairs)
     assert path.read_bytes().startswith(b"\xef\xbb\xbfid,")  # Excel knows UTF-8 by it
@@ -334,10 +332,7 @@ def test_what_is_said_last_counts_whatever_the_clock_says(judge, tmp_path, monke
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_responses_of_any_length_and_beginning_come_back(judge, tmp_path, suffix):
     responses = ["long " * 40_000, "\t'tab", "\rreturn", "\n= 1", " =1+1", "\uff1d1+1", "'quoted'"]
-    asked = judge.asked(["?"])
-    with pytest.raises(VerdictsWanted) as caught:
-        admission_matrix(judge, asked, [responses])
-    pairs, path = caught.value.wanted, tmp_path / f"wanted{suffix}"
+    pairs, path = wanted(judge, ["?"], None, [responses]), tmp_path / f"wanted{suffix}"
     judge.export(path, pairs)
     text = path.read_bytes().decode()
     if suffix == ".csv":  # cells that spreadsheets take for formulas

@@ -9,7 +9,6 @@ import pytest
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BudgetExceededError, DrawQueue, OpenAIGenerator, ServiceError
-from tests.toy import n_stored
 
 PROMPTS = [f"question {i}" for i in range(12)]
 
@@ -202,20 +201,6 @@ def test_a_budget_ends_a_queue_and_loses_nothing(server):
     with pytest.raises(BudgetExceededError, match="max_draws=7: 7 draws are made or being made"):
         generator.serve(queue)
     assert len(arrived) == len(server.requests) == generator.usage_["draws"] == 7
-
-
-def test_an_interrupt_loses_no_answer(server, tmp_path, interrupted_after):
-    generator, n_interrupts = generator_for(server, max_concurrency=8), 0
-    cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
-    cached.sample(["first"], 1)
-    for trial in range(30):
-        try:
-            with interrupted_after(0.05 + trial * 1e-4):
-                cached.sample([f"trial {trial}"], 100)
-        except KeyboardInterrupt:
-            n_interrupts += 1
-        assert n_stored(cached) == sum(server.n_answered.values())
-    assert n_interrupts > 10
 
 
 @pytest.mark.usefixtures("keyboard_interrupts")

@@ -5,29 +5,8 @@ import pytest
 from sklearn.base import clone
 
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
-from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.scoring import LLMJudge, PairJudge, admission_matrix, component_match
-from tests.toy import n_stored
-
-
-class Answering(BaseGenerator):
-    """Gives the answers it is told to, or what a function says; keeps what it was asked."""
-
-    asked = []
-    chunk_size = 1
-
-    def __init__(self, answers=("yes",)):
-        self.answers = answers
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        draws = range(start, start + n_samples)
-        self.asked += [(prompt, start, seed) for prompt in prompts]
-        return [[Generation(self.answer(prompt, draw)) for draw in draws] for prompt in prompts]
-
-    def answer(self, prompt, draw):
-        if callable(self.answers):
-            return self.answers(prompt, draw)
-        return self.answers[draw % len(self.answers)]
+from tests.toy import Answering, n_stored
 
 
 def knowing(prompt, draw):

@@ -6,51 +6,42 @@ import numpy as np
 import pytest
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import PTrue, VerbalizedConfidence, quality_matrix
 from sklearn_clm.scoring._quality import get_quality
+from tests.toy import Answering
 
 DRAWS = [[Generation("Paris"), Generation("Lyon"), Generation("Paris")]]
 
 
-class Model(BaseGenerator):
-    """Draws answers, and answers questions about answers."""
+def votes(prompt, draw):
+    """Answers, and answers to questions about answers."""
+    text = str(prompt)
+    if "Proposed answer" not in text:
+        return Generation(["Paris", "Lyon", "Rome"][draw % 3], math.log(0.5), 1)
+    if "from 0" in text:
+        return "80%" if "Paris" in text else "5 out of 100"
+    return "Yes" if draw % 5 < (4 if "Paris" in text else 1) else "No"
 
-    asked = []
 
-    def __init__(self, logprobs=True, reply=None):
-        self.logprobs = logprobs
-        self.reply = reply
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        draws = range(start, start + n_samples)
-        return [[self.draw(prompt, draw) for draw in draws] for prompt in prompts]
-
-    def draw(self, prompt, draw):
-        self.asked.append((prompt, draw))
-        text = str(prompt)
-        if "Proposed answer" not in text:
-            return Generation(["Paris", "Lyon", "Rome"][draw % 3], math.log(0.5), 1)
-        if self.reply is not None:
-            return self.reply(text, draw)
-        if "from 0" in text:
-            return Generation("80%" if "Paris" in text else "5 out of 100")
-        good = "Paris" in text
-        if not self.logprobs:
-            return Generation("Yes" if draw % 5 < (4 if good else 1) else "No")
-        logprobs, spans = (math.log(0.9), -3.0), ((0, 3 if good else 2), (3, 4))
-        return Generation("Yes!" if good else "No!", sum(logprobs), 2, logprobs, spans)
+def sure(prompt, draw):
+    """The same with log-probabilities of yes and no."""
+    said = votes(prompt, 0 if "Paris" in str(prompt) else 4)
+    if said not in ("Yes", "No"):
+        return votes(prompt, draw)
+    logprobs, spans = (math.log(0.9), -3.0), ((0, len(said)), (len(said), len(said) + 1))
+    return Generation(f"{said}!", sum(logprobs), 2, logprobs, spans)
 
 
 @pytest.fixture(autouse=True)
 def _forget():
-    Model.asked.clear()
+    Answering.asked.clear()
 
 
 def test_p_true_from_log_probabilities():
-    values = quality_matrix(PTrue(Model()), ["Capital?"], DRAWS)
+    values = quality_matrix(PTrue(Answering(sure)), ["Capital?"], DRAWS)
     np.testing.assert_allclose(values, [[0.9, 0.1, 0.9]])
-    assert len(Model.asked) == 2
+    assert len(Answering.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -69,7 +60,7 @@ def test_p_true_from_log_probabilities():
 )
 def test_only_tokens_of_the_word_count(text, spans, logprobs, value):
     logs = tuple(map(math.log, logprobs))
-    model = Model(reply=lambda question, draw: Generation(text, sum(logs), len(logs), logs, spans))
+    model = Answering([Generation(text, sum(logs), len(logs), logs, spans)])
     assert PTrue(model).score_draws(["?"], DRAWS, 2) == [[pytest.approx(value)]]
 
 
@@ -77,13 +68,13 @@ def test_without_spans_a_formatted_answer_is_a_vote():
     def reply(text, draw):
         return Generation("**No**" if draw % 4 else "**Yes**", -9.0, 3, (-7.0, -1.0, -1.0))
 
-    assert PTrue(Model(reply=reply), n_answers=4).score_draws(["?"], DRAWS, 2) == [[0.25]]
-    plain = Model(reply=lambda text, draw: Generation("No", -0.5, 1, (-0.5,)))
+    assert PTrue(Answering(reply), n_answers=4).score_draws(["?"], DRAWS, 2) == [[0.25]]
+    plain = Answering([Generation("No", -0.5, 1, (-0.5,))])
     assert PTrue(plain).score_draws(["?"], DRAWS, 2) == [[pytest.approx(1 - math.exp(-0.5))]]
 
 
 def test_p_true_from_votes():
-    values = quality_matrix(PTrue(Model(logprobs=False)), ["Capital?"], DRAWS)
+    values = quality_matrix(PTrue(Answering(votes)), ["Capital?"], DRAWS)
     np.testing.assert_allclose(values, [[0.8, 0.2, 0.8]])
 
 
@@ -93,7 +84,7 @@ def test_votes_do_not_hang_on_what_else_is_asked():
             return Generation("Yes", -0.5, 1, (-0.5,))
         return Generation(["Yes", "No", "Hm", "No"][draw % 4])
 
-    quality = PTrue(Model(reply=reply), n_answers=4)
+    quality = PTrue(Answering(reply), n_answers=4)
     together = quality_matrix(quality, ["Capital?"], DRAWS)
     apart = [quality_matrix(quality, ["Capital?"], DRAWS, start=k)[0, 0] for k in range(3)]
     np.testing.assert_allclose(together, [apart])
@@ -101,7 +92,7 @@ def test_votes_do_not_hang_on_what_else_is_asked():
 
 
 def test_verbalized_confidence():
-    values = quality_matrix(VerbalizedConfidence(Model()), ["Capital?"], DRAWS, start=1)
+    values = quality_matrix(VerbalizedConfidence(Answering(sure)), ["Capital?"], DRAWS, start=1)
     np.testing.assert_allclose(values, [[0.05, 0.8]])
 
 
@@ -138,7 +129,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("answer", "value"), ANSWERS.items())
 def test_answers_that_begin_with_a_percentage(answer, value):
-    model = Model(reply=lambda text, draw: Generation(answer))
+    model = Answering([answer])
     assert VerbalizedConfidence(model).score_draws(["?"], DRAWS, 2) == [[pytest.approx(value)]]
 
 
@@ -147,20 +138,20 @@ def test_answers_that_begin_with_a_percentage(answer, value):
     ["", "high", "I say 70", "101", "-5", "1000", "1.2.3", "1,000", "11/10", "5/0", "2/1", "-0.5"],
 )
 def test_other_answers_are_refused(answer):
-    model = Model(reply=lambda text, draw: Generation(answer))
+    model = Answering([answer])
     with pytest.raises(ValueError, match=r"a number from 0 to 100, .* 2 attempts"):
         VerbalizedConfidence(model, max_attempts=2).score_draws(["?"], DRAWS, 2)
-    assert [draw for _, draw in Model.asked] == [0, 1]
+    assert [draw for _, draw, _ in Answering.asked] == [0, 1]
 
 
 def test_chat_messages_are_quoted_as_text():
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital?"}]
-    PTrue(Model()).score_draws([messages], DRAWS, 2)
-    assert "Question: Be brief.\n\nCapital?\n" in Model.asked[0][0]
+    PTrue(Answering(sure)).score_draws([messages], DRAWS, 2)
+    assert "Question: Be brief.\n\nCapital?\n" in Answering.asked[0][0]
 
 
 def test_templates():
-    model = Model(reply=lambda text, draw: Generation("Yes"))
+    model = Answering(["Yes"])
     quality = PTrue(model, template=lambda prompt, response: f"Proposed answer {response}?")
     assert quality.score_draws(["x"], DRAWS, 2) == [[1.0]]
 
@@ -171,16 +162,16 @@ def test_without_a_generator():
         assert isinstance(quality, kind)
         with pytest.raises(ValueError, match=f"generator of {kind.__name__}"):
             quality.score_draws(["x"], DRAWS)
-        assert quality.bind(Model()).generator.logprobs is True
-    own = PTrue(Model())
-    assert own.bind(Model(logprobs=False)) is own
-    assert own.fingerprint() != PTrue(Model(logprobs=False)).fingerprint()
+        assert quality.bind(Answering(sure)).generator.answers is sure
+    own = PTrue(Answering(sure))
+    assert own.bind(Answering(votes)) is own
+    assert own.fingerprint() != PTrue(Answering(votes)).fingerprint()
 
 
 @pytest.mark.parametrize("quality", ["p_true", "verbalized"])
 def test_by_name_a_sampler_asks_its_own_generator(quality):
     prompts = [f"Capital {i}?" for i in range(40)]
-    sampler = ConformalSampler(Model(), k_max=3, epsilon=0.3, delta=0.1, quality=quality)
+    sampler = ConformalSampler(Answering(sure), k_max=3, epsilon=0.3, delta=0.1, quality=quality)
     sets = sampler.fit(prompts, ["Paris"] * 40).predict(["Capital of France?"])
     assert "Paris" in sets[0].responses
     first = sampler.calibration_data_.quality[0]
