@@ -9,6 +9,8 @@
 | :class:`RiskCurveDisplay` | loss, size and excess against epsilon, over random splits |
 | :class:`ComponentCurveDisplay` | the same for components, against alpha |
 | :class:`GroupLossDisplay` | the loss within groups, by the rule for all and by their own |
+| :class:`AnswerDisplay` | the share of prompts answered, at other shares of wrong answers |
+| :class:`PriceDisplay` | the price of a prompt: a cascade, and each of its generators alone |
 | :class:`RiskMonitorDisplay` | the watch on the risk in use |
 
 Reports are of samplers and of selectors. In a notebook they are HTML with pictures, in print
@@ -38,13 +40,16 @@ from sklearn_clm.inspection._groups import GroupLossDisplay
 from sklearn_clm.inspection._monitor import RiskMonitorDisplay
 from sklearn_clm.inspection._report import CalibrationReport
 from sklearn_clm.inspection._sections import Section
+from sklearn_clm.inspection._tiers import AnswerDisplay, PriceDisplay
 
 __all__ = [
     "AchievableBandDisplay",
+    "AnswerDisplay",
     "CalibrationReport",
     "ComponentCurveDisplay",
     "FrontierDisplay",
     "GroupLossDisplay",
+    "PriceDisplay",
     "PromptGainDisplay",
     "RiskCurveDisplay",
     "RiskMonitorDisplay",
