@@ -19,9 +19,10 @@ from sklearn_clm import ConformalSampler, NullCalibrationError, PredictionSets, 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import counted
 from sklearn_clm.caching import CachedGenerator, HumanJudge
+from sklearn_clm.caching._verdict_files import double_verdicts
 from sklearn_clm.calibration import CalibrationData, Provenance, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.evaluation import TrialResults, plan, run_trials
+from sklearn_clm.evaluation import TrialResults, plan, plan_audits, run_trials
 from sklearn_clm.generators import OpenAIGenerator, PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming
@@ -71,7 +72,8 @@ line. In a service, ConformalSampler.load_calibration does it with draws made as
 _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
 smallest epsilon that they certify, set size, draws and judge calls of thresholds, each with an
-interval; and how many prompts each number of draws needs."""
+interval; and how many prompts each number of draws needs. With --judge: how many verdicts of people
+an audit of a model that judges takes, and whether people alone are better."""
 _JUDGE = """\
 Serve a page on this machine on which a person judges responses. The verdicts are kept in the
 SQLite file of a HumanJudge, each on the disk before the next response is shown."""
@@ -238,6 +240,12 @@ def _add_plan(commands: _Commands) -> None:
     _number(add, "--confidence", 0.95, "confidence of the intervals")
     _number(add, "--n-trials", 40, "simulations")
     _number(add, "--looks", 1, "calibrations of more and more prompts that share delta")
+    text = (
+        "in place of SAMPLES, a pilot of some 50 prompts that a model and people have judged, CSV "
+        "or JSON Lines, with columns model and people (y or n, 1 or 0, true or false). As many "
+        "prompts will calibrate as the first of --sizes says"
+    )
+    add("--judge", metavar="FILE", help=text)
     _add_one_level(add)
 
 
@@ -584,9 +592,17 @@ def _calibrate(arguments: argparse.Namespace) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    data = _load(arguments, *filter(None, [arguments.output]))
-    names = ("epsilon", "sizes", "set_score", "k_max", "optimization_fraction", "power")
-    text = plan(data, **_given(arguments, *names, "confidence", "n_trials", "looks")).to_markdown()
+    outputs = [*filter(None, [arguments.output])]
+    if arguments.judge is not None:
+        _refuse_inputs(outputs, [arguments.judge])
+        by_model, by_people = double_verdicts(arguments.judge)
+        options = {name: getattr(arguments, name) for name in ("epsilon", "delta", "power")}
+        options["n_prompts"] = arguments.sizes[0]
+        text = plan_audits(by_model, by_people, **options).to_markdown()
+    else:
+        names = ("epsilon", "sizes", "set_score", "k_max", "optimization_fraction", "power")
+        options = _given(arguments, *names, "confidence", "n_trials", "looks")
+        text = plan(_load(arguments, *outputs), **options).to_markdown()
     if arguments.output is not None:
         _write(arguments.output, text)
     if not arguments.quiet:

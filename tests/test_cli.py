@@ -320,3 +320,38 @@ def test_an_interrupt_ends_it_quietly(files, monkeypatch, capsys):
     monkeypatch.setattr(cli, "plan", interrupted)
     assert main(["plan", *files]) == 130
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pilot.csv", "model;people\n" + 48 * "y;ja\n"),
+        ("pilot.csv", "model,verdict\ny,y\n"),
+        ("pilot.jsonl", '{"model": 1}\n'),
+    ],
+)
+def test_a_pilot_that_is_not_all_of_verdicts_is_refused(tmp_path, capsys, name, text):
+    (tmp_path / name).write_text(text)
+    assert main(["plan", "--judge", str(tmp_path / name)]) == 2
+    assert "people" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [("pilot.csv", "Two phases are better"), ("pilot.jsonl", "People alone are better")],
+)
+def test_plan_compares_an_audit_with_people_alone(tmp_path, capsys, name, better):
+    rows = 46 * ["yy"] + 4 * ["nn"]
+    if name.endswith(".jsonl"):
+        rows = 40 * ["yy"] + 10 * ["ny"]  # people admit what the model refuses
+    lines = [f"{a};{b}" for a, b in rows]
+    if name.endswith(".jsonl"):
+        lines = [f'{{"model": "{a}", "people": "{b}"}}' for a, b in rows]
+    header = ["model;people"] if name.endswith(".csv") else []
+    (tmp_path / name).write_text("\n".join([*header, *lines]))
+    command = ["plan", "--judge", str(tmp_path / name), "--sizes", "400", "--epsilon", "0.2"]
+    assert main([*command, "--power", "0.8", "--output", str(tmp_path / "plan.md")]) == 0
+    printed = capsys.readouterr().out
+    assert better in printed
+    assert "| audits | power in two phases | power of people alone |" in printed
+    assert (tmp_path / "plan.md").read_text() == printed

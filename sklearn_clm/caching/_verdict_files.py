@@ -6,12 +6,12 @@ import io
 import json
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators._records import json_value
+from sklearn_clm.generators._records import json_value, naming
 
 Line: TypeAlias = Mapping[str, Any]
 
@@ -39,7 +39,9 @@ def write_lines(path: str | os.PathLike[str], lines: Iterable[Line]) -> None:
         Path(unfinished).write_bytes(text.encode(encoding))
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Line]]:
+def read_lines(
+    path: str | os.PathLike[str], columns: Sequence[str] = ("id", "verdict")
+) -> Iterator[tuple[str, Line]]:
     """The lines of a file, each with the words that name it."""
     text = _decoded_file(path)
     if not _is_csv(path):
@@ -55,12 +57,26 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Line]]:
         lines = [(f"line {table.line_num}", line) for line in table]
     finally:
         csv.field_size_limit(limit)
-    if table.fieldnames is None or not {"id", "verdict"} <= set(table.fieldnames):
+    if not set(columns) <= set(table.fieldnames or ()):
         raise ValueError(
-            f"{os.fspath(path)!s} must have the columns id and verdict, got "
+            f"{os.fspath(path)!s} must have the columns {' and '.join(columns)}, got "
             f"{table.fieldnames!r:.200} instead."
         )
     yield from lines
+
+
+def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[bool], list[bool]]:
+    """What a model and people say of the same prompts: the columns model and people of a file."""
+    names = ("model", "people")
+    said: tuple[list[bool], list[bool]] = ([], [])
+    for where, line in read_lines(path, names):
+        for column, name in zip(said, names):
+            with naming(f"{os.fspath(path)!s}, {where}, {name}"):
+                verdict = as_verdict(line.get(name))
+            if verdict is None:
+                raise ValueError(f"{os.fspath(path)!s}, {where}: {name} must be y or n, got none.")
+            column.append(verdict)
+    return said
 
 
 def as_verdict(value: object) -> bool | None:

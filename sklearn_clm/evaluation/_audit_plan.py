@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration import prompts_needed, two_phase_power
 from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._claim import percent
 from sklearn_clm.evaluation._plan import chance_to_certify
 
 _N_SIZES, _N_TRUTHS = 15, 100
-_NEARLY = 0.9
+_PRIOR = (0.25, 0.1, 0.1, 0.25)  # a judge that somebody takes to audit agrees more often than not
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class AuditPlan:
     n_two_phase, n_people : int or None
         How many audits have the power that was asked for; None where all prompts have not.
     design : {"two-phase", "people"}
-        What has that power, or nearly the largest that there is, with fewer audits.
+        What more often has that power with fewer audits, over what the pilot leaves open.
     n_prompts : int
         Prompts that calibrate.
     epsilon, delta, power : float
@@ -52,16 +53,11 @@ class AuditPlan:
     people: np.ndarray
     n_two_phase: int | None
     n_people: int | None
+    design: Literal["two-phase", "people"]
     n_prompts: int
     epsilon: float
     delta: float
     power: float
-
-    @property
-    def design(self) -> Literal["two-phase", "people"]:
-        best = np.maximum(self.two_phase, self.people)
-        enough = np.flatnonzero(best >= min(self.power, _NEARLY * best.max()))[0]
-        return "people" if self.people[enough] > self.two_phase[enough] else "two-phase"
 
     def __str__(self) -> str:
         better = "People alone are" if self.design == "people" else "Two phases are"
@@ -70,6 +66,24 @@ class AuditPlan:
             f"audits in two phases, {self.n_two_phase or 'no number is enough'}; prompts that "
             f"people judge alone, {self.n_people or 'no number is enough'}."
         )
+
+    def to_markdown(self) -> str:
+        """The plan in words, what the pilot says, and the power of each number of verdicts.
+
+        Returns
+        -------
+        str
+        """
+        lines = [
+            f"{self}\n",
+            f"By the pilot the model refuses {percent(self.refused)} of the prompts, people reject "
+            f"{percent(self.rejected)} of what it admits, and they refuse {percent(self.missed)} "
+            f"of all. Tolerated: epsilon = {self.epsilon:g}, at delta = {self.delta:g}.\n",
+            "| audits | power in two phases | power of people alone |",
+            "|---|---|---|",
+        ]
+        rows = zip(self.n_audits, self.two_phase, self.people, strict=True)
+        return "\n".join([*lines, *(f"| {n} | {a:.2f} | {b:.2f} |" for n, a, b in rows), ""])
 
 
 def plan_audits(
@@ -129,22 +143,28 @@ def plan_audits(
             f"n_prompts must be at least {fewest}, since fewer certify nothing at "
             f"epsilon={epsilon:g}, delta={delta:g}, got {n_prompts} instead."
         )
-    # admitted by both, by the model, by people, by none; Perks' prior
+    # admitted by both, by the model, by people, by none
     counts = [np.sum((model == x) & (people == y)) for x in (True, False) for y in (True, False)]
-    posterior = np.array(counts) + 0.25
+    posterior = np.array(counts) + _PRIOR
     truths = np.random.default_rng(0).dirichlet(posterior, size=_N_TRUTHS).T
     refused, missed = truths[2] + truths[3], truths[1] + truths[3]
     rejected = truths[1] / (truths[0] + truths[1])
 
-    def of_two_phases(n: int) -> float:
-        return float(np.mean(two_phase_power(refused, rejected, n_prompts, n, epsilon, delta)))
+    def of_two_phases(n: int) -> np.ndarray:
+        return np.asarray(two_phase_power(refused, rejected, n_prompts, n, epsilon, delta))
 
-    def of_people(n: int) -> float:
-        return float(np.mean(chance_to_certify(n, missed, epsilon, delta)))
+    def of_people(n: int) -> np.ndarray:
+        return np.asarray(chance_to_certify(n, missed, epsilon, delta))
 
     sizes = np.unique(np.geomspace(fewest, n_prompts, _N_SIZES).astype(int))
-    two_phase = np.array([of_two_phases(n) for n in sizes.tolist()])
-    alone = np.array([of_people(n) for n in sizes.tolist()])
+    of_truths = [np.array([of(n) for n in sizes.tolist()]) for of in (of_two_phases, of_people)]
+    two_phase, alone = (powers.mean(axis=1) for powers in of_truths)
+    # of each truth, the first size with enough power; a mean over truths would compare other sizes
+    n_audited, n_alone = (
+        np.where((powers >= power).any(axis=0), (powers >= power).argmax(axis=0), len(sizes))
+        for powers in of_truths
+    )
+    helps = np.sum(n_audited < n_alone) > np.sum(n_alone < n_audited)
     mean = posterior / posterior.sum()
     return AuditPlan(
         refused=float(mean[2] + mean[3]),
@@ -155,6 +175,7 @@ def plan_audits(
         people=alone,
         n_two_phase=_enough(of_two_phases, sizes, two_phase, power),
         n_people=_enough(of_people, sizes, alone, power),
+        design="two-phase" if helps else "people",
         n_prompts=n_prompts,
         epsilon=epsilon,
         delta=delta,
@@ -163,7 +184,7 @@ def plan_audits(
 
 
 def _enough(
-    power_of: Callable[[int], float], sizes: np.ndarray, powers: np.ndarray, power: float
+    power_of: Callable[[int], np.ndarray], sizes: np.ndarray, powers: np.ndarray, power: float
 ) -> int | None:
     """A number with enough power; power is not quite monotone, so that a smaller one may do."""
     reached = np.flatnonzero(powers >= power)
@@ -171,4 +192,6 @@ def _enough(
         return None
     first = int(reached[0])
     low, high = int(sizes[first - 1]) if first else int(sizes[0]) - 1, int(sizes[first])
-    return low + 1 + bisect_left(range(low + 1, high), True, key=lambda n: power_of(n) >= power)
+    return (
+        low + 1 + bisect_left(range(low + 1, high), True, key=lambda n: power_of(n).mean() >= power)
+    )

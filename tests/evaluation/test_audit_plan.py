@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
-from sklearn_clm.calibration import two_phase_power
+from sklearn_clm.calibration import prompts_needed, two_phase_power
 from sklearn_clm.evaluation import plan_audits
+from sklearn_clm.evaluation._plan import chance_to_certify
 
 
 def pilot(rng, m, refused, rejected, mistaken=0.0):
@@ -34,12 +36,41 @@ def test_much_data_name_the_better_design_and_its_number(truth, terms, design):
     assert ("People alone are better" in str(plan)) == (design == "people")
 
 
+def verdicts_needed(truth, n_prompts, epsilon, delta):
+    """Fewest verdicts with a power of .8 in two phases, and of people alone."""
+    a, b, mistaken = (*truth, 0.0)[:3]
+    missed = a * (1 - mistaken) + (1 - a) * b
+    sizes = np.unique(np.geomspace(prompts_needed(epsilon, delta), n_prompts, 60).astype(int))
+    powers = {
+        "two-phase": [two_phase_power(a, b, n_prompts, int(n), epsilon, delta) for n in sizes],
+        "people": chance_to_certify(sizes, missed, epsilon, delta),
+    }
+    return {
+        design: int(np.append(sizes, n_prompts)[np.append(np.array(power) >= 0.8, True).argmax()])
+        for design, power in powers.items()
+    }
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("truth", "terms", "design"), WORLDS)
-def test_most_small_pilots_name_it_too(truth, terms, design):
-    rng = np.random.default_rng(1)
-    plans = [plan_audits(*pilot(rng, 50, *truth), **terms) for _ in range(20)]
-    assert sum(plan.design == design for plan in plans) >= 16
+@pytest.mark.parametrize(
+    ("truth", "terms", "design"),
+    [
+        *WORLDS,
+        ((0.05, 0.01), {"n_prompts": 500, "epsilon": 0.1, "delta": 0.05}, "two-phase"),
+        ((0.264, 0.001, 0.3), {"n_prompts": 1292, "epsilon": 0.3, "delta": 0.05}, "people"),
+    ],
+)
+def test_nine_of_ten_small_pilots_name_it_and_pay_for_themselves(truth, terms, design):
+    rng, n_pilot, n_pilots = np.random.default_rng(1), 50, 60
+    needed = verdicts_needed(truth, **terms)
+    assert min(needed, key=needed.get) == design
+    plans = [plan_audits(*pilot(rng, n_pilot, *truth), **terms) for _ in range(n_pilots)]
+    named = [plan.design for plan in plans]
+    # no fewer than nine of ten, as far as so many pilots tell
+    assert named.count(design) >= binom.ppf(0.01, n_pilots, 0.9)
+    if design == "two-phase":
+        # what is saved on people alone, wrong plans included, is more than the pilot takes
+        assert needed["people"] - np.mean([needed[name] for name in named]) > n_pilot
 
 
 def test_a_judge_that_is_often_lenient_leaves_no_number():
