@@ -7,7 +7,7 @@ FiD answered 1,938 questions of TriviaQA, and people have said of each answer wh
 on other questions, and the rule that an answer must hold a reference word for word. The claim is
 about people: at most a quarter of the answers are wrong. Who certifies it, from how many verdicts?
 
-1. A pilot of 50 answers that both have judged plans the audit, for either judge.
+1. A pilot of 150 answers that both have judged plans the audit, for either judge.
 2. One calibration in which the page asks for verdicts. Here the recorded ones are given; with
    --page you are the person, in the browser.
 3. How often each design certifies, over random splits. The rule is strict: it refuses a third of
@@ -20,6 +20,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
+import numpy as np
+
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.evaluation import plan_audits
@@ -27,7 +29,7 @@ from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.judging import JudgingSession, serve
 from sklearn_clm.policies import AuditedJudging
 
-EPSILON, DELTA, N_PILOT = 0.25, 0.05, 50
+EPSILON, DELTA, N_PILOT = 0.25, 0.05, 150
 JUDGES = {"classifier": "model", "word for word": "holds_reference"}
 DESIGNS = (
     ("classifier", "two-phase", 100),
@@ -51,6 +53,11 @@ class Known:
         return f"Known {self.name}"
 
 
+def alike(question: str, draw) -> float:
+    """Quality of an answer; with one for each question there is none to prefer."""
+    return 1.0
+
+
 # %% The three steps
 def main(argv: list[str] | None = None) -> dict[tuple[str, str, int], float]:
     """Run the script and return the share of certified calibrations of each design."""
@@ -62,7 +69,8 @@ def main(argv: list[str] | None = None) -> dict[tuple[str, str, int], float]:
     args = parser.parse_args(argv)
     path = Path(__file__).parent / "evouna" / "trivia_qa.jsonl"
     with path.open(encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
+        ordered = [json.loads(line) for line in file]
+    lines = [ordered[i] for i in np.random.default_rng(0).permutation(len(ordered))]
     pilot, lines = lines[:N_PILOT], lines[N_PILOT:]
 
     rejected = {}
@@ -105,7 +113,7 @@ def collected(lines: list[dict], name: str, judging: AuditedJudging):
         epsilon=EPSILON,
         delta=DELTA,
         admission=Known(lines, JUDGES[name]),
-        quality=lambda prompt, draw: 1.0,
+        quality=alike,
         similarity="exact_match",
         judging=judging,
         random_state=0,
