@@ -30,26 +30,19 @@ def write_lines(path, records):
     return path
 
 
+def line_of(record, response=None, error=None):
+    """A line of an output or error file, in the form of OpenAI's documentation."""
+    custom_id = record["custom_id"]
+    return {"id": "batch_req_123", "custom_id": custom_id, "response": response, "error": error}
+
+
 def answered(record, body, status=200):
-    """A line of an output file, in the form of OpenAI's documentation."""
-    response = {"status_code": status, "request_id": "req_123", "body": body}
-    return {
-        "id": "batch_req_123",
-        "custom_id": record["custom_id"],
-        "response": response,
-        "error": None,
-    }
+    return line_of(record, {"status_code": status, "request_id": "req_123", "body": body})
 
 
 def expired(record):
-    """A line of an error file, in the form of OpenAI's documentation."""
     message = "This request could not be executed before the completion window expired."
-    return {
-        "id": "batch_req_123",
-        "custom_id": record["custom_id"],
-        "response": None,
-        "error": {"code": "batch_expired", "message": message},
-    }
+    return line_of(record, error={"code": "batch_expired", "message": message})
 
 
 def completion(text, tokens=("Hel", "lo.")):
@@ -58,18 +51,11 @@ def completion(text, tokens=("Hel", "lo.")):
         {"token": token, "logprob": -0.25, "bytes": list(token.encode()), "top_logprobs": []}
         for token in tokens
     ]
-    return {
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": text, "refusal": None},
-                "logprobs": {"content": content, "refusal": None},
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {"prompt_tokens": 22, "completion_tokens": 2, "total_tokens": 24},
-        "system_fingerprint": "fp_123",
-    }
+    message = {"role": "assistant", "content": text, "refusal": None}
+    logprobs = {"content": content, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 22, "completion_tokens": 2, "total_tokens": 24}
+    return {"choices": [choice], "usage": usage, "system_fingerprint": "fp_123"}
 
 
 def run_batch(paths, url, output, seed=0):
@@ -155,7 +141,6 @@ def test_recorded_answers(tmp_path):
     limit = {"error": {"message": "Rate limit reached", "type": "rate_limit", "code": None}}
     without = completion("Hello.")
     without["choices"][0]["logprobs"] = None
-    older = {"id": "vllm-1", "custom_id": records[3]["custom_id"], "error": None}
     refused = {"status_code": 400, "request_id": "vllm-batch-1", "body": None}
     invalid = {"message": "max_tokens must be at least 1", "type": "BadRequestError", "code": 400}
     lines = [
@@ -163,11 +148,9 @@ def test_recorded_answers(tmp_path):
         expired(records[0]),
         answered(records[4], without),
         answered(records[2], limit, 429),
-        older | {"response": completion("Hello.")},
-        {"id": "vllm-2", "custom_id": records[0]["custom_id"]}
-        | {"response": refused, "error": {"object": "error", **invalid}},
-        {"id": "vllm-3", "custom_id": records[2]["custom_id"]}
-        | {"response": refused, "error": "Only chat completions are supported."},
+        line_of(records[3], completion("Hello.")),
+        line_of(records[0], refused, {"object": "error", **invalid}),
+        line_of(records[2], refused, "Only chat completions are supported."),
         answered(records[1], completion("Another", ["Another"])),
     ]
     output = write_lines(tmp_path / "output.jsonl", lines)

@@ -85,7 +85,7 @@ def test_a_frozen_classifier_is_used_as_it_is():
     trained = LogisticRegression().fit(ROWS, LABELS)
     generator = EstimatorGenerator(FrozenEstimator(trained))
     assert not hasattr(generator, "fit")
-    sampler = ConformalSampler(generator, k_max=3, random_state=0).fit(ROWS, LABELS)
+    sampler = sampler_of(generator.estimator).fit(ROWS, LABELS)
     assert sampler.calibration_indices_.tolist() == list(range(200))
     assert sampler.generator_.estimator.estimator is trained
     assert generator.sample(ROWS, 3) == EstimatorGenerator(trained).fit(ROWS, LABELS).sample(
@@ -219,9 +219,9 @@ def by_columns():
     return make_pipeline(ColumnTransformer(columns), LogisticRegression())
 
 
-def sampler_of(classifier):
+def sampler_of(classifier, epsilon=0.4):
     generator = EstimatorGenerator(classifier)
-    return ConformalSampler(generator, k_max=3, epsilon=0.4, random_state=0)
+    return ConformalSampler(generator, k_max=3, epsilon=epsilon, random_state=0)
 
 
 @pytest.mark.parametrize("columns", [["age", "height"], ["age", "height", "city", "size"]])
@@ -344,15 +344,14 @@ def test_columns_of_other_things_are_refused():
 @pytest.mark.parametrize("model", [KNeighborsClassifier(), RandomForestClassifier(5)])
 def test_a_classifier_whose_state_counts_its_uses_predicts(model, frozen, tmp_path):
     X, y = load_iris(return_X_y=True)
-    options = {"k_max": 3, "epsilon": 0.3, "random_state": 0}
     kind = FrozenEstimator(clone(model).fit(X[::3], y[::3])) if frozen else model
-    generator = EstimatorGenerator(kind)
-    fitted = ConformalSampler(generator, **options).fit(X, y)
+    fitted = sampler_of(kind, 0.3).fit(X, y)
     expected = fitted.predict(X)
     assert fitted.predict(X) == pickle.loads(pickle.dumps(fitted)).predict(X) == expected
     fitted.save_calibration(tmp_path / "calibration.json")
     kept = pickle.loads(pickle.dumps(fitted.generator_))
-    loaded = ConformalSampler(kept, **options).load_calibration(tmp_path / "calibration.json")
+    loaded = sampler_of(kind, 0.3).set_params(generator=kept)
+    loaded.load_calibration(tmp_path / "calibration.json")
     assert loaded.predict(X) == expected
     anew = clone(fitted).set_params(generator__estimator=KNeighborsClassifier(1)).fit(X, y)
     with pytest.raises(ValueError, match="another generator"):
@@ -361,8 +360,6 @@ def test_a_classifier_whose_state_counts_its_uses_predicts(model, frozen, tmp_pa
 
 def test_two_forests_without_a_seed_are_two_generators():
     X, y = load_iris(return_X_y=True)
-    first = ConformalSampler(
-        EstimatorGenerator(RandomForestClassifier(5)), k_max=3, epsilon=0.3, random_state=0
-    ).fit(X, y)
+    first = sampler_of(RandomForestClassifier(5), 0.3).fit(X, y)
     with pytest.raises(ValueError, match="another generator"):
         clone(first).fit(X, y).calibrate(first.calibration_data_)

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BudgetExceededError, DrawQueue, OpenAIGenerator, ServiceError
@@ -200,7 +201,7 @@ def test_a_budget_ends_a_queue_and_loses_nothing(server):
     queue = DrawQueue(PROMPTS, 2, on_draw=lambda *draw: arrived.append(draw))
     with pytest.raises(BudgetExceededError, match="max_draws=7: 7 draws are made or being made"):
         generator.serve(queue)
-    assert len(arrived) == len(server.requests) == generator.usage_["draws"] == 7
+    assert len(arrived) == len(server.requests) == clone(generator).usage_["draws"] == 7
 
 
 @pytest.mark.usefixtures("keyboard_interrupts")
