@@ -13,40 +13,28 @@ from sklearn_clm.judging import serve
 from sklearn_clm.scoring import EntailmentScore
 
 
-def _draw_from_a_model():
+def draw_from_a_model():
     TransformersGenerator("some/model").sample(["one"], 1)
 
 
-def _draw_from_a_service():
+def draw_from_a_service():
     OpenAIGenerator("tiny", base_url="http://localhost:1/v1", api_key="none").sample(["one"], 1)
 
 
-def _judge_entailment():
-    EntailmentScore("some/model").score_pairs(["one"], ["two"])
-
-
-def _judge_in_the_browser():
-    serve(HumanJudge("never-made.sqlite"))
-
-
-def _read_parquet():
-    list(read_records("samples.parquet"))
-
-
-def _draw_a_figure():
+def draw_a_figure():
     RiskMonitorDisplay.from_monitor(RiskMonitor(0.3).update([1, 0]))
 
 
 @pytest.mark.parametrize(
     ("package", "use", "extra"),
     [
-        ("torch", _draw_from_a_model, "transformers"),
-        ("transformers", _draw_from_a_model, "transformers"),
-        ("openai", _draw_from_a_service, "openai"),
-        ("transformers", _judge_entailment, "transformers"),
-        ("matplotlib.pyplot", _draw_a_figure, "plot"),
-        ("uvicorn", _judge_in_the_browser, "judge"),
-        ("pyarrow.parquet", _read_parquet, "parquet"),
+        ("torch", draw_from_a_model, "transformers"),
+        ("transformers", draw_from_a_model, "transformers"),
+        ("openai", draw_from_a_service, "openai"),
+        ("transformers", lambda: EntailmentScore("some/model")("one", "two"), "transformers"),
+        ("matplotlib.pyplot", draw_a_figure, "plot"),
+        ("uvicorn", lambda: serve(HumanJudge("never-made.sqlite")), "judge"),
+        ("pyarrow.parquet", lambda: list(read_records("samples.parquet")), "parquet"),
     ],
 )
 def test_the_message_says_how_to_get_it(monkeypatch, package, use, extra):

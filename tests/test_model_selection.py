@@ -138,24 +138,6 @@ def test_grid_search_judges_and_scores_each_draw_once(tmp_path):
         assert np.array_equal(cached.cv_results_[name], plain.cv_results_[name])
 
 
-@pytest.mark.slow
-def test_grid_search_in_two_processes(tmp_path):
-    log = str(tmp_path / "draws")
-    generator = CachedGenerator(ToyModel(log=log), str(tmp_path / "cache.sqlite"))
-    # processes that start at once may ask for one draw at the same moment, so fill the cache first
-    ConformalSampler(generator, k_max=8, random_state=0).collect(X, Y)
-    search = k_max_search(generator, n_jobs=2)
-    assert len(drawn(log)) == len(X) * 8
-    alone = k_max_search(ToyModel())
-    assert np.array_equal(
-        search.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"]
-    )
-    search = k_max_search(ToyModel(), n_jobs=2)
-    assert np.array_equal(
-        search.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"]
-    )
-
-
 def test_grid_search_over_everything(tmp_path):
     log = str(tmp_path / "draws")
     generator = CachedGenerator(ToyModel(log=log))

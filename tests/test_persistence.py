@@ -1,6 +1,5 @@
 """Fitted samplers in files: pickle, joblib, skops, and the calibration alone as JSON."""
 
-import hashlib
 import io
 import json
 import math
@@ -26,18 +25,11 @@ from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.policies import ThresholdPolicy
-from sklearn_clm.scoring import rouge_l, threshold_admission
+from sklearn_clm.scoring import rouge_l
+from tests.robustness.hostile import sealed
 from tests.toy import ToyModel, questions, toy_sampler
 
 NEW, _ = questions(30, first=4000)
-
-
-def equal(reference, response):
-    return reference == response
-
-
-def other_equal(reference, response):
-    return response == reference and bool(response)
 
 
 def weight(prompt, generation):
@@ -138,21 +130,6 @@ def test_infinities_and_null(set_score, tmp_path):
     assert loaded.predict(NEW) == null.predict(NEW)
 
 
-def test_functions_are_told_apart(tmp_path):
-    path = tmp_path / "x.json"
-    toy_sampler(admission=equal).fit(*questions(120)).save_calibration(path)
-    toy_sampler(admission=equal).load_calibration(path)
-    for admission in (other_equal, threshold_admission(lambda a, b: float(a == b), 0.5)):
-        with pytest.raises(ValueError, match="admission"):
-            toy_sampler(admission=admission).load_calibration(path)
-    toy_sampler(policy=ThresholdPolicy(set_score=np.mean)).fit(*questions(120)).save_calibration(
-        path
-    )
-    toy_sampler(policy=ThresholdPolicy(set_score=np.mean)).load_calibration(path)
-    with pytest.raises(ValueError, match="set_score"):
-        toy_sampler(policy=ThresholdPolicy(set_score=np.median)).load_calibration(path)
-
-
 def test_caches_change_nothing(fitted, tmp_path):
     fitted.save_calibration(tmp_path / "x.json")
     cached = toy_sampler(admission=CachedAdmission("exact_match"), similarity=rouge_l)
@@ -167,25 +144,11 @@ def test_caches_change_nothing(fitted, tmp_path):
     assert second.predict(NEW) == first.predict(NEW)
 
 
-def test_a_trained_generator_must_be_the_same_one(fitted_classifier, tmp_path):
-    sampler, X = fitted_classifier
+def test_a_generator_is_trained_before_a_file_is_loaded(fitted_classifier, tmp_path):
+    sampler, _ = fitted_classifier
     sampler.save_calibration(tmp_path / "x.json")
     with pytest.raises(NotFittedError, match="call fit, or collect, first"):
         clone(sampler).load_calibration(tmp_path / "x.json")
-    assert pickle.loads(pickle.dumps(sampler)).load_calibration(tmp_path / "x.json").predict(
-        X
-    ) == sampler.predict(X)
-    other = clone(sampler).set_params(random_state=1).fit(X, (X[:, 0] > 0).astype(int))
-    with pytest.raises(ValueError, match="generator"):
-        other.load_calibration(tmp_path / "x.json")
-
-
-def signed(path, content):
-    """Write a content with the digest of a file that was not changed."""
-    said = {key: value for key, value in content.items() if key != "digest"}
-    text = json.dumps(said, sort_keys=True).encode()
-    digest = hashlib.blake2b(text, digest_size=32).hexdigest()
-    path.write_text(json.dumps({**said, "digest": digest}))
 
 
 @pytest.mark.parametrize(
@@ -204,18 +167,9 @@ def test_rules_that_cannot_be(fitted, tmp_path, changes):
     fitted.save_calibration(path)
     content = json.loads(path.read_text())
     content["rules"][0] |= changes
-    signed(path, content)
+    path.write_text(sealed(content))
     with pytest.raises(ValueError, match="not an intact file"):
         toy_sampler().load_calibration(path)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "sklearn_clm.calibration/1"}'])
-def test_files_that_are_none(tmp_path, text):
-    path = tmp_path / "x.json"
-    path.write_text(text)
-    for one in (toy_sampler(), ComponentSelector()):
-        with pytest.raises(ValueError, match="not an intact file"):
-            one.load_calibration(path)
 
 
 def test_files_of_the_other_estimator_are_named_as_such(fitted, tmp_path):

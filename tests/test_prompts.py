@@ -9,14 +9,10 @@ from scipy import sparse
 from sklearn_clm import ConformalSampler
 from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.scoring._admission import check_admissions
-from tests.toy import ToyModel, questions
+from tests.toy import ToyModel, questions, toy_sampler
 
 X, Y = questions(60)
 NEW, _ = questions(20, first=3000)
-
-
-def toy_sampler(**params):
-    return ConformalSampler(ToyModel(), k_max=5, epsilon=0.4, random_state=0, **params)
 
 
 def frame(texts):
@@ -184,15 +180,10 @@ def test_images_stacked_or_listed():
 
 
 BAD_PROMPTS = [
-    (None, TypeError, "NoneType"),
-    ("one text", TypeError, "str 'one text'"),
     ({"a": 1}, TypeError, "dict"),
     (7, TypeError, "int 7"),
-    ((text for text in X), TypeError, "generator"),
     ({"a"}, TypeError, "set"),
-    ([], ValueError, "0 sample"),
     (np.array([], dtype=object), ValueError, "empty"),
-    (["a", None], ValueError, "None at position 1"),
     (["a", float("nan")], ValueError, "nan at position 1"),
     (np.array(["a", np.nan, "b"], dtype=object), ValueError, "nan at position 1"),
     (["a", 3], ValueError, "3 at position 1"),
@@ -228,17 +219,11 @@ def test_missing_values_of_pandas_and_polars():
 @pytest.mark.parametrize(
     ("y", "error", "message"),
     [
-        (None, ValueError, "requires y to be passed, but the target y is None"),
-        ("text", TypeError, r"admissions \(y\) .* got str 'text'"),
         (len, TypeError, r"admissions \(y\) must be"),
-        (["a"], ValueError, r"admissions \(y\) .* got 3 and 1"),
-        (["a", None, "b"], ValueError, r"admissions\[1\] .* got None"),
         (["a", "b", float("nan")], ValueError, r"admissions\[2\] .* got nan"),
         ([1.0, 2.0, np.inf], ValueError, "Input y contains infinity"),
         (iter(["a"] * 3), TypeError, "got list_iterator|got "),
         (np.array("a"), TypeError, "0-d array"),
-        ([len, "a", "b"], TypeError, "at position 0"),
-        (["a", [], "b"], ValueError, r"admissions\[1\] .* got \[\]"),
         (sparse.csr_array(np.eye(3)), TypeError, "dense"),
     ],
 )

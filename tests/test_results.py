@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -200,14 +198,6 @@ def selection(prompt="chest & heart"):
     return ComponentSet((SAFE, EVIL), [0.875, 0.75], places, answer(prompt), guaranteed=True)
 
 
-ALL_VIEWS = {
-    "prediction set": lambda: answer(EVIL),
-    "prediction sets": lambda: PredictionSets([answer(EVIL), answer()], k_max=5),
-    "component set": lambda: selection(EVIL),
-    "component sets": lambda: ComponentSets([selection(EVIL), selection()]),
-}
-
-
 def test_text_on_one_line():
     assert str(TEXTS[0]) == "'a' -> {'x', 'y'} (3 draws, stopped)"
     assert str(TEXTS[1]) == "'b' -> {} (3 draws, budget used up)"
@@ -305,27 +295,6 @@ def test_images_are_shown():
     assert 'src="data:image/png;base64,' in shown._repr_html_()
     assert str(shown).startswith("image, 4 x 2 pixels\n")
     assert str(shown.prediction_set).startswith("image, 4 x 2 pixels -> {")
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs a chromium to open the page in")
-def test_nothing_runs_in_a_browser(tmp_path):
-    body = "".join(view()._repr_html_() for view in ALL_VIEWS.values())
-    page = tmp_path / "page.html"
-    page.write_text(f"<!doctype html><meta charset=utf-8><title>still</title>{body}", "utf-8")
-    (tmp_path / "profile").mkdir()
-    flags = (
-        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
-        "--disable-background-networking --disable-component-update --disable-sync "
-        "--virtual-time-budget=2000 --dump-dom"
-    )
-    command = [CHROMIUM, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "<title>still</title>" in run.stdout
-    assert "&lt;script&gt;" in run.stdout
-    assert EVIL in "".join(Page(run.stdout).text)
 
 
 def test_the_question_of_a_chat_is_shown_and_long_instructions_are_cut():

@@ -14,7 +14,6 @@ from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarn
 from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
-from sklearn_clm.metrics import set_loss
 from sklearn_clm.policies import ExitPolicy, Groups
 from tests.toy import ToyModel, questions
 
@@ -248,16 +247,6 @@ def test_null_groups_of_a_selector_do_not_count():
         selector.calibrate(data, groups=["many"] * 95 + ["few"] * 7)
     monitor = RiskMonitor(selector).update([1, 0, 1], groups=["many", "few", "few"])
     assert monitor.losses_.tolist() == [1.0]
-
-
-def test_losses_of_sets_are_those_of_the_metric():
-    sampler = fitted()
-    asked, right = [f"item {i}" for i in range(500, 560)], [f"answer {i}" for i in range(500, 560)]
-    sets = sampler.predict(asked)
-    losses = set_loss(right, sets, average=False)
-    assert RiskMonitor(sampler).update(losses, asked).risk_ == set_loss(right, sets)
-    with pytest.raises((ValueError, TypeError)):
-        RiskMonitor(sampler).update(sets, asked)
 
 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path):

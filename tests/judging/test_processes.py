@@ -6,13 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
 
 from sklearn_clm.caching import HumanJudge
-from tests.toy import together
 
 from .serving import PAIRS, Server, ask, is_even, until_it_ends
 
@@ -78,25 +76,6 @@ def test_a_server_that_is_killed_while_it_writes_keeps_all_or_nothing(files):
     kept = [row.id for row in judge.history()]
     assert kept[: len(acknowledged)] == acknowledged
     assert len(kept) - len(acknowledged) in (0, 1)  # the last may have lost its answer
-
-
-@pytest.mark.slow
-def test_two_people_at_two_servers_share_the_work(files):
-    servers = [Server(*files), Server(*files, name="Grace")]
-
-    def work(server):
-        turn = server.ask("a")
-        while turn["pair"] is not None:
-            pair = turn["pair"]
-            turn = server.ask("a", {"id": pair["id"], "key": "y" if is_even(pair) else "n"})
-
-    try:
-        together([partial(work, server) for server in servers])
-    finally:
-        for server in servers:
-            server.kill()
-    judge = HumanJudge(files[0])
-    assert judge.verdicts(PAIRS) == [i % 2 == 0 for i in range(40)]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 from sklearn import config_context
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ComponentSelector
-from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ThresholdPolicy
 from tests.reports import ReportModel, cases
@@ -122,30 +120,3 @@ def test_weights_where_there_are_none(fitted):
     for of, given in ((fitted.sampler_, X), (None, sets)):
         with pytest.raises(ValueError, match="prompt_weight must"):
             ComponentSelector(of).fit(given, Y, prompt_weight=WEIGHTS)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-def test_the_risk_within_a_group_is_kept_and_a_pooled_threshold_does_not_keep_it():
-    rng, runs, alpha, delta = np.random.default_rng(0), 60, 0.3, 0.1
-
-    def world(n):
-        """One component each; of every fourth prompt it is wrong more often than its score says."""
-        hard, scores = rng.random(n) < 0.25, rng.random((n, 1))
-        right = rng.random((n, 1)) < np.where(hard[:, None], scores**3, scores**0.2)
-        return ComponentCalibrationData.from_arrays(scores, right), hard
-
-    data, hard = world(5_000)
-    worst = data.scores[hard & ~data.admissible]
-
-    def fails(gamma):
-        return np.sum(worst >= gamma) / hard.sum() > alpha
-
-    failed = pooled = 0
-    for _ in range(runs):
-        part, names = world(200)
-        one = ComponentSelector(alpha=alpha, delta=delta).calibrate(part, groups=names)
-        failed += fails(one.groups_[True])
-        pooled += fails(one.gamma_hat_)
-    assert binom.sf(failed - 1, runs, delta) > 1e-4
-    assert binom.sf(pooled - 1, runs, delta) < 1e-6

@@ -1,12 +1,10 @@
 """Samplers with an exit policy, lazy judging and the marginal guarantee."""
 
 import functools
-import warnings
 
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm import NullCalibrationWarning
@@ -137,13 +135,6 @@ def test_a_judge_that_fails_in_fit_is_told_what_keeps_its_verdicts(judging):
     assert len(judge.asked) == len(set(judge.asked))
 
 
-def test_unknown_labels_of_others_are_refused():
-    prompts, references = questions(N)
-    data = sampler(judging="lazy").collect(prompts, references)
-    with pytest.raises(ValueError, match="no judge"):
-        sampler().calibrate(data)
-
-
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 @pytest.mark.parametrize("guarantee", ["pac", "marginal"])
 def test_exit_policy(judging, guarantee):
@@ -168,18 +159,6 @@ def test_exit_policy(judging, guarantee):
     assert [one.predict([prompt])[0] for prompt in new[:5]] == list(sets[:5])
     assert one.fit_transform(prompts, references) == one.predict(prompts)
     assert np.isfinite(one.score(new, truth))
-
-
-def test_the_exit_level_is_that_of_all_labels():
-    prompts, references = questions(240)
-    lazy = sampler(
-        policy=ExitPolicy(),
-        judging=LazyJudging(optimization_judgements=None),
-        admission=CountingJudge(),
-    ).fit(prompts, references)
-    full = sampler(policy=ExitPolicy(), admission=CountingJudge()).fit(prompts, references)
-    assert lazy.exit_level_ == full.exit_level_
-    assert lazy.n_judgements_ < full.n_draws_ / 2
 
 
 def test_a_policy_from_elsewhere_spends_no_prompt():
@@ -224,17 +203,6 @@ def test_files(tmp_path):
     tree = sampler(policy=ExitPolicy(DecisionTreeClassifier(max_depth=3))).fit(prompts, references)
     with pytest.raises(ValueError, match="must be a logistic regression"):
         tree.save_calibration(tmp_path / "tree.json")
-
-
-def test_searches_reach_the_parameters_of_a_choice():
-    prompts, references = questions(120)
-    search = GridSearchCV(
-        sampler(policy=ExitPolicy()), {"policy__look_ahead": [1, 4]}, cv=2, error_score="raise"
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullCalibrationWarning)
-        search.fit(prompts, references)
-    assert search.best_params_["policy__look_ahead"] in (1, 4)
 
 
 def test_prediction_compares_accepted_draws_alone():

@@ -64,7 +64,7 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.scoring import get_set_score
+from sklearn_clm.scoring import RougeL, SelfConsistency, get_set_score
 from tests.toy import ToyModel, Unscored, drawn, n_stored, questions
 
 NAN, INF = math.nan, math.inf
@@ -391,8 +391,8 @@ BAD_PARAMETERS = [
     (sampler, "epsilon", *LEVELS),
     (sampler, "delta", *LEVELS),
     (sampler, "admission", "equal", None),
-    (sampler, "quality", "likelyhood", None),
-    (sampler, "similarity", "bleu", 3),
+    (sampler, "quality", "likelyhood", None, SelfConsistency),
+    (sampler, "similarity", "bleu", 3, RougeL),
     (sampler, "policy", "thresholds", ThresholdPolicy),
     (sampler, "judging", "some", LazyJudging),
     (sampler, "groups", "by", Groups),
@@ -641,6 +641,16 @@ class Whole:
         return self.of(len(prompts), len(generations[0]) - start)
 
 
+class Rows:
+    """A component score of whole prompts that returns what it is told to."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def score_components(self, prompts, generations, spans):
+        return self.rows
+
+
 TWICE = np.ones(2, dtype=bool)
 WIDE, NANS = Whole(lambda n, k: np.ones((n, k + 1))), Whole(lambda n, k: np.full((n, k), NAN))
 CALLED = [
@@ -654,7 +664,7 @@ CALLED = [
         Pairs(lambda n, m: np.ones(n)),
         failing,
     ),
-    (sampler, "similarity", Pairs(lambda n, m: np.full((n, m), NAN))),
+    (sampler, "similarity", Pairs(lambda n, m: np.full((n, m), NAN)), returning(1j)),
     (
         sampler,
         "policy__set_score",
@@ -664,6 +674,7 @@ CALLED = [
     ),
     (selector, "splitter", *map(returning, ([(0, 10**6)], [(5, 2)], "words"))),
     (selector, "component_score", *map(returning, (NAN, None)), failing),
+    (selector, "component_score", *map(Rows, ([], [[[0.5]]]))),
     (selector, "admission", returning(2), failing),
 ]
 

@@ -150,11 +150,8 @@ def test_rules_of_other_groups_are_another_calibration(fitted):
 # --- shift -----------------------------------------------------------------------------------
 
 
-def test_a_file_of_another_shift_is_refused(fitted, tmp_path):
+def test_a_file_of_another_shift_is_refused(tmp_path):
     shift = CovariateShift(weight_bound=2.0)
-    fitted.save_calibration(tmp_path / "plain.json")
-    with pytest.raises(ValueError, match="shift"):
-        sampler(shift=shift).load_calibration(tmp_path / "plain.json")
     shifted = sampler(shift=shift).fit(X, Y, prompt_weight=WEIGHTS)
     shifted.save_calibration(tmp_path / "shifted.json")
     other = CovariateShift(weight_bound=4.0)

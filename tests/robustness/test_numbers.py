@@ -18,7 +18,7 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._search import threshold_grid
-from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator, draw_stream
+from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import (
     SpanLikelihood,
@@ -123,51 +123,6 @@ def test_thresholds_accept_the_values_that_they_come_from(dtype, set_score, tmp_
             set_score=set_score,
         )
         assert surface.size[0, 0, -1] == 2
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("set_score", ["max", "sum"])
-def test_thresholds_survive_the_calibration_file(dtype, set_score, tmp_path):
-    data = data_of(dtype)
-    n, k = data.quality.shape
-    prompts = [f"prompt {i}" for i in range(n)]
-    responses = [[f"{i} {j}" for j in range(k)] for i in range(n)]
-
-    class Table:
-        def pairwise(self, a, b=None):
-            return np.array([[self(x, y) for y in (a if b is None else b)] for x in a])
-
-        def __call__(self, first, second):
-            (i, j), (_, other) = (map(int, text.split()) for text in (first, second))
-            return data.similarity[i, j, other]
-
-        def fingerprint(self):
-            return "table"
-
-    def quality(prompt, generation):
-        i, j = map(int, generation.response.split())
-        return dtype(data.quality[i, j])
-
-    def new():
-        return ConformalSampler(
-            PrecomputedGenerator(prompts, responses),
-            k_max=k,
-            epsilon=0.3,
-            quality=quality,
-            similarity=Table(),
-            policy=ThresholdPolicy(set_score=set_score),
-            random_state=0,
-        )
-
-    sampler = new().calibrate(data)
-    sampler.save_calibration(tmp_path / "calibration.json")
-    restored = new().load_calibration(tmp_path / "calibration.json")
-    assert restored.lambda_hat_ == sampler.lambda_hat_
-    assert restored.predict(prompts) == sampler.predict(prompts)
-    risks = risk_surface(data, *([value] for value in restored.lambda_hat_), set_score=set_score)
-    sets = restored.predict(prompts)
-    assert sum(map(len, sets)) == round(risks.size.item() * n)
-    assert sets.n_samples.sum() == round(risks.samples.item() * n)
 
 
 def exact_tail(mpmath, n_errors, n, epsilon):

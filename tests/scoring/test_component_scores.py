@@ -179,26 +179,6 @@ def test_names():
             get_component_score(wrong)
 
 
-class Fixed:
-    def __init__(self, rows):
-        self.rows = rows
-
-    def score_components(self, prompts, generations, spans):
-        return self.rows
-
-
-@pytest.mark.parametrize("rows", [[], [[[0.5]]], [[[0.5], []]], [[[0.5], [np.nan]]]])
-def test_bad_scores(rows):
-    with pytest.raises(ValueError, match="component_score Fixed"):
-        scored(Fixed(rows), "No effusion.", "Clear lungs.")
-
-
-def test_callables_give_numbers():
-    with pytest.raises(ValueError, match=r"component_score .*'No effusion.'"):
-        scored(get_component_score(lambda prompt, component: "high"), "No effusion.")
-    assert scored(get_component_score(lambda prompt, component: -np.inf), "No.")[0] == [-np.inf]
-
-
 def test_support_counts_rejected_draws_and_other_scores_do_not_see_them():
     draws = [[Generation(text) for text in ("It is big.", "It is big!", "No.")]]
     spans = spans_of(draws)

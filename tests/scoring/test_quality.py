@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import (
     ClassifierScore,
-    SelfConsistency,
     likelihood,
     quality_matrix,
 )
@@ -91,31 +90,6 @@ def test_callable_sees_prompt_and_generation():
     assert_array_equal(quality_matrix(score, ["x", "yy"], rows, start=1, n_jobs=2), [[21], [12]])
 
 
-class Fixed:
-    def __init__(self, result):
-        self.result = result
-
-    def __call__(self, prompt, generation):
-        return self.result
-
-
-class FixedRows(Fixed):
-    def score_draws(self, prompts, generations, start):
-        return self.result
-
-
-@pytest.mark.parametrize(
-    "score",
-    [Fixed(value) for value in (float("nan"), None, "high", [0.5])]
-    + [FixedRows(value) for value in ([[1.0, np.nan]], [1.0, 2.0], [["a", "b"]])],
-)
-def test_bad_results(score):
-    with pytest.raises(ValueError, match="quality Fixed"):
-        quality_matrix(score, ["x"], draws(["a", "b"]))
-    whole = quality_matrix(FixedRows([[1, 2]]), ["x"], draws(["a", "b"]))
-    assert_array_equal(whole, [[1.0, 2.0]])
-
-
 @pytest.fixture(scope="module")
 def classifier():
     texts = ["good one", "good two", "bad one", "bad two"]
@@ -178,21 +152,6 @@ def test_shapes_of_nothing():
     assert quality_matrix("likelihood", [], []).shape == (0, 0)
     assert quality_matrix("likelihood", ["x"], [[]]).shape == (1, 0)
     assert quality_matrix("self_consistency", ["x"], draws(["a"]), start=1).shape == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ("best", ValueError),
-        (LogisticRegression(), ValueError),
-        (3, TypeError),
-        (None, TypeError),
-        (SelfConsistency, TypeError),
-    ],
-)
-def test_qualities_that_are_none_are_named(wrong, error):
-    with pytest.raises(error, match="quality must be"):
-        quality_matrix(wrong, ["x"], draws(["a"]))
 
 
 @pytest.mark.parametrize(

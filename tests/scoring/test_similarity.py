@@ -108,37 +108,6 @@ def test_shapes_of_nothing():
     assert similarity_tensor("rouge_l", [["a", "b"]], start=2).shape == (1, 0, 2)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"), [("bleu", ValueError), (3, TypeError), (LengthKernel, TypeError)]
-)
-def test_similarities_that_are_none_are_named(wrong, error):
-    with pytest.raises(error, match="similarity must be"):
-        similarity_tensor(wrong, [["a", "b"]])
-
-
-class Fixed:
-    def __init__(self, result):
-        self.result = result
-
-    def __call__(self, first, second):
-        return self.result
-
-
-class FixedMatrix(Fixed):
-    def pairwise(self, a, b=None):
-        return self.result
-
-
-@pytest.mark.parametrize(
-    "score",
-    [Fixed(value) for value in (float("nan"), None, "0.5", np.zeros(2), 1j)]
-    + [FixedMatrix(value) for value in (np.zeros((2, 3)), [[0, 0], [np.nan, 0]], [[1, 2], [1]])],
-)
-def test_bad_results(score):
-    with pytest.raises(ValueError, match="similarity Fixed"):
-        similarity_tensor(score, [["a", "b"]])
-
-
 def test_bad_shapes_are_named():
     with pytest.raises(ValueError, match="responses"):
         similarity_tensor("rouge_l", [["a", "b"], ["a"]])
