@@ -16,6 +16,7 @@ import numpy as np
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration._tests import AdmissionTest
 
+from .audits import AUDIT_MUTATIONS
 from .deployment import DEPLOYMENT_MUTATIONS
 from .policies import (
     exit_policy,
@@ -25,7 +26,7 @@ from .policies import (
     two_labels_of_equal_texts,
 )
 from .procedures import Setting, components, groups_each
-from .study import PROCEDURES, Cell, first_k_error, hard_group_error, path_cell
+from .study import PROCEDURES, Cell, audit_cell, first_k_error, hard_group_error, path_cell
 
 __all__ = ["MUTATIONS", "Mutation"]
 
@@ -156,5 +157,9 @@ MUTATIONS = {
     **{
         name: Mutation(path_cell(cell, "mixed", 200), procedure=procedure)
         for name, (cell, procedure) in DEPLOYMENT_MUTATIONS.items()
+    },
+    **{
+        name: Mutation(audit_cell("audits", judge, delta=0.2), procedure=procedure, cost=10, n=n)
+        for name, (judge, n, procedure) in AUDIT_MUTATIONS.items()
     },
 }

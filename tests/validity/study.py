@@ -7,6 +7,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.stats import binomtest
 
+from .audits import AUDIT_PROCEDURES, JUDGES
 from .deployed import DEPLOYED_PROCEDURES
 from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
@@ -22,6 +23,7 @@ PROCEDURES = (
     | POLICY_PROCEDURES
     | DEPLOYMENT_PROCEDURES
     | DEPLOYED_PROCEDURES
+    | AUDIT_PROCEDURES
     | {
         procedure.__name__: procedure
         for procedure in (estimators, files, command_line, component_files)
@@ -122,6 +124,14 @@ def deployed_cells() -> Iterator[Cell]:
     yield Cell("sampler_losses", "mixed", "first_k", Setting(60, share + 0.2, 0.1))
 
 
+def audit_cell(procedure: str, judge: str, n: int = 150, delta: float = 0.1) -> Cell:
+    """Epsilon just under the risk of all draws, so that each certificate is an error.
+
+    The set score of such a cell is the name of its judge.
+    """
+    return Cell(procedure, "mixed", judge, Setting(n, first_k_error("mixed") - 0.003, delta))
+
+
 def all_cells() -> Iterator[Cell]:
     """Every cell of the study."""
     for world in WORLDS:
@@ -163,6 +173,9 @@ def all_cells() -> Iterator[Cell]:
             for n in (60, 300, 1500):
                 yield path_cell(procedure, world, n)
     yield from deployed_cells()
+    for procedure in AUDIT_PROCEDURES:
+        for judge in JUDGES:
+            yield audit_cell(procedure, judge)
     for world in ("mixed", "heavy_ties"):
         for name in ("estimators", "files", "command_line"):
             yield Cell(name, world, "max", Setting(60, first_k_error(world) + 0.1, 0.1))
