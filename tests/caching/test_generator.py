@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._records import key_digest
-from tests.toy import Keyed, Streaming, n_stored, run_sql, together
+from tests.toy import Answering, Keyed, Streaming, n_stored, run_sql, together
 
 
 @pytest.fixture(autouse=True)
@@ -104,31 +104,24 @@ def test_threads_agree(path):
 
 
 def test_the_first_stored_draw_wins(path):
-    class Unrepeatable(Keyed):
-        def draw(self, prompt, seed, j):
-            return Generation(f"{len(self.asked)}")
+    said = []
 
-    cached = CachedGenerator(Unrepeatable(), path, key="one")
-    inner = Unrepeatable.sample
+    def answer(prompt, draw):
+        said.append(draw)
+        if len(said) == 1:  # another one asks meanwhile
+            clone(cached).sample(["a"], 1)
+            return "late"
+        return "first"
 
-    def racing(self, prompts, n_samples, *, start=0, seed=0):
-        Unrepeatable.sample = inner
-        clone(cached).sample(["a"], 1)
-        return inner(self, prompts, n_samples, start=start, seed=seed)
-
-    Unrepeatable.sample = racing
-    assert [draw.response for draw in cached.sample(["a"], 1)[0]] == ["1"]
-    assert len(Keyed.asked) == 2
-    assert cached.sample(["a"], 1)[0][0].response == "1"
+    cached = CachedGenerator(Answering(answer), path, key="one")
+    for _ in range(2):
+        assert [draw.response for draw in cached.sample(["a"], 1)[0]] == ["first"]
+    assert said == [0, 0]
 
 
 @pytest.mark.parametrize("response", [3, 2.5, True, np.int64(3), np.float64(0.1), np.str_("x")])
 def test_numbers_come_back_equal(path, response):
-    class Numbers(Keyed):
-        def draw(self, prompt, seed, j):
-            return Generation(response)
-
-    cached = CachedGenerator(Numbers(), path)
+    cached = CachedGenerator(Answering([response]), path)
     for _ in range(2):
         drawn = cached.sample([np.array([1.0, 2.0])], 1)[0][0].response
         assert drawn == response
@@ -136,12 +129,8 @@ def test_numbers_come_back_equal(path, response):
 
 
 def test_other_responses_are_refused():
-    class Lists(Keyed):
-        def draw(self, prompt, seed, j):
-            return Generation(["a", "list"])
-
     with pytest.raises(ValueError, match=r"response .*list"):
-        CachedGenerator(Lists()).sample(["a"], 1)
+        CachedGenerator(Answering([["a", "list"]])).sample(["a"], 1)
 
 
 def test_traits_are_the_inner_ones_and_log_probabilities_those_kept(path):

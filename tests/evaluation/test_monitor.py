@@ -15,7 +15,7 @@ from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.policies import ExitPolicy, Groups
-from tests.toy import ToyModel, questions
+from tests.toy import questions, toy_sampler
 
 
 def requests(n, first=0):
@@ -27,8 +27,7 @@ def errors(n, risk, seed=0):
 
 
 def fitted(**options):
-    options = {"k_max": 5, "epsilon": 0.45, "random_state": 0, **options}
-    return ConformalSampler(ToyModel(), **options).fit(*questions(150))
+    return toy_sampler(**{"epsilon": 0.45, **options}).fit(*questions(150))
 
 
 def test_a_monitor_is_the_e_process_of_its_outcomes():
@@ -188,11 +187,10 @@ def in_groups(groups, right=True):
     """A sampler whose hard prompts have no right answer, unless all have."""
     X, y = questions(400)
     answers = [one if right or not hard(prompt) else "none" for prompt, one in zip(X, y)]
-    options = {"k_max": 5, "epsilon": 0.45, "random_state": 0, "groups": groups}
     given = [hard(prompt) for prompt in X] if groups.by is None else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullCalibrationWarning)
-        return ConformalSampler(ToyModel(), **options).fit(X, answers, groups=given)
+        return toy_sampler(epsilon=0.45, groups=groups).fit(X, answers, groups=given)
 
 
 @pytest.mark.parametrize("unknown", ["error", "pooled"])

@@ -27,10 +27,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def results(data):
-    return run_trials(
-        data,
-        **OPTIONS,
-    )
+    return run_trials(data, **OPTIONS)
 
 
 @given(
