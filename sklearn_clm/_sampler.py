@@ -1,10 +1,12 @@
 """The estimator that calibrates when to stop sampling and what to throw away."""
 
 import asyncio
+import inspect
 import logging
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -40,7 +42,7 @@ from sklearn_clm.policies._collection import (
     TryOut,
     filled_table,
 )
-from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
+from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator, in_thread
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
@@ -469,7 +471,7 @@ class ConformalSampler(CalibratedEstimator):
     async def apredict(
         self, X: object, *, groups: object = None, on_accept: OnAccept | None = None
     ) -> PredictionSets:
-        """Predict in a thread, while an (async) event loop goes on.
+        """Predict in a thread of its own, while an (async) event loop goes on.
 
         Parameters
         ----------
@@ -477,13 +479,20 @@ class ConformalSampler(CalibratedEstimator):
             As in :meth:`predict`.
         on_accept : callable, default=None
             ``on_accept(i, generation)`` is called in the event loop as soon as a draw joins the set
-            of prompt `i`, so that it can be shown. The guarantee is about the complete set.
+            of prompt `i`, so that it can be shown. The guarantee is about the complete set. A plain
+            function; an error of it is logged by the event loop, and changes no set.
 
         Returns
         -------
         PredictionSets
-            Those of ``predict(X)``. A task that is cancelled goes on drawing in its thread.
+            Those of ``predict(X)``. Where the task is cancelled, by ``asyncio.wait_for`` for one,
+            no further draw is begun; those under way are kept for the next call.
         """
+        if inspect.iscoroutinefunction(on_accept):
+            raise TypeError(
+                "on_accept must be a plain function, which may create a task, got the async "
+                f"{on_accept!r:.80} instead."
+            )
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
         loop = asyncio.get_running_loop()
@@ -492,7 +501,8 @@ class ConformalSampler(CalibratedEstimator):
             if on_accept is not None:
                 loop.call_soon_threadsafe(on_accept, i, generation)
 
-        return await asyncio.to_thread(self._sets, checked, groups, shown if on_accept else None)
+        told = shown if on_accept else None
+        return await in_thread(partial(self._sets, checked, groups, told))
 
     def fit_transform(
         self, X: object, y: object, *, groups: object = None, prompt_weight: object = None

@@ -1,7 +1,9 @@
 """A calibrated sampler in a service: one prompt at a time, in an event loop, in threads."""
 
 import asyncio
+import logging
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ class Model:
     def __init__(self):
         self.n_calls, self.most_at_a_time, self._now = 0, 0, 0
         self._model, self._lock = ToyModel(), threading.Lock()
-        self.wait = None
+        self.wait, self.patience = None, 0.05
 
     def fingerprint(self):
         return "toy"
@@ -33,16 +35,18 @@ class Model:
             self._now += 1
             self.most_at_a_time = max(self.most_at_a_time, self._now)
         if self.wait is not None:
-            self.wait.wait(0.05)
+            self.wait.wait(self.patience)
         ((draw,),) = self._model.sample([prompt], 1, seed=seed)
         with self._lock:
             self._now -= 1
         return draw
 
 
-def fitted(policy=None, draw_ahead=0.0, **params):
+def fitted(policy=None, draw_ahead=0.0, max_concurrency=8, **params):
     model = Model()
-    generator = FunctionGenerator(model.ask, max_concurrency=8, draw_ahead=draw_ahead)
+    generator = FunctionGenerator(
+        model.ask, max_concurrency=max_concurrency, draw_ahead=draw_ahead, max_retries=0
+    )
     sampler = toy_sampler(generator, policy=policy, k_max=6, **params).fit(X, Y)
     model.n_calls = model.most_at_a_time = 0
     return sampler, model
@@ -107,3 +111,68 @@ def test_threads_share_a_sampler():
     alone = [sampler.predict([prompt]) for prompt in NEW[:4]]
     calls = [lambda prompt=prompt: sampler.predict([prompt]) for prompt in NEW[:4] * 2]
     assert together(calls) == alone * 2
+
+
+@pytest.mark.parametrize("draw_ahead", [0.0, 1.0])
+def test_all_calls_of_a_sampler_share_max_concurrency(draw_ahead):
+    sampler, model = fitted(max_concurrency=2, draw_ahead=draw_ahead)
+    model.wait, model.patience = threading.Event(), 0.005
+    calls = [lambda part=part: sampler.predict(part) for part in np.array_split(NEW, 6)]
+    sets = [one for part in together(calls) for one in part]
+    assert model.most_at_a_time == 2
+
+    async def serve():
+        return await asyncio.gather(*(sampler.apredict([prompt]) for prompt in NEW))
+
+    sampler.memory_.clear()
+    assert [answer[0] for answer in asyncio.run(serve())] == sets
+    assert model.most_at_a_time == 2
+    sampler.set_params(generator__max_concurrency=5).fit(X, Y)
+    assert model.most_at_a_time == 5
+
+
+def test_slow_draws_keep_no_other_thread_of_an_event_loop_waiting():
+    sampler, model = fitted()
+    model.wait, model.patience = threading.Event(), 60.0
+
+    async def serve():
+        served = asyncio.gather(*(sampler.apredict(NEW[:1]) for _ in range(100)))
+        await asyncio.sleep(0.01)
+        await asyncio.to_thread(model.wait.set)  # after all of them, in a pool of 36 at most
+        return await served
+
+    assert all(one == sampler.predict(NEW[:1]) for one in asyncio.run(serve()))
+
+
+@pytest.mark.parametrize("max_concurrency", [1, 8])
+def test_a_cancel_begins_no_draw_and_is_not_waited_for(max_concurrency):
+    sampler, model = fitted(max_concurrency=max_concurrency)
+    model.wait, model.patience = threading.Event(), 60.0
+
+    async def serve():
+        calls = [sampler.apredict(part) for part in np.array_split(NEW, 2)]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*calls), 0.3)
+
+    asyncio.run(serve())
+    begun = model.n_calls
+    assert begun == max_concurrency
+    model.wait.set()
+    time.sleep(0.5)
+    assert model.n_calls == begun
+    n_needed = sum(one.n_samples for one in sampler.predict(NEW))
+    assert model.n_calls == n_needed  # those under way were kept
+
+
+def test_an_async_callback_is_refused_and_an_error_of_one_is_logged(caplog):
+    sampler, _ = fitted()
+
+    async def streamed(i, generation):
+        pass
+
+    with pytest.raises(TypeError, match="plain function"):
+        asyncio.run(sampler.apredict(NEW, on_accept=streamed))
+    with caplog.at_level(logging.ERROR, "asyncio"):
+        sets = asyncio.run(sampler.apredict(NEW, on_accept=lambda i, generation: 1 / 0))
+    assert sets == sampler.predict(NEW)
+    assert "ZeroDivisionError" in caplog.text

@@ -3,17 +3,19 @@
 import contextlib
 import logging
 import math
+import os
 import queue
 import threading
 import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
+from weakref import WeakKeyDictionary
 
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._draws import Generation, Prompt
 from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest
+from sklearn_clm.generators._queue import CANCELLED, DrawQueue, DrawRequest
 
 Draws = Iterable[tuple[int, Generation]]
 Make = Callable[[DrawRequest, threading.Event], Draws]
@@ -22,6 +24,12 @@ _logger = logging.getLogger("sklearn_clm")
 _POLL_SECONDS = 0.2
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds
 _GRACE_SECONDS = 10.0  # how long an interrupt waits for calls that are under way
+
+# the calls that a generator may have under way, whoever asks it; those of a parent process, whose
+# threads a fork leaves behind, and of another `max_concurrency` count no more
+_SLOTS: WeakKeyDictionary["ConcurrentGenerator", tuple[tuple[int, int], threading.Semaphore]]
+_SLOTS = WeakKeyDictionary()
+_lock = threading.Lock()
 
 
 class ConcurrentGenerator(BaseGenerator):
@@ -34,9 +42,10 @@ class ConcurrentGenerator(BaseGenerator):
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
-        Up to `max_concurrency` calls are under way at a time: the next one begins as soon as one
-        ends, whichever it is. A prompt that occurs several times is asked about once. Draws under
-        way are handed in before an error is raised, and after an interrupt for ten seconds at most.
+        Up to `max_concurrency` calls of this object are under way at a time, however many threads
+        ask it: the next one begins as soon as one ends, whichever it is. A prompt that occurs
+        several times is asked about once. Draws under way are handed in before an error is raised,
+        and after an interrupt for ten seconds at most.
         """
         self._check(queue.prompts)
 
@@ -45,8 +54,18 @@ class ConcurrentGenerator(BaseGenerator):
             return self._make(queue.prompts[request.prompt], draws, queue.seed, stopping)
 
         distinct = KeepingQueue(queue, RepeatedPrompts(queue.prompts))
+        of = (os.getpid(), self.max_concurrency)
+        with _lock:
+            if self not in _SLOTS or _SLOTS[self][0] != of:
+                _SLOTS[self] = (of, threading.Semaphore(self.max_concurrency))
+            slots = _SLOTS[self][1]
         answer_concurrently(
-            distinct, make, self.max_concurrency, self.n_per_request, draw_ahead=self.draw_ahead
+            distinct,
+            make,
+            self.max_concurrency,
+            self.n_per_request,
+            draw_ahead=self.draw_ahead,
+            slots=slots,
         )
 
     @abstractmethod
@@ -67,11 +86,12 @@ def answer_concurrently(
     draws: DrawQueue,
     make: Make,
     n_threads: int,
-    n_per_call: int = 1,
+    n_per_call: int,
     *,
-    draw_ahead: float = 0.0,
+    draw_ahead: float,
+    slots: threading.Semaphore,
 ) -> None:
-    """Answer a queue with what ``make(request, stopping)`` yields.
+    """Answer a queue with what ``make(request, stopping)`` yields, each call in one of the slots.
 
     Draws are taken and put in the caller's thread. Nothing is asked of `make` that the queue does
     not want, but for draws made ahead while threads would be idle: those that are wanted with a
@@ -88,21 +108,25 @@ def answer_concurrently(
     )
     # no Event, whose lock an interrupt may leave held
     wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
-    stopping = threading.Event()
+    stopping, is_cancelled = threading.Event(), CANCELLED.get()
 
     def run() -> None:
         while (request := todo.get()) is not None:
             error = None
             try:
-                for draw in make(request, stopping):
-                    arrived.append((request, draw, None))
-                    wake_ups.put(None)
+                with slots:
+                    begun.add(request)  # before `stopping` is read, which is set before `begun` is
+                    is_wanted = not (stopping.is_set() or is_cancelled())
+                    for draw in make(request, stopping) if is_wanted else ():
+                        arrived.append((request, draw, None))
+                        wake_ups.put(None)
             except BaseException as caught:  # a thread has nobody else to tell
                 error = caught
             arrived.append((request, None, error))
             wake_ups.put(None)
 
     under_way: set[DrawRequest] = set()
+    begun: set[DrawRequest] = set()  # those of them that have had a slot
     failed: dict[DrawRequest, BaseException] = {}
     first_error: BaseException | None = None
     deadline = math.inf
@@ -121,7 +145,8 @@ def answer_concurrently(
         """Begin the next call, if the queue knows one."""
         nonlocal n_begun
         requests = draws.take(n_per_call, max_prompts=1)
-        if not requests and draw_ahead:
+        if not requests and draw_ahead and slots.acquire(blocking=False):
+            slots.release()  # nobody waits for it
             requests = draws.take_ahead(1, 1.0 - draw_ahead)
         for request in requests:
             under_way.add(request)
@@ -139,6 +164,7 @@ def answer_concurrently(
                 draws.put(request.prompt, *draw)
             elif request in under_way:
                 under_way.remove(request)
+                begun.discard(request)
                 if error is not None:
                     failed[request] = error
         except KeyboardInterrupt:
@@ -161,6 +187,7 @@ def answer_concurrently(
                 first_error = failure()  # what is wanted next may have failed already
                 if first_error is not None:
                     stopping.set()
+                    under_way &= begun
                 waits = is_waiting()
                 if not under_way:
                     break

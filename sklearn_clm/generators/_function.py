@@ -33,7 +33,8 @@ class FunctionGenerator(ConcurrentGenerator):
         in a notebook too. ``quality="likelihood"``, the default of an estimator, needs
         ``Generation(text, logprob, n_tokens)``.
     max_concurrency : int, default=8
-        Most calls at a time. 1 for a function that must not be called by two threads at once.
+        Most calls at a time, of all threads that use one fitted estimator or this object together.
+        1 for a function that must not be called by two threads at once.
     draw_ahead : float, default=0.0
         The share of draws that may be made in vain so that a prompt is answered sooner, in [0, 1].
         Calls that would be idle make a draw where, of the calibration prompts that took as many

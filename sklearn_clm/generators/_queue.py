@@ -3,6 +3,8 @@
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextvars import ContextVar
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from sklearn_clm.generators._draws import Generation
@@ -10,6 +12,9 @@ from sklearn_clm.generators._draws import Generation
 ANY = 2**62  # draws
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
 Chance = Callable[[int, int, int], float]
+
+# whether nobody waits any more for what is drawn in this context
+CANCELLED: ContextVar[Callable[[], bool]] = ContextVar("cancelled", default=lambda: False)
 
 
 class DrawRequest(NamedTuple):
@@ -137,6 +142,7 @@ class DrawQueue:
             One for each prompt; prompts that are open come before new ones. Empty where nothing
             is wanted before a draw that is under way has arrived, or at all.
         """
+        _check_wanted()
         requests: list[DrawRequest] = []
         draws_left = ANY if max_draws is None else max_draws
         while draws_left and len(requests) != max_prompts:
@@ -204,6 +210,7 @@ class DrawQueue:
 
         False once the caller has decided, and before any of its draws was taken.
         """
+        _check_wanted()
         if prompt in self._arrived:
             self._decide_on_arrived()
         return prompt in self._open
@@ -259,6 +266,12 @@ class DrawQueue:
             elif one.asked < one.wanted:
                 self._ready[index] = None
         return True
+
+
+def _check_wanted() -> None:
+    """Let a cancelled call end as after an error: no draw is begun, those under way are kept."""
+    if CANCELLED.get()():
+        raise CancelledError("nobody waits for these draws any more.")
 
 
 class _OpenPrompt:

@@ -1,13 +1,16 @@
 """What both estimators have in common: one record of a calibration, its files, and tags."""
 
 import asyncio
+import contextvars
 import os
+import threading
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import Interval
@@ -21,6 +24,7 @@ from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.generators import ResamplingGenerator
 from sklearn_clm.generators._identity import frozen
 from sklearn_clm.generators._prompts import take_over_tags
+from sklearn_clm.generators._queue import CANCELLED
 from sklearn_clm.policies._calibration import Calibration, unknown_fields
 from sklearn_clm.policies._files import refuse_differences, write_content
 from sklearn_clm.policies._groups import Groups, groups_of
@@ -32,6 +36,28 @@ N_JOBS: list[object] = [
     Interval(Integral, 1, None, closed="left"),
     None,
 ]
+
+
+_Result = TypeVar("_Result")
+
+
+async def in_thread(work: Callable[[], _Result]) -> _Result:
+    """The result of work in a thread of its own, which neither a loop nor an exit waits for."""
+    future: Future[_Result] = Future()
+    future.set_running_or_notify_cancel()
+    awaited = asyncio.wrap_future(future)
+
+    def run() -> None:
+        CANCELLED.set(awaited.cancelled)
+        try:
+            future.set_result(work())
+        except BaseException as error:  # a thread has nobody else to tell
+            future.set_exception(error)
+
+    # not a pool, in which slow draws would keep the program's own work waiting
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run,), daemon=True).start()
+    return await awaited
 
 
 class CalibratedEstimator(  # type: ignore[call-arg]
@@ -109,8 +135,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Sets for new prompts."""
 
     async def apredict(self, X: Any, *, groups: object = None) -> Any:
-        """:meth:`predict` in a thread, while an event loop goes on."""
-        return await asyncio.to_thread(partial(self.predict, X, groups=groups))
+        """:meth:`predict` in a thread of its own, while an event loop goes on.
+
+        Where the task is cancelled, no further draw is begun, and those under way are kept.
+        """
+        return await in_thread(partial(self.predict, X, groups=groups))
 
     def transform(self, X: Any, *, groups: object = None) -> Any:
         """Same as :meth:`predict`, for use inside a pipeline.

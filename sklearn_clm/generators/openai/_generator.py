@@ -90,7 +90,7 @@ class OpenAIGenerator(ConcurrentGenerator):
         (prompt, seed, draw), so draws are keyed on services that honour seeds. With more, a prompt
         is paid for less often, but draws are not keyed.
     max_concurrency : int, default=8
-        Most requests at a time.
+        Most requests at a time, of all threads that use one fitted estimator together.
     draw_ahead : float, default=0.0
         The share of draws that may be made in vain so that a prompt is answered sooner, in [0, 1],
         as in :class:`FunctionGenerator`.
