@@ -25,6 +25,7 @@ from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, plan, plan_audits, run_trials
 from sklearn_clm.generators import OpenAIGenerator, PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
+from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming
 from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport, RiskCurveDisplay
 from sklearn_clm.judging import serve, wanted_from_file
@@ -55,17 +56,19 @@ draws counts for all. Quality is that of --quality, or else the likelihood where
 log-probabilities and numbers of tokens are there, or else self-consistency. Verdicts (--label) are
 used as they are; without them, --admission compares with references."""
 _EVALUATE = """\
-With --calibration: measure, on held-out prompts, the sets that thresholds give; exit with status 1
-if the 95 % interval of their risk lies above epsilon. Without: run the paper's evaluation (section
-5, Appendix F), repeated random splits into a part that finds the Pareto frontier, a part that tests
-it and a part that measures; write the curves, the areas under them and the figure. That needs
-pandas, and matplotlib for figures."""
+Measure, on held-out prompts, the sets that thresholds give, as the judge of calibration judges
+them; exit with status 1 if the 95 % interval of their risk lies above epsilon. Prompts that
+calibrated are left out."""
+_TRIALS = """\
+Run the paper's evaluation (section 5, Appendix F), repeated random splits into a part that finds
+the Pareto frontier, a part that tests it and a part that measures; write the curves, the areas
+under them and the figure. That needs pandas, and matplotlib for figures."""
 _CALIBRATE = """\
 Find the thresholds that keep the risk below epsilon, and write them as the JSON that predict and
 ConformalSampler.load_calibration read; exit with status 1, and write nothing, where none are
-valid. Samples without --key do not tell their generator, and bare arrays neither seed nor scores:
-the file says "unknown" by null, and whatever loads it warns of it. A file of CalibrationData.save
-tells. Other policies, such as help(sklearn_clm.policies) describes, are for Python alone."""
+valid. Bare arrays tell neither generator nor seed nor scores: the file says "unknown" by null, and
+whatever loads it warns of it. Other policies, such as help(sklearn_clm.policies) describes, are for
+Python alone."""
 _PREDICT = """\
 Apply the thresholds of calibrate to samples of new prompts: write the set of each, a JSON object a
 line. In a service, ConformalSampler.load_calibration does it with draws made as they are needed."""
@@ -153,10 +156,11 @@ class _Column:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sklearn-clm", description=_DESCRIPTION)
+    parser = argparse.ArgumentParser("sklearn-clm", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"sklearn_clm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_evaluate(commands)
+    _add_trials(commands)
     _add_calibrate(commands)
     _add_predict(commands)
     _add_plan(commands)
@@ -173,8 +177,8 @@ def _command(
     description: str,
 ) -> _Add:
     """What adds an argument to a new command."""
-    command = commands.add_parser(name, help=text, description=description)
-    command.set_defaults(run=run, answers=[])
+    command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
+    command.set_defaults(run=run, answers=[], samples=[])
     return command.add_argument
 
 
@@ -185,11 +189,19 @@ def _number(add: _Add, name: str, default: float, text: str) -> None:
 
 
 def _add_evaluate(commands: _Commands) -> None:
-    text = "measure sets on held-out prompts, or run the paper's evaluation"
+    text = "measure sets on held-out prompts"
     add = _command(commands, "evaluate", _evaluate, text, _EVALUATE + _SAMPLES)
-    _add_input(add)
-    add("--calibration", metavar="FILE", help="thresholds to measure, as calibrate wrote them")
-    output, text = Path("clm-evaluation"), "where to write"
+    _add_samples(add, "+", _DRAWN | _JUDGED)
+    _add_thresholds(add)
+    add("-o", "--output", type=Path, metavar="FILE", help="where to write the result, as JSON")
+    add("--quiet", action="store_true", help="print nothing")
+
+
+def _add_trials(commands: _Commands) -> None:
+    text = "run the paper's evaluation"
+    add = _command(commands, "trials", _trials, text, _TRIALS)
+    _add_arrays(add)
+    output, text = Path("clm-evaluation"), "where to write (default: %(default)s)"
     add("-o", "--output", type=Path, default=output, metavar="DIR", help=text)
     names = ["first_k", "first_k_reject", "max", "sum"]
     add("--methods", nargs="+", default=names, metavar="NAME", help="set scores to compare")
@@ -212,8 +224,8 @@ def _add_calibrate(commands: _Commands) -> None:
     text = "find valid thresholds and write them as JSON"
     add = _command(commands, "calibrate", _calibrate, text, _CALIBRATE + _SAMPLES)
     _add_input(add)
-    text = "where to write"
-    add("-o", "--output", type=Path, default=Path("calibration.json"), metavar="FILE", help=text)
+    output, text = Path("calibration.json"), "where to write (default: %(default)s)"
+    add("-o", "--output", type=Path, default=output, metavar="FILE", help=text)
     text = "where to write a page about the promise and what it costs, .html or .md"
     add("--report", type=Path, metavar="FILE", help=text)
     _add_one_level(add)
@@ -223,9 +235,7 @@ def _add_predict(commands: _Commands) -> None:
     text = "the sets of new prompts, from their samples"
     add = _command(commands, "predict", _predict, text, _PREDICT + _SAMPLES)
     _add_samples(add, "+", _DRAWN)
-    text = "thresholds, as calibrate wrote them"
-    add("--calibration", metavar="FILE", default="calibration.json", help=text)
-    add("--similarity", metavar="NAME", help="where the thresholds do not tell")
+    _add_thresholds(add)
     add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: the screen)")
 
 
@@ -298,16 +308,30 @@ def _add_samples(add: _Add, nargs: str, columns: Mapping[str, str]) -> None:
         add(f"--{field.replace('_', '-')}", metavar="COLUMN", help=text)
     text = "of lm-evaluation-harness: the filter whose responses and metrics are read"
     add("--filter", metavar="NAME", help=text)
-    text = "names the model and its settings: thresholds serve samples, and services, of this key"
+    text = (
+        "names the model and its settings, in your words: thresholds hold for samples, and "
+        "services, of the same key alone"
+    )
     add("--key", metavar="NAME", help=text)
+    if columns.keys() >= _JUDGED.keys():
+        text = "least label that is admissible, where labels are numbers and no verdicts"
+        add("--threshold", type=float, metavar="X", help=text)
+
+
+def _add_thresholds(add: _Add) -> None:
+    text = "thresholds, as calibrate wrote them"
+    add("--calibration", required=True, metavar="FILE", help=text)
+    add("--similarity", metavar="NAME", help="where the thresholds do not tell")
 
 
 def _add_input(add: _Add) -> None:
     _add_samples(add, "*", _DRAWN | _JUDGED)
-    text = "least label that is admissible, where labels are numbers and no verdicts"
-    add("--threshold", type=float, metavar="X", help=text)
     text = "where there are no verdicts: exact_match (default) or rouge_l"
     add("--admission", default="exact_match", metavar="NAME", help=text)
+    _add_arrays(add)
+
+
+def _add_arrays(add: _Add) -> None:
     text = "in place of SAMPLES, arrays: quality of each draw, shape (n, K), as .npy"
     add("--scores", metavar="FILE", help=text)
     text = "1 where a draw is admissible, else 0, shape (n, K), as .npy"
@@ -426,11 +450,33 @@ def _sets(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
         known = Provenance(**content["provenance"])
         options = {name: content[name] for name in ("epsilon", "delta")}
         options["k_max"] = max(one["k_max"] for one in content["rules"])
+    if known.generator not in (None, arguments.key):
+        raise ValueError(
+            f"--key must be that of the thresholds, {known.generator!r}, if the samples come from "
+            f"the same model and settings, got {arguments.key!r} instead."
+        )
     if known.quality is None and log.quality is None:
         raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
     policy = ThresholdPolicy(set_score=content["set_score"])
     sampler = _sampler(log, arguments, known, policy=policy, **options)
     return sampler.load_calibration(arguments.calibration).predict(log.prompts)
+
+
+def _held_out(log: SampleLog, arguments: argparse.Namespace) -> SampleLog:
+    """The samples of prompts that did not calibrate, judged as those that did."""
+    with reading(arguments.calibration, SamplerCalibration.file_format) as content:
+        judge = content["provenance"]["admission"]
+        seen = np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
+    if (judge is None) == (log.verdicts is None):
+        wanted = "verdicts (--label)" if judge is None else f"{judge} of --reference, --references"
+        raise ValueError(f"SAMPLES must be judged as in calibration: name a column of {wanted}.")
+    is_new = ~np.isin(check_prompts(log.prompts).digests(), seen)
+    n_seen = len(is_new) - int(is_new.sum())
+    if n_seen == len(is_new):
+        raise ValueError(f"SAMPLES must hold prompts that did not calibrate: all {n_seen} did.")
+    if n_seen:
+        warn(f"{n_seen} of {len(is_new)} prompts calibrated, and are left out.")
+    return log.where(is_new)
 
 
 def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> None:
@@ -440,9 +486,7 @@ def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> Non
             raise ValueError(f"--output must be none of the inputs, got {output} instead.")
 
 
-def _evaluate(arguments: argparse.Namespace) -> int | None:
-    if arguments.calibration is not None:
-        return _measure(arguments)
+def _trials(arguments: argparse.Namespace) -> None:
     output: Path = arguments.output
     if find_spec("pandas") is None:
         raise ImportError("the paper's evaluation needs pandas: pip install 'sklearn-clm[plot]'.")
@@ -474,27 +518,31 @@ def _evaluate(arguments: argparse.Namespace) -> int | None:
     if not arguments.quiet:
         print(text)
         print(f"Wrote {', '.join(written)} in {output}.")
-    return None
 
 
-def _measure(arguments: argparse.Namespace) -> int:
+def _evaluate(arguments: argparse.Namespace) -> int:
     """Whether thresholds keep their promise on prompts that did not calibrate."""
-    if not arguments.samples:
-        raise ValueError("input must be SAMPLES with --calibration.")
-    log = _read(arguments)
+    _refuse_inputs(filter(None, [arguments.output]), (*arguments.samples, arguments.calibration))
+    log = _held_out(_read(arguments), arguments)
     sets = _sets(log, arguments)
     admission, epsilon = sets.sampler.admission, sets.sampler.epsilon
     outcomes = set_outcomes(log.admissions, sets, admission=admission)
     n, n_errors = len(sets), int(outcomes.loss.sum())
     low, high = clopper_pearson(n_errors, n, _CONFIDENCE)
     is_refuted = bool(low > epsilon)
+    verdict = "refuted" if is_refuted else "confirmed" if high <= epsilon else "not refuted"
+    size, draws = float(outcomes.size.mean()), float(outcomes.samples.mean())
+    if arguments.output is not None:
+        numbers = {"promised": 1 - epsilon, "held": 1 - n_errors / n, "low": 1 - high}
+        numbers |= {"high": 1 - low, "n_prompts": n, "mean_size": size, "mean_draws": draws}
+        _write(arguments.output, json.dumps({"promise": verdict, **numbers}, indent=2) + "\n")
     if not arguments.quiet:
+        few = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
         print(
             f"Promised {100 * (1 - epsilon):g} %, held {100 * (1 - n_errors / n):.1f} % of "
             f"{counted(n, 'prompt')}, {100 * _CONFIDENCE:g} % interval {100 * (1 - high):.1f} to "
-            f"{100 * (1 - low):.1f} %{': the promise is refuted' * is_refuted}.\n"
-            f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
-            f"{sets.k_max}."
+            f"{100 * (1 - low):.1f} %: the promise is {verdict}{few}.\n"
+            f"Set size {size:.2f}, draws {draws:.2f} of at most {sets.k_max}."
         )
     return int(is_refuted)
 
@@ -547,6 +595,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def _calibrate(arguments: argparse.Namespace) -> None:
+    if arguments.samples and arguments.key is None:
+        raise ValueError(
+            "--key must name the model and its settings, such as 'llama-8b, temperature 0.7': the "
+            "guarantee holds for draws of the same model alone, and predict asks for the same key."
+        )
     data = _load(arguments, *filter(None, [arguments.output, arguments.report]))
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
@@ -566,14 +619,17 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     )
     # what the data were collected with concerns the file, not this stand-in for a sampler
     known = data.provenance
-    sampler.calibrate(CalibrationData(data.quality, data.similarity, data.labels))
+    sampler.calibrate(
+        CalibrationData(data.quality, data.similarity, data.labels, prompts=data.prompts)
+    )
     record = replace(sampler.calibration_, provenance=known)
     claim = replace(record.claim, unknown=record.unknown)
     record = replace(record, rules={None: Certified(record.rule, claim)})
     if arguments.report is not None:
         sampler.calibration_ = record
         CalibrationReport.from_estimator(sampler).save(arguments.report)
-    write_content(arguments.output, record.content())
+    seen = b"" if data.prompts is None else np.unique(data.prompts).tobytes()
+    write_content(arguments.output, {**record.content(), "prompts": seen.hex()})
     result, thresholds = sampler.result_, sampler.lambda_hat_
     if arguments.quiet or result is None or thresholds is None:
         return

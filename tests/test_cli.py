@@ -37,8 +37,8 @@ def files(data, tmp_path, monkeypatch):
     return ["--scores", "scores.npy", "--labels", "labels.npy", "--similarity", "diversity.npy"]
 
 
-def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys):
-    command = ["evaluate", *files, "--output", "out", "--n-trials", "3", "--n-lambdas", "5"]
+def test_trials_writes_table_curves_and_figures(files, data, tmp_path, capsys):
+    command = ["trials", *files, "--output", "out", "--n-trials", "3", "--n-lambdas", "5"]
     epsilons = ["--epsilons", *["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]]
     assert main([*command, *epsilons, "--methods", "max", "first_k"]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -67,8 +67,8 @@ def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys)
     assert null["loss_mean"] == ""
 
 
-def test_evaluate_without_figures_says_why_there_are_no_areas(files, tmp_path, capsys):
-    command = ["evaluate", "--data", "data.npz", "--n-trials", "2", "--n-lambdas", "3"]
+def test_trials_without_figures_says_why_there_are_no_areas(files, tmp_path, capsys):
+    command = ["trials", "--data", "data.npz", "--n-trials", "2", "--n-lambdas", "3"]
     options = ["--epsilons", "0.02", "0.03", "--figure-format", "none"]
     assert main([*command, *options, "--quiet"]) == 0
     assert not list((tmp_path / "clm-evaluation").glob("*.png"))
@@ -115,7 +115,7 @@ def test_known_provenance_goes_into_the_file(files, data, capsys):
     assert "Provenance unknown: admission." in capsys.readouterr().out
 
 
-def test_evaluate_draws_the_band_of_the_budget(files, data, monkeypatch):
+def test_trials_draws_the_band_of_the_budget(files, data, monkeypatch):
     drawn = []
     original = AchievableBandDisplay.plot
     monkeypatch.setattr(
@@ -123,7 +123,7 @@ def test_evaluate_draws_the_band_of_the_budget(files, data, monkeypatch):
         "plot",
         lambda self, **options: (drawn.append(len(self.error)), original(self, **options))[1],
     )
-    command = ["evaluate", *files, "--n-trials", "1", "--n-lambdas", "3", "--quiet"]
+    command = ["trials", *files, "--n-trials", "1", "--n-lambdas", "3", "--quiet"]
     assert main([*command, "--epsilons", "0.4", "--methods", "max", "--k-max", "2"]) == 0
     assert drawn == [2]
 
@@ -145,33 +145,33 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["evaluate"], "--scores"),
-        (["evaluate", "--scores", "scores.npy"], "--labels"),
-        (["evaluate", "--data", "data.npz", "--labels", "labels.npy"], "--data alone"),
+        (["trials"], "--scores"),
+        (["trials", "--scores", "scores.npy"], "--labels"),
+        (["trials", "--data", "data.npz", "--labels", "labels.npy"], "--data alone"),
         (["calibrate", "--data", "missing.npz"], "'missing.npz'"),
-        (["evaluate", "--data", "scores.npy"], "scores.npy"),
-        (["evaluate", "--data", "data.npz", "--epsilons", "1.5"], "epsilons must"),
-        (["evaluate", "--data", "data.npz", "--methods", "best"], "'best'"),
-        (["evaluate", "--data", "data.npz", "--n-trials", "0"], "n_trials"),
-        (["evaluate", "--data", "data.npz", "--testing-fraction", "0.9"], "testing_fraction must"),
+        (["trials", "--data", "scores.npy"], "scores.npy"),
+        (["trials", "--data", "data.npz", "--epsilons", "1.5"], "epsilons must"),
+        (["trials", "--data", "data.npz", "--methods", "best"], "'best'"),
+        (["trials", "--data", "data.npz", "--n-trials", "0"], "n_trials"),
+        (["trials", "--data", "data.npz", "--testing-fraction", "0.9"], "testing_fraction must"),
         (["calibrate", "--data", "data.npz", "--set-score", "best"], "set_score"),
         (["calibrate", "--data", "data.npz", "--epsilon", "1.5"], "epsilon"),
         (["calibrate", "--data", "data.npz", "--k-max", "9"], "k_max"),
         (["calibrate", "--data", "data.npz", "--output", "no/such.json"], "no/such.json"),
-        (["evaluate", "--data", "data.npz", "--output", "data.npz"], "data.npz"),
+        (["trials", "--data", "data.npz", "--output", "data.npz"], "data.npz"),
         (["calibrate", "--data", "data.npz", "--delta=2"], "delta"),
         (["calibrate", "--data", "data.npz", "--n-lambdas=0"], "n_lambdas"),
         (["calibrate", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
         (["calibrate", "--data", "data.npz", "--excess-weight=nan"], "excess_weight"),
         (["calibrate", "--data", "data.npz", "--optimization-fraction=1"], "optimization_fraction"),
         (["calibrate", "--data", "data.npz", "--random-state=-1"], "random_state"),
-        (["evaluate", "--data", "data.npz", "--delta=0"], "delta"),
-        (["evaluate", "--data", "data.npz", "--n-lambdas=-3"], "n_lambdas"),
-        (["evaluate", "--data", "data.npz", "--k-max=0"], "k_max"),
-        (["evaluate", "--data", "data.npz", "--frontier-fraction=2"], "frontier_fraction"),
-        (["evaluate", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
-        (["evaluate", "--data", "data.npz", "--n-jobs=0"], "n_jobs"),
-        (["evaluate", "--data", "data.npz", "--random-state=-1"], "random_state"),
+        (["trials", "--data", "data.npz", "--delta=0"], "delta"),
+        (["trials", "--data", "data.npz", "--n-lambdas=-3"], "n_lambdas"),
+        (["trials", "--data", "data.npz", "--k-max=0"], "k_max"),
+        (["trials", "--data", "data.npz", "--frontier-fraction=2"], "frontier_fraction"),
+        (["trials", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
+        (["trials", "--data", "data.npz", "--n-jobs=0"], "n_jobs"),
+        (["trials", "--data", "data.npz", "--random-state=-1"], "random_state"),
         (["plan", "--data", "data.npz", "--sizes", "1"], "sizes must"),
         (["plan", "--data", "data.npz", "--power", "2"], "power must"),
     ],
@@ -188,7 +188,7 @@ def test_errors_are_one_line_and_exit_with_2(files, arguments, named, tmp_path, 
 
 def test_labels_and_scores_are_checked(files, capsys):
     np.save("labels.npy", np.ones((600, 5)))
-    assert main(["evaluate", *files]) == 2
+    assert main(["trials", *files]) == 2
     assert "admissible must" in capsys.readouterr().err
 
 
@@ -198,13 +198,13 @@ def test_files_are_never_unpickled(files, tmp_path, capsys):
             return os.mkdir, (str(tmp_path / "sprung"),)
 
     np.save("scores.npy", np.array([Trap()], dtype=object), allow_pickle=True)
-    assert main(["evaluate", *files]) == 2
+    assert main(["trials", *files]) == 2
     assert "'scores.npy' must be an intact .npy file" in capsys.readouterr().err
     assert not (tmp_path / "sprung").exists()
 
 
 def test_usage_errors_exit_with_2(capsys):
-    for arguments in ([], ["evaluate", "--n-trials", "many"], ["explain"]):
+    for arguments in ([], ["trials", "--n-trials", "many"], ["explain"]):
         with pytest.raises(SystemExit) as exit_info:
             main(arguments)
         assert exit_info.value.code == 2
@@ -214,7 +214,8 @@ def test_usage_errors_exit_with_2(capsys):
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        ("evaluate", "larger must mean more alike"),
+        ("trials", "larger must mean more alike"),
+        ("evaluate", "left out"),
         ("calibrate", "seed of the splits (default: 0)"),
         ("plan", "help"),
         ("judge", "STORE"),
@@ -297,7 +298,7 @@ def test_no_input_is_written_over(files, capsys):
     assert main(["calibrate", *files, "--epsilon", "0.5", "--output", "labels.npy"]) == 2
     Path("out").mkdir()
     Path("data.npz").rename("out/trials.npz")
-    assert main(["evaluate", "--data", "out/trials.npz", "--output", "out"]) == 2
+    assert main(["trials", "--data", "out/trials.npz", "--output", "out"]) == 2
     assert "--output must be none of the inputs" in capsys.readouterr().err
     assert CalibrationData.load("out/trials.npz").n_prompts == 600
 

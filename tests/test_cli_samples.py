@@ -8,6 +8,7 @@ import shlex
 import sys
 import tomllib
 import tracemalloc
+import warnings
 import zipfile
 from itertools import chain
 from pathlib import Path
@@ -24,6 +25,8 @@ from sklearn_clm.generators import PrecomputedGenerator, _logs
 from tests.examples.loading import EXAMPLES, load
 
 NAMES = ["--prompt", "question", "--response", "answer"]
+KEY = ["--key", "adder, version 1"]
+THRESHOLDS = ["--calibration", "calibration.json", *KEY]
 
 
 @pytest.fixture
@@ -100,7 +103,7 @@ def test_every_command_reads_every_kind_of_file(logs, kind, capsys):
     data = oracle.collect(prompts, truths)
     expected = learn_then_test(data, 0.4, random_state=3).lambda_hat
     path, names, judged = write_samples(logs, kind, "samples")
-    level = ["--epsilon", "0.4", "--random-state", "3"]
+    level = ["--epsilon", "0.4", "--random-state", "3", *KEY]
     assert main(["calibrate", path, *names, *judged, *level, "--report", "report.md"]) == 0
     assert "Means over the 60 prompts that calibrated" in Path("report.md").read_text("utf-8")
     assert "60 prompts, 5 draws each; quality: self_consistency" in capsys.readouterr().out
@@ -109,26 +112,23 @@ def test_every_command_reads_every_kind_of_file(logs, kind, capsys):
     assert {name: float(one) for name, one in rule["lambda_hat"].items()} == expected._asdict()
     assert main(["plan", path, *names, *judged, "--sizes", "100", "--n-trials", "2"]) == 0
     assert "Plan from a pilot of 60 prompts with 5 draws" in capsys.readouterr().out
-    new, *_ = write_samples(logs, kind, "new", 40, seed=1)
-    assert main(["predict", new, *names, "-o", "sets.jsonl"]) == 0
-    warning = capsys.readouterr().err
-    assert "sklearn-clm predict: warning: 'calibration.json' was calibrated on arrays or" in warning
-    asked, _, drawn = map(list, zip(*logs.sums(40, 5, 1)))
-    sampler = ConformalSampler(
-        PrecomputedGenerator(asked, drawn), k_max=5, epsilon=0.4, random_state=3, **parts
-    )
-    with pytest.warns(UserWarning, match="calibrated on arrays"):
+    new, *_ = write_samples(logs, kind, "new", 40, seed=2)
+    assert main(["predict", new, *names, *THRESHOLDS, "-o", "sets.jsonl"]) == 0
+    asked, _, drawn = map(list, zip(*logs.sums(40, 5, 2)))
+    generator = PrecomputedGenerator(asked, drawn, key=KEY[1])
+    sampler = ConformalSampler(generator, k_max=5, epsilon=0.4, random_state=3, **parts)
+    with warnings.catch_warnings(record=True) as told:
         sets = sampler.load_calibration("calibration.json").predict(asked)
+    assert [str(one.message) for one in told] == re.findall(
+        "warning: (.*)", capsys.readouterr().err
+    )
     written = [json.loads(line) for line in Path("sets.jsonl").read_text().splitlines()]
     assert [tuple(one["responses"]) for one in written] == [one.responses for one in sets]
     assert [one["n_samples"] for one in written] == sets.n_samples.tolist()
-    evaluated = ["evaluate", new, *names, *judged]
-    assert main([*evaluated, "--calibration", "calibration.json"]) == 0
-    held = sum(truth in one for truth, one in zip((r for _, r, _ in logs.sums(40, 5, 1)), sets))
+    assert main(["evaluate", new, *names, *judged, *THRESHOLDS, "-o", "held.json"]) == 0
+    held = sum(truth in one for truth, one in zip((r for _, r, _ in logs.sums(40, 5, 2)), sets))
     assert f"Promised 60 %, held {100 * held / 40:.1f} % of 40 prompts" in capsys.readouterr().out
-    trials = ["--n-trials", "2", "--n-lambdas", "3", "--figure-format", "none"]
-    assert main([*evaluated, *trials, "--epsilons", "0.5"]) == 0
-    assert Path("clm-evaluation", "areas.txt").exists()
+    assert json.loads(Path("held.json").read_text())["held"] == pytest.approx(held / 40)
 
 
 def test_the_examples_are_what_their_script_writes(logs):
@@ -144,7 +144,7 @@ def test_the_examples_are_what_their_script_writes(logs):
 
 def test_verdicts_that_held_out_prompts_refute_exit_with_1(logs, capsys):
     write_csv("samples.csv", list(rows_of(logs)))
-    judged = [*NAMES, "--reference", "truth"]
+    judged = [*NAMES, *KEY, "--reference", "truth"]
     assert main(["calibrate", "samples.csv", *judged, "--epsilon", "0.3"]) == 0
     worse = [row | {"answer": "none"} for row in rows_of(logs, 40, seed=1)]
     write_csv("worse.csv", worse)
@@ -199,7 +199,7 @@ def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, ca
     rows = list(rows_of(logs))
     write_csv("first.csv", rows)
     write_csv("second.csv", rows[5:])  # as of another run, which lacks the first prompt
-    judged = [*NAMES, "--reference", "truth", "--epsilon", "0.4"]
+    judged = [*NAMES, *KEY, "--reference", "truth", "--epsilon", "0.4"]
     assert main(["calibrate", "first.csv", "second.csv", *judged]) == 0
     out, err = capsys.readouterr()
     assert "60 prompts, 5 draws each" in out
@@ -213,7 +213,7 @@ def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, ca
     assert "the reference of '" in capsys.readouterr().err
     write_csv("first.csv", [row | {"reference": j, "label": "?"} for j, row in enumerate(rows)])
     assert main(["calibrate", "first.csv", *judged]) == 0  # what is named counts alone
-    judged = [*NAMES, "--label", "right", "--epsilon", "0.4"]
+    judged = [*NAMES, *KEY, "--label", "right", "--epsilon", "0.4"]
     assert main(["calibrate", "first.csv", *judged]) == 0
 
 
@@ -223,19 +223,19 @@ def test_scores_of_a_file_are_its_quality(logs, capsys):
         for j, row in enumerate(rows_of(logs))
     ]
     write_csv("samples.csv", rows)
-    command = ["calibrate", "samples.csv", *NAMES, "--label", "right", "--epsilon", "0.4"]
-    predict = ["predict", "samples.csv", *NAMES, "-o", "sets.jsonl"]
+    command = ["calibrate", "samples.csv", *NAMES, *KEY, "--label", "right", "--epsilon", "0.4"]
+    predict = ["predict", "samples.csv", *NAMES, *THRESHOLDS, "-o", "sets.jsonl"]
     assert main(command) == 0
     assert "quality: likelihood; admission: verdicts of the file" in capsys.readouterr().out
     assert main(predict) == 0
     bare = [{key: row[key] for key in ("question", "answer")} | {"label": "sum"} for row in rows]
     write_csv("bare.csv", bare)  # whose label is no verdict, and is not asked for
-    assert main(["predict", "bare.csv", *NAMES]) == 2
+    assert main(["predict", "bare.csv", *NAMES, *THRESHOLDS]) == 2
     assert "needs log-probabilities" in capsys.readouterr().err
     assert main([*command, "--quality", "score"]) == 0
     assert "quality: of the file" in capsys.readouterr().out
     known = json.loads(Path("calibration.json").read_text())["provenance"]
-    assert [known[name] for name in ("generator", "quality", "admission")] == [None] * 3
+    assert [known[name] for name in ("generator", "quality", "admission")] == [KEY[1], None, None]
     assert main(predict) == 2
     assert "--quality must name" in capsys.readouterr().err
     assert main([*predict, "--quality", "score"]) == 0
@@ -243,8 +243,10 @@ def test_scores_of_a_file_are_its_quality(logs, capsys):
 
 def test_a_key_lets_thresholds_of_a_table_serve_a_service(logs, capsys):
     write_csv("samples.csv", list(rows_of(logs)))
-    options = [*NAMES, "--reference", "truth", "--epsilon", "0.4", "--key", "adder, version 1"]
-    assert main(["calibrate", "samples.csv", *options]) == 0
+    options = [*NAMES, "--reference", "truth", "--epsilon", "0.4"]
+    assert main(["calibrate", "samples.csv", *options]) == 2  # who made the draws?
+    assert "--key must name" in capsys.readouterr().err
+    assert main(["calibrate", "samples.csv", *options, *KEY]) == 0
     questions, _, draws = map(list, zip(*logs.sums(20, 5, 1)))
     generator = PrecomputedGenerator(questions, draws)
     parts = {"k_max": 5, "epsilon": 0.4, "quality": "self_consistency"}
@@ -255,8 +257,52 @@ def test_a_key_lets_thresholds_of_a_table_serve_a_service(logs, capsys):
         else:
             with pytest.raises(ValueError, match=error):
                 service.load_calibration("calibration.json")
-    assert main(["predict", "samples.csv", *NAMES, "--key", "another"]) == 2
-    assert "another generator" in capsys.readouterr().err
+    write_csv("new.csv", list(rows_of(logs, 20, 2)))
+    for command in ("predict", "evaluate"):
+        for key in ([], ["--key", "another"]):
+            new = [command, "new.csv", *NAMES, "--calibration", "calibration.json", *key]
+            assert main(new + ["--reference", "truth"] * (command == "evaluate")) == 2
+            assert "the thresholds, 'adder, version 1'" in capsys.readouterr().err
+
+
+def test_prompts_that_calibrated_measure_nothing(logs, capsys):
+    rows, judged = list(rows_of(logs)), [*NAMES, "--reference", "truth"]
+    write_csv("samples.csv", rows)
+    write_csv("mixed.csv", [*rows[:50], *rows_of(logs, 40, seed=2)])
+    assert main(["calibrate", "samples.csv", *judged, *KEY, "--epsilon", "0.4"]) == 0
+    assert main(["evaluate", "mixed.csv", *judged, *THRESHOLDS]) == 0
+    out, err = capsys.readouterr()
+    assert "10 of 50 prompts calibrated, and are left out" in err
+    assert "% of 40 prompts" in out
+    assert "the promise is confirmed" in out
+    write_csv("few.csv", list(rows_of(logs, 5, seed=2)))
+    assert main(["evaluate", "few.csv", *judged, *THRESHOLDS]) == 0
+    few = "the promise is not refuted (it takes more prompts to tell more)"
+    assert few in capsys.readouterr().out
+    assert main(["evaluate", "samples.csv", *judged, *THRESHOLDS]) == 2
+    assert "all 60 did" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("judged", [["--label", "right"], ["--reference", "truth"]])
+def test_another_judge_than_that_of_calibration_is_refused(logs, judged, capsys):
+    write_csv("samples.csv", list(rows_of(logs)))
+    write_csv("new.csv", list(rows_of(logs, 40, seed=1)))
+    assert main(["calibrate", "samples.csv", *NAMES, *judged, *KEY, "--epsilon", "0.4"]) == 0
+    for other in (["--label", "right"], ["--reference", "truth"]):
+        status = main(["evaluate", "new.csv", *NAMES, *other, *THRESHOLDS])
+        assert status == (0 if other == judged else 2)
+    assert "SAMPLES must be judged as in calibration" in capsys.readouterr().err
+    with pytest.raises(SystemExit):  # the thresholds tell it
+        main(["evaluate", "new.csv", *NAMES, *judged, *THRESHOLDS, "--admission", "rouge_l"])
+
+
+@pytest.mark.parametrize("options", [["--epsilon", "0.1"], ["--epsilons", "0.1"], []])
+def test_evaluate_takes_nothing_that_it_would_ignore(logs, options):
+    write_csv("samples.csv", list(rows_of(logs)))
+    command = ["evaluate", "samples.csv", *NAMES, "--reference", "truth"]
+    with pytest.raises(SystemExit):
+        main([*command, *(THRESHOLDS if options else []), *options])
+    assert [path.name for path in Path().iterdir()] == ["samples.csv"]
 
 
 def test_lines_of_several_filters_are_no_draws(logs, capsys):
@@ -266,11 +312,11 @@ def test_lines_of_several_filters_are_no_draws(logs, capsys):
         for name in ("one", "other")
     ]
     write_json_lines("samples.jsonl", lines)
-    assert main(["calibrate", "samples.jsonl", "--epsilon", "0.8"]) == 2
+    assert main(["calibrate", "samples.jsonl", *KEY, "--epsilon", "0.8"]) == 2
     assert "['one', 'other']" in capsys.readouterr().err
-    assert main(["calibrate", "samples.jsonl", "--epsilon", "0.8", "--filter", "one"]) == 0
+    assert main(["calibrate", "samples.jsonl", *KEY, "--epsilon", "0.8", "--filter", "one"]) == 0
     assert "60 prompts, 1 draw each" in capsys.readouterr().out
-    assert main(["calibrate", "samples.jsonl", "--epsilon", "0.8", "--filter", "other"]) == 1
+    assert main(["calibrate", "samples.jsonl", *KEY, "--epsilon", "0.8", "--filter", "other"]) == 1
 
 
 def test_responses_of_a_filter_are_draws_where_there_are_as_many(logs):
@@ -373,7 +419,7 @@ def test_archives_that_are_not_to_be_read(logs, how, said, monkeypatch, capsys):
     broken(logs, how)
     monkeypatch.setitem(sys.modules, "zipfile_zstd", None)
     monkeypatch.setattr(_logs, "_LARGEST_MEMBER", 100 if how == "large samples" else 2**20)
-    assert main(["calibrate", "log.eval"]) == 2
+    assert main(["calibrate", "log.eval", *KEY]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -431,7 +477,7 @@ ROW = "prompt,response,label\na,x,1\n"
 def test_wrong_use_exits_with_2(logs, name, text, options, said, capsys):
     if text is not None:
         Path(name).write_text(text)
-    assert main(["calibrate", name, *options]) == 2
+    assert main(["calibrate", name, *KEY, *options]) == 2
     error = capsys.readouterr().err
     assert error.startswith("sklearn-clm calibrate: error: ")
     assert said in error
@@ -440,7 +486,7 @@ def test_wrong_use_exits_with_2(logs, name, text, options, said, capsys):
 
 def test_bytes_of_another_encoding_are_named(logs, capsys):
     Path("s.csv").write_bytes("prompt,response\nZürich,x\n".encode("latin-1"))
-    assert main(["calibrate", "s.csv"]) == 2
+    assert main(["calibrate", "s.csv", *KEY]) == 2
     assert "s.csv is not a CSV file in UTF-8" in capsys.readouterr().err
 
 
@@ -459,11 +505,12 @@ def test_commands_of_the_readme_run_word_for_word(logs):
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
     commands = re.findall(r"^sklearn-clm (.*)$", readme, re.MULTILINE)
     write_csv("samples.csv", list(rows_of(logs, 200)))
+    write_csv("new.csv", list(rows_of(logs, 20, seed=2)))
     Path("examples").symlink_to(EXAMPLES)
     for command in commands:
         words = [sorted(glob.glob(word)) or [word] for word in shlex.split(command)]
         assert main([*chain.from_iterable(words)]) == 0
-    assert len(commands) == 3
+    assert len(commands) == 4
 
 
 def test_the_script_of_the_package_is_main():

@@ -25,20 +25,26 @@ abstain at levels that cannot be reached, and their measures are NaN.
 | ``calibrate SAMPLES`` | thresholds, as JSON; ``--report page.html`` | nothing is certified |
 | ``predict NEW`` | the set of each new prompt, a JSON object a line | |
 | ``evaluate HELD_OUT --calibration FILE`` | how many sets hold | the promise is refuted |
+| ``trials`` | the paper's evaluation, of arrays | |
 
 Status 2 is an error or wrong use, 130 an interrupt. A promise is refuted where the 95 % interval of
-the risk on held-out prompts lies above epsilon. ``sklearn-clm calibrate --help`` tells all options.
+the risk on held-out prompts lies above epsilon; prompts that calibrated are left out, and a judge
+other than that of calibration is refused. ``sklearn-clm calibrate --help`` tells all options.
+
+``--key`` names the model and its settings, and is yours to say: a file cannot tell whose draws it
+holds. Thresholds hold for the same key alone, and serve a sampler whose
+:class:`sklearn_clm.caching.CachedGenerator` has it.
 
 *Tables*: CSV, JSON Lines, and Parquet (``pip install "sklearn-clm[parquet]"``), with a draw in a
 row, or all draws of a prompt in a list (``--responses``, JSON in CSV); beside it a reference, or a
 verdict (``--label``), and log-probabilities or a quality, where there are some:
 
-    sklearn-clm calibrate samples.csv --prompt question --response answer --reference truth
+    sklearn-clm calibrate samples.csv --key MODEL --prompt question --response text --reference gold
 
 *lm-evaluation-harness*: ``repeats: 10``, ``do_sample: true`` and a temperature in the task,
 ``lm_eval ... --log_samples --output_path logs``, and then
 
-    sklearn-clm calibrate logs/*/samples_TASK_*.jsonl --reference target
+    sklearn-clm calibrate logs/*/samples_TASK_*.jsonl --key MODEL --reference target
 
 Its metrics are about the first of several responses. Runs of one response each, with other seeds,
 are several files, whose metric is the verdict: ``--label exact_match``. Where the task has several
@@ -46,22 +52,20 @@ filters, ``--filter`` names one; what it extracts are the draws, if there are as
 
 *Inspect*: ``inspect eval task.py --epochs 10`` at a temperature above 0, and then
 
-    sklearn-clm calibrate logs/NAME.eval
+    sklearn-clm calibrate logs/LOG.eval --key MODEL
 
 Scores (C and I, 1 and 0; other numbers with ``--threshold``) are the verdicts, of several scorers
 the one that ``--label`` names; ``--response answer`` takes what the scorer has read in a response.
 JSON is read too. Newer versions compress by Zstandard, which needs ``pip install zipfile-zstd``
 before Python 3.14. Samples in chunks, and runs that failed or were stopped, are refused.
 
-The draws of a prompt must be independent draws of one model: no vote, and no best of several. What
-is not told is marked as unknown: without ``--key`` the model, and with verdicts the judge. A key
-serves services as well: thresholds of the shell load into a sampler whose
-:class:`sklearn_clm.caching.CachedGenerator` has it.
+The draws of a prompt must be independent draws of one model: no vote, and no best of several. Of
+verdicts the judge is marked as unknown.
 
-Arrays, such as the authors' own files, are read too, and ``evaluate`` without thresholds is the
-paper's evaluation, with curves, areas and figures:
+Arrays, such as the authors' own files, are read too; ``trials`` is the paper's evaluation of them,
+with curves, areas and figures:
 
-    sklearn-clm evaluate --scores scores.npy --labels labels.npy --similarity div.npy
+    sklearn-clm trials --scores scores.npy --labels labels.npy --similarity div.npy
 
 ## Planning
 

@@ -8,9 +8,11 @@ import sys
 import zipfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, Self, TypeAlias
+
+import numpy as np
 
 from sklearn_clm.generators._base import Rows
 from sklearn_clm.generators._draws import is_missing
@@ -104,6 +106,11 @@ class SampleLog:
             None if labels is None else [*map(_by_text, draws, labels)],
             quality,
         )
+
+    def where(self, keep: np.ndarray) -> Self:
+        """The samples of the prompts to keep."""
+        parts = vars(self).items()
+        return type(self)(**{name: part and [*compress(part, keep)] for name, part in parts})
 
     @property
     def k_max(self) -> int:
