@@ -2,10 +2,11 @@
 
 After k draws a model gives each distinct text c the probability p_k(c) that c is admissible. The
 rule at level u answers the text of largest p_k at the first k >= k_min at which that p_k is at
-least u, and escalates a prompt that has no such k up to K. A lower level answers whatever a higher
-one does, no later, though perhaps by another text.
+least u, and escalates a prompt that has no such k up to K. A prompt is also escalated, and drawn
+from no more, once from draw 5 on the largest p_k is below a cut: it is hopeless, whatever the
+level. A lower level answers whatever a higher one does, no later, though perhaps by another text.
 
-*One level.* The model, k_min and the levels u_1 > ... > u_J come from the optimisation part. Given
+*One level.* The model, k_min, cut and levels u_1 > ... > u_J come from the optimisation part. Given
 these, calibration prompts are independent and identically distributed. At level u_j let a share r_j
 of the answers be wrong. If m_j calibration prompts are answered, e_j of them wrongly, then, given
 m_j, e_j is Bin(m_j, r_j). So p_j = P(Bin(m_j, alpha) <= e_j), and 1 where m_j = 0, is a p-value of
@@ -25,11 +26,14 @@ critical count, m the number of calibration prompts that are expected to be answ
 of two estimates of the share of wrong answers: (e + 1/2) / (m + 1) of the optimisation part, and
 the mean of 1 - p (of a share, which is no probability, e / m). Probabilities are out-of-fold there.
 Among classifiers, the share of a text, and several k_min, the path is taken that is expected to
-answer most, or nearly so with a smaller k_min.
+answer most, or nearly so with a smaller k_min; and the largest cut that keeps nine tenths of that.
+
+*Without labels* each prompt's last draw stands for its reference, so that the share of a text is
+its chance to be right. Where a model is sure of what is wrong the start is poor; the promise stays.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +56,9 @@ from sklearn_clm.calibration._tiers import Tiers
 _FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
 _N_LEVELS = 40
 _NEARLY = 0.95  # of the largest share, where fewer draws are needed
+_KEPT = 0.9  # of that share by a cut
+_CUT_FROM = 5  # draws
+_CUTS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of the level of the start
 
 
 class ShareOfDraws:
@@ -77,6 +84,8 @@ class AnswerPath:
     levels: np.ndarray
     shares: np.ndarray
     risks: np.ndarray
+    cut: float = 0.0  # below it a prompt is hopeless
+    seen: np.ndarray | None = field(default=None, repr=False)  # digests of the prompts
 
     def chances(self, n: int, alpha: float, delta: float) -> np.ndarray:
         """The chance of each level to pass with n calibration prompts."""
@@ -108,11 +117,16 @@ def search_answers(
 ) -> AnswerPath:
     """Learn a path on the optimisation part alone; n prompts will calibrate."""
     n_seen, k_max = data.quality.shape
+    if k_max > 1 and np.all(data.labels < 0):
+        first, seen = data.first, data.truncate(k_max - 1)
+        seen = seen.with_labels((first[:, :-1] == first[:, -1:]).astype(np.int8))
+        path = search_answers(seen, classifiers, n, alpha, delta, tiers, random_state)
+        return replace(path, model=replace(path.model, k_max=k_max))
     paths = TextPaths.of(data.quality, data.similarity, tiers)
     present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
     right = np.broadcast_to(data.labels[:, np.newaxis, :] == 1, present.shape)
     folds = np.random.default_rng(random_state).permutation(n_seen) % N_FOLDS
-    found: list[tuple[AnswerPath, float]] = []
+    found: list[tuple[AnswerPath, float, tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
     for new_classifier in classifiers:
         learner = Learner(new_classifier, features, right, present)
         chance = learner.cross_fitted(folds, present)
@@ -126,10 +140,25 @@ def search_answers(
         model = ExitModel(classifier, None, never, *scales, 1.0, k_max, tiers)
         for k_min in (k for k in _FIRST_DRAWS if k <= k_max):
             path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))
-            found.append((path, path.expected_share(n, alpha, delta)))
-    enough = _NEARLY * max(share for _, share in found)
-    near = [(path, share) for path, share in found if share >= enough]
-    return min(near, key=lambda pair: (pair[0].k_min, -pair[1]))[0]
+            told = chance, wrong, doubts
+            found.append((path, path.expected_share(n, alpha, delta), told))
+    enough = _NEARLY * max(share for _, share, _ in found)
+    near = [one for one in found if one[1] >= enough]
+    path, share, (chance, wrong, doubts) = min(near, key=lambda one: (one[0].k_min, -one[1]))
+    start = path.levels[path.start(n, alpha, delta)]
+    for cut in start * np.array(_CUTS):
+        levels = _levels(while_hopeful(chance, cut), wrong, doubts, path.k_min)
+        cut_path = AnswerPath(path.model, path.k_min, *levels, cut=float(cut))
+        if cut_path.expected_share(n, alpha, delta) >= _KEPT * share:
+            return cut_path
+    return path
+
+
+def while_hopeful(chance: np.ndarray, cut: float) -> np.ndarray:
+    """The largest p_k, (n, K), as long as a prompt is not hopeless; -inf after that."""
+    low = (chance < cut) & (np.arange(chance.shape[1]) >= _CUT_FROM - 1)
+    before: np.ndarray = np.cumsum(low, axis=1) - low
+    return np.where(before > 0, -np.inf, chance)
 
 
 def _levels(
@@ -137,6 +166,9 @@ def _levels(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Levels, descending, with the shares of prompts answered and of wrong answers at each."""
     reached = np.sort(chance[:, k_min - 1 :].max(axis=1))[::-1]
+    reached = reached[np.isfinite(reached)]
+    if not len(reached):
+        return np.array([np.inf]), np.zeros(1), np.ones(1)
     places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
     levels = np.unique(reached[places])[::-1]
     shares, risks = np.zeros((2, len(levels)))
@@ -149,10 +181,14 @@ def _levels(
 
 
 def answered_at(chance: np.ndarray, level: float, k_min: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which prompts are answered, and after how many draws; `chance` (n, K) is the largest p_k."""
+    """Which prompts are answered, and after how many draws, of all prompts.
+
+    `chance`, (n, K), is the largest p_k, -inf where no draw was made.
+    """
     sure = chance[:, k_min - 1 :] >= level
     answered: np.ndarray = np.any(sure, axis=1)
-    return answered, np.where(answered, sure.argmax(axis=1) + k_min, chance.shape[1])
+    made = np.sum(chance > -np.inf, axis=1)
+    return answered, np.where(answered, sure.argmax(axis=1) + k_min, made)
 
 
 class Answers:
@@ -171,7 +207,9 @@ class Answers:
             chance, _ = path.model.probabilities(paths, waiting)
             self.chance[waiting, k] = chance.max(axis=1)
             self.texts[waiting, k] = chance.argmax(axis=1)
-            waiting = waiting[(k + 1 < self.k_min) | (self.chance[waiting, k] < highest)]
+            chance = self.chance[waiting, k]
+            hopeless = (k + 1 >= _CUT_FROM) & (chance < path.cut)
+            waiting = waiting[((k + 1 < self.k_min) | (chance < highest)) & ~hopeless]
 
     def at(self, level: float) -> tuple[DrawEntries, np.ndarray]:
         """The answer to each prompt that has one at a level, and the draws made for each prompt."""
@@ -185,13 +223,15 @@ class Answers:
 class AnswerRule(ExitRule):
     """The rule for one prompt at one level; `exit` is the probability of the answer."""
 
-    def __init__(self, level: float, k_min: int, k_max: int) -> None:
+    def __init__(self, level: float, k_min: int, k_max: int, cut: float = 0.0) -> None:
         super().__init__(level, 1.0, k_max)
-        self.k_min, self.exit = k_min, -np.inf
+        self.k_min, self.cut, self.exit = k_min, cut, -np.inf
 
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
         self.n_samples += 1
         best = int(np.argmax(text))
         if self.n_samples >= self.k_min and text[best] >= self.level:
             self.members, self.exit, self.stopped = [best], float(text[best]), True
+        elif self.n_samples >= _CUT_FROM and text[best] < self.cut:
+            self.stopped = True
         return self.done

@@ -19,10 +19,16 @@ from sklearn_clm.calibration._answer import (
 )
 from sklearn_clm.calibration._certify import count_passed, settle
 from sklearn_clm.calibration._claim import nothing_passed, percent
+from sklearn_clm.calibration._data import (
+    check_collected,
+    prompt_digests,
+    refuse_missing_draws,
+)
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import DrawEntries, Table
+from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import classifier_factory
@@ -35,6 +41,7 @@ class AnswerLevel(LevelRule):
     """Answers at a certified level, from draw `k_min` on; fields as in LevelRule."""
 
     k_min: int = 1
+    cut: float = 0.0  # below it a prompt is hopeless
 
     kind: ClassVar[str] = "answer level"
     heading: ClassVar[str] = "Answers"
@@ -65,14 +72,15 @@ class AnswerLevel(LevelRule):
         return None
 
     def stopping(self) -> AnswerRule:
-        return AnswerRule(self.level, self.k_min, self.k_max)
+        return AnswerRule(self.level, self.k_min, self.k_max, self.cut)
 
     def content(self) -> dict[str, Any]:
-        return {**super().content(), "k_min": self.k_min}
+        return {**super().content(), "k_min": self.k_min, "cut": self.cut}
 
     @classmethod
     def of_content(cls, content: dict[str, Any], k_max: int) -> Self:
-        return replace(super().of_content(content, k_max), k_min=int(content["k_min"]))
+        k_min, cut = int(content["k_min"]), float(content["cut"])
+        return replace(super().of_content(content, k_max), k_min=k_min, cut=cut)
 
 
 class AnswerPolicy(Policy):
@@ -94,6 +102,11 @@ class AnswerPolicy(Policy):
         a text among the draws is tried as well; on the optimisation part that one is chosen which
         is expected to answer most.
 
+    Attributes
+    ----------
+    path_ : AnswerPath
+        What :meth:`fit` learnt: it is used as it is, and all prompts calibrate.
+
     Notes
     -----
     ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others.
@@ -111,7 +124,6 @@ class AnswerPolicy(Policy):
 
     rule: ClassVar[type[Rule]] = AnswerLevel
     guarantee: Literal["pac", "marginal"] = "pac"
-    path: ClassVar[None] = None
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "alpha": [Interval(Real, 0, 1, closed="neither")],
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
@@ -142,11 +154,59 @@ class AnswerPolicy(Policy):
         if terms.judging is not None:
             labels, _ = terms.judging.labels(table, rows, table.texts[rows])
             part = part.with_labels(labels)
+        n = table.data.n_prompts - len(rows)
+        return self._learnt(part, n, terms.delta, terms.tiers)
+
+    def fit(
+        self, data: CalibrationData, *, delta: float = 0.05, tiers: Tiers | None = None
+    ) -> Self:
+        """Learn the path from other prompts, with labels or without.
+
+        All prompts that are calibrated later then test it: with few labels, and answers that
+        repeat, more are answered. Where the model is often sure of what is wrong, labels are
+        better; the promise holds in any case.
+
+        Parameters
+        ----------
+        data : CalibrationData
+            Draws of prompts that will not calibrate: ``sampler.collect(prompts, None)``.
+        delta : float, default=0.05
+            Level of the tests to come, which are expected to have as many prompts.
+        tiers : Tiers, default=None
+            Prices of the draws: ``generator.tiers`` of a :class:`CascadeGenerator`.
+
+        Returns
+        -------
+        AnswerPolicy
+            Itself.
+        """
+        self._validate_params()
+        check_collected(data)
+        refuse_missing_draws(data)
+        path = self._learnt(data, data.n_prompts, delta, tiers)
+        self.path_ = replace(path, seen=prompt_digests(data))
+        return self
+
+    def _learnt(
+        self, data: CalibrationData, n: int, delta: float, tiers: Tiers | None
+    ) -> AnswerPath:
+        """What prompts tell for a calibration with n others."""
         classifiers: list[Callable[[], Any]] = [ShareOfDraws, classifier_factory(self.estimator)]
         if self.estimator is None:
             classifiers.append(degree_two)
-        n = table.data.n_prompts - len(rows)
-        return search_answers(part, classifiers, n, self.alpha, terms.delta, terms.tiers)
+        return search_answers(data, classifiers, n, self.alpha, delta, tiers)
+
+    @property
+    def path(self) -> AnswerPath | None:
+        """What was learnt on other data."""
+        return getattr(self, "path_", None)
+
+    def __sklearn_clone__(self) -> Self:
+        # a policy that was fitted on other data stays so, as a frozen estimator does
+        copy: Self = super().__sklearn_clone__()
+        if self.path is not None:
+            copy.path_ = self.path
+        return copy
 
     def test(
         self, path: AnswerPath, table: Table, part: Part, terms: Terms, claim: Claim
@@ -181,7 +241,9 @@ class AnswerPolicy(Policy):
         )
         equal_texts = table.data.texts is not None
         taken = shares_taken(draws, path.model.k_max)
-        rule = AnswerLevel(path.model, None, equal_texts, level, result, taken, path.k_min)
+        rule = AnswerLevel(
+            path.model, None, equal_texts, level, result, taken, path.k_min, path.cut
+        )
         return Certified(rule, replace(claim, answered=result.size))
 
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, Claim
-from sklearn_clm.calibration._answer import ShareOfDraws
+from sklearn_clm.calibration._answer import AnswerPath, Answers, ShareOfDraws
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.evaluation import RiskMonitor
@@ -74,15 +74,16 @@ def test_the_largest_passing_level_would_claim_falsely(monkeypatch):
 
     monkeypatch.setattr(_answer, "count_passed", any_that_passes)
     monkeypatch.setattr(_answer.AnswerPath, "start", lambda *terms: 0)
-    assert count_false_claims() > binom.ppf(0.999, 400, 0.05)
+    # as a start would that is chosen on the calibration part
+    assert count_false_claims(n_paths=8) > binom.ppf(0.999, 800, 0.05)
 
 
-def count_false_claims(alpha=0.15, n=200):
-    """How many of 400 calibrations claim something, where all levels err just above alpha."""
+def count_false_claims(alpha=0.15, n=200, n_paths=4):
+    """How many of 100 calibrations a path claim, where all levels err just above alpha."""
     rng, rows = np.random.default_rng(0), np.arange(n)
     policy, terms = AnswerPolicy(alpha), Terms(0.5, 0.05, [8], None, None)
     false = 0
-    for _ in range(4):
+    for _ in range(n_paths):
         answers = drawn(rng, 2 * n, 8)
         path = policy.search(Table(data_of(answers, answers == 0)), rows, terms)
         for _ in range(100):
@@ -110,11 +111,11 @@ def test_answers_keep_the_promise_and_stop_early():
     assert set(sets.escalated.sizes) == {0}
     assert len(answered) + len(sets.escalated) == 200
     assert all(str(one).endswith(" draws, answered)") for one in answered)
-    assert all(str(one).endswith(" (10 draws, escalated)") for one in sets.escalated)
+    assert all(str(one).endswith(" draws, escalated)") for one in sets.escalated)
     wrong = sum("0" not in one for one in answered)
     assert wrong <= binom.ppf(0.999, len(answered), 0.15)
     assert answered.n_samples.mean() < 10
-    assert set(sets.escalated.n_samples) == {10}
+    assert set(sets.escalated.n_samples) <= set(range(5, 11))
     claim, report = sampler.calibration_.claim, CalibrationReport.from_estimator(sampler)
     assert 0.1 < claim.answered < 1
     assert "at most 15 % are answered wrongly" in claim.sentence()
@@ -187,3 +188,34 @@ def test_what_does_not_go_together_is_refused():
         sampler.fit(prompts[:300], ["0"] * 300)
     with pytest.raises(ValueError, match="k_max"):
         sampler.set_params(k_max=[2, 4], losses=None).fit(prompts[:300], ["0"] * 300)
+
+
+def test_hopeless_prompts_are_drawn_from_no_more():
+    sampler, prompts = fitted(alpha=0.25)
+    rule = sampler.calibration_.rule
+    assert rule.cut > 0
+    sets = sampler.predict(prompts[300:])
+    early = [one for one in sets.escalated if one.n_samples < 10]
+    assert early
+    assert all(one.stopped and not len(one) and one.n_samples >= 5 for one in early)
+    data = sampler.calibration_data_
+    path = AnswerPath(rule.model, rule.k_min, *np.empty((3, 0)), cut=rule.cut)
+    answers = Answers(Table(data), np.arange(300), path, rule.level)
+    assert np.array_equal(sampler.predict(prompts[:300]).n_samples, answers.at(rule.level)[1])
+
+
+def test_a_path_may_be_learnt_without_labels():
+    prompts, generator = prompts_with_draws(700)
+    sampler = ConformalSampler(generator, k_max=10, policy=AnswerPolicy(0.15), **PARTS)
+    policy = AnswerPolicy(0.15).fit(sampler.collect(prompts[:200], None))
+    sampler.set_params(policy=policy).fit(prompts[200:400], ["0"] * 200)
+    record = sampler.calibration_
+    assert record.rule.result.n_optimization == 0
+    assert record.rule.result.n_calibration == 200
+    assert clone(policy).path is policy.path
+    answered = sampler.predict(prompts[400:])
+    answered = answered[answered.answered]
+    assert len(answered) > 60
+    assert sum("0" not in one for one in answered) <= binom.ppf(0.999, len(answered), 0.15)
+    with pytest.raises(ValueError, match="policy"):
+        sampler.fit(prompts[100:300], ["0"] * 200)
