@@ -406,14 +406,6 @@ def test_prompts_that_a_policy_has_seen(fitted, tmp_path):
         assert sampler(policy=policy).fit(NEW[:60], NEW_Y[:60]).calibration_.certified
 
 
-@pytest.mark.parametrize("judging", ["all", "lazy"])
-@pytest.mark.parametrize("k_max", [K - 1, K + 1])
-def test_a_frontier_of_other_budgets(fitted, judging, k_max):
-    policy = ThresholdPolicy(frontier=fitted.frontier_)
-    with pytest.raises(ValueError, match=f"k_max must be {K}"):
-        sampler(policy=policy, judging=judging, k_max=k_max).fit(NEW, NEW_Y)
-
-
 def test_files_of_exit_policies(fitted, tmp_path):
     path, data = tmp_path / "calibration.json", fitted.calibration_data_
     learnt = ExitPolicy().fit(data)

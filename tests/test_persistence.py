@@ -1,6 +1,5 @@
 """Fitted samplers in files: pickle, joblib, skops, and the calibration alone as JSON."""
 
-import io
 import json
 import math
 import pickle
@@ -189,13 +188,6 @@ def test_a_selector_that_selects_nothing_is_loaded_with_a_warning(fitted, tmp_pa
     null.save_calibration(tmp_path / "null.json")
     with pytest.warns(NullCalibrationWarning, match="certifies nothing"):
         ComponentSelector(fitted, **options).load_calibration(tmp_path / "null.json")
-
-
-def test_clone_forgets_what_was_fitted(fitted):
-    assert not [name for name in vars(clone(fitted)) if name.endswith("_")]
-    buffer = io.BytesIO()
-    pickle.dump(clone(fitted), buffer)
-    assert buffer.tell() < 5000
 
 
 def test_a_generator_that_was_trained_before_is_taken_with_its_calibration(tmp_path):

@@ -28,12 +28,12 @@ from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, check_keyed
+from sklearn_clm.generators import EstimatorGenerator, check_keyed
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ExitPolicy, Losses, ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests import toy
-from tests.toy import ToyModel, Trained, Unscored, drawn, questions
+from tests.toy import Answering, ToyModel, Trained, Unscored, drawn, questions
 
 N_FIT = 150
 
@@ -309,20 +309,11 @@ def test_draws_without_log_probabilities():
     assert sampler.fit_transform(*questions(60)) == sampler.predict(questions(60)[0])
 
 
-class Answering(BaseGenerator):
-    """Returns what it is told to."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return self.rows(prompts, n_samples)
-
-
 @pytest.mark.parametrize("row", [["  "] * 3, ["", "yes", "yes"]])
 def test_empty_responses_are_draws_unless_all_are_empty(row):
-    generator = Answering(lambda prompts, k: [row[:k] for _ in prompts])
-    sampler = ConformalSampler(generator, k_max=3, quality=lambda prompt, draw: 1.0, random_state=0)
+    sampler = ConformalSampler(
+        Answering(row), k_max=3, quality=lambda prompt, draw: 1.0, random_state=0
+    )
     if "yes" in row:
         assert sampler.fit(questions(30)[0], ["yes"] * 30).lambda_hat_ is not None
         return

@@ -18,11 +18,11 @@ from sklearn_clm import (
     PredictionSets,
 )
 from sklearn_clm.calibration import ComponentCalibrationData
-from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator
+from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.metrics import component_loss
 from sklearn_clm.policies import ThresholdPolicy
 from tests.reports import ReportModel, TrainedReportModel, cases
-from tests.toy import Trained, drawn, questions, toy_sampler
+from tests.toy import Answering, Trained, drawn, questions, toy_sampler
 
 X, Y = cases(100)
 NEW, NEW_Y = cases(60, first=1000)
@@ -229,21 +229,9 @@ def test_too_few_prompts_for_any_test():
     assert selector.predict(NEW[:2]).sizes.tolist() == [0, 0]
 
 
-class Says(BaseGenerator):
-    """Draw j is text j, whatever the prompt."""
-
-    def __init__(self, texts):
-        self.texts = texts
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        texts = self.texts[start : start + n_samples]
-        return [[Generation(text, -1.0, 3) for text in texts] for _ in prompts]
-
-
 def fit_says(texts, reference, **options):
-    sampler = ConformalSampler(
-        Says(texts), k_max=len(texts), admission=lambda a, b: True, random_state=0
-    )
+    said = Answering([Generation(text, -1.0, 3) for text in texts])
+    sampler = toy_sampler(said, k_max=len(texts), admission=lambda a, b: True, epsilon=0.3)
     defaults = {"component_score": lambda prompt, component: len(component), **OPTIONS}
     selector = ComponentSelector(sampler, **(defaults | options))
     return selector.fit([f"q{i}" for i in range(40)], [reference] * 40)

@@ -67,18 +67,7 @@ def test_chance_of_success_is_exact():
         assert low <= chance <= high
 
 
-def test_the_recommended_number_succeeds_as_often_as_asked():
-    for power in (0.5, 0.9):
-        n = plan(of_errors(12, 60), 0.3, sizes=[100], power=power, **FAST).n_recommended
-        found = plan(of_errors(12, 60), 0.3, sizes=[2 * n // 3, n], **FAST)
-        fewer, enough = found.estimates["chance"][:, 0]
-        assert fewer < power <= enough
-    assert plan(of_errors(0, 60), 0.1, sizes=[100], **FAST).n_recommended == prompts_needed(
-        0.1, 0.05, 1 / 3
-    )
-
-
-@pytest.mark.parametrize(("errors", "n", "epsilon"), [(12, 60, 0.3), (3, 60, 0.1), (9, 50, 0.25)])
+@pytest.mark.parametrize(("errors", "n", "epsilon"), [(12, 60, 0.3), (0, 60, 0.1), (9, 50, 0.25)])
 def test_every_number_of_prompts_from_the_recommended_one_on_will_do(errors, n, epsilon):
     pilot = of_errors(errors, n)
     first = plan(pilot, epsilon, sizes=[100], **FAST).n_recommended

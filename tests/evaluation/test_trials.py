@@ -127,14 +127,6 @@ def test_other_set_scores_and_their_names(data):
     assert not named.null.all()
 
 
-def test_methods_share_the_splits(data):
-    options = {"epsilons": [0.4, 0.5], "n_trials": 3, "n_lambdas": 4, "random_state": 3}
-    alone = run_trials(data, ["sum"], **options)
-    among = run_trials(data, ["max", "sum"], **options)
-    np.testing.assert_array_equal(alone.lambdas[0], among.lambdas[1])
-    np.testing.assert_array_equal(alone.loss[0], among.loss[1])
-
-
 @pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
 def test_results_do_not_depend_on_n_jobs(data, results, backend):
     from joblib import parallel_config

@@ -2,7 +2,9 @@
 
 import importlib.util
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -21,3 +23,12 @@ def load(path, monkeypatch):
 def assert_disjoint(parts):
     """Nothing of one part is in another."""
     assert sum(map(len, parts)) == len(set().union(*parts))
+
+
+@contextmanager
+def no_new_draws():
+    """Local models are asked for nothing."""
+    from sklearn_clm.generators import TransformersGenerator
+
+    with patch.object(TransformersGenerator, "serve", side_effect=AssertionError("drew again")):
+        yield

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.examples.loading import EXAMPLES, assert_disjoint, load
+from tests.examples.loading import EXAMPLES, assert_disjoint, load, no_new_draws
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -46,14 +46,7 @@ def test_reduced_run_writes_tables_and_figures_and_draws_once(open_domain_qa, tm
     for suffix in ("risk.png", "frontier.png", "band.png", "trials.csv", "trials.npz"):
         assert (tmp_path / f"open_domain_qa_{suffix}").stat().st_size > 1000
     assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("a second run drew again")
-
-    from sklearn_clm.generators import TransformersGenerator
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TransformersGenerator, "stream", refuse)
+    with no_new_draws():
         again = open_domain_qa.main(options)
     assert (again["results"].first_k_error == report["results"].first_k_error).all()
 

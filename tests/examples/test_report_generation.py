@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.examples.loading import EXAMPLES, load
+from tests.examples.loading import EXAMPLES, load, no_new_draws
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -111,14 +111,7 @@ def test_short_run_of_the_protocol_draws_once(example, tmp_path, capsys):
     components = report["components"]
     assert components.methods == ("span likelihood", "classifier", "random")
     assert 0.2 < components.recall.max() < 1.0
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("a second run drew again")
-
-    from sklearn_clm.generators import TransformersGenerator
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TransformersGenerator, "stream", refuse)
+    with no_new_draws():
         again = example.main([*options, "--output", str(tmp_path)])
     assert (again["components"].recall == components.recall).all()
 

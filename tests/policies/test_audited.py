@@ -4,7 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 from sklearn.base import clone
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
@@ -40,18 +39,8 @@ def good(reference, response):
     return response == reference or chance(reference, response) < 0.01
 
 
-def lenient(reference, response):
-    return response == reference or chance(reference, response) < 0.1
-
-
 def strict(reference, response):
     return response == reference and chance(reference, response) < 0.8
-
-
-def easily_led(reference, response):
-    """Admits anything where the prompt is hard."""
-    ease = draw_stream(f"item {reference.split()[-1]}", 0, 0, salt=b"ease").random()
-    return response == reference or ease < 0.15
 
 
 def in_report(reference, component):
@@ -69,42 +58,6 @@ def audited(auditor=people, *, admission=good, n_audits=N_AUDITS, design="auto",
     }
     judging = AuditedJudging(auditor, n_audits=n_audits, design=design)
     return ConformalSampler(ToyModel(), admission=admission, judging=judging, **options)
-
-
-# --- validity ---------------------------------------------------------------------------------
-
-# of two draws none is right with probability E[(1 - p)^2], p uniform in (.15, .95)
-RISK_OF_TWO_DRAWS = (0.85**3 - 0.05**3) / 2.4
-
-
-def certified_in_vain(admission, design, n_calibrations):
-    """How many calibrations certify something, where no rule has so small a risk."""
-    found = 0
-    for i in range(n_calibrations):
-        sampler = audited(
-            admission=admission,
-            design=design,
-            k_max=2,
-            epsilon=RISK_OF_TWO_DRAWS - 0.001,
-            delta=0.2,
-            policy=ThresholdPolicy(n_lambdas=1),
-        )
-        found += sampler.fit(*questions(180, first=10_000 + 180 * i)).calibration_.certified
-    return found
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("admission", [lenient, easily_led])
-def test_a_wrong_judge_does_not_certify_too_often(admission):
-    assert certified_in_vain(admission, "two-phase", 40) <= binom.ppf(1 - 1e-3, 40, 0.2)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("design", ["two-phase", "people", "auto"])
-@pytest.mark.parametrize("admission", [people, good, lenient, strict, easily_led])
-def test_no_judge_makes_calibration_err_more_often_than_delta(admission, design):
-    assert certified_in_vain(admission, design, 150) <= binom.ppf(1 - 1e-4, 150, 0.2)
 
 
 # --- what is found ----------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 from sklearn.base import clone
 
 from sklearn_clm import NullCalibrationWarning
@@ -116,8 +115,6 @@ def test_files_and_pickles(tmp_path):
     assert pickle.loads(pickle.dumps(one)).predict(new) == one.predict(new)
     with pytest.raises(ValueError, match="losses"):
         sampler(losses=Losses(wrong, 0.6)).load_calibration(tmp_path / "file.json")
-    with pytest.raises(ValueError, match="losses"):
-        sampler().load_calibration(tmp_path / "file.json")
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), "much", None])
@@ -130,29 +127,3 @@ def test_losses_need_data_that_were_collected_with_them():
     data = sampler().collect(X, Y)
     with pytest.raises(ValueError, match="data must"):
         sampler(losses=Losses(wrong, 0.5)).calibrate(data)
-
-
-def rude(prompt, reference, one):
-    """A loss that no configuration changes."""
-    return float(int(prompt.split()[-1]) * 7 % 20 < 7)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-def test_a_loss_above_its_level_is_certified_no_more_often_than_delta():
-    level, delta, runs = 0.32, 0.1, 80
-    prompts, references = questions(1200)
-    whole = sampler(epsilon=0.6, random_state=1)
-    whole.collect(prompts, references)
-    assert level < np.mean([rude(prompt, None, None) for prompt in prompts])
-
-    def certified(run, losses):
-        rows = np.random.default_rng(run).integers(1200, size=150)
-        one = sampler(epsilon=0.6, delta=delta, losses=losses, random_state=run)
-        one._memory = whole.memory_
-        one.fit([prompts[i] for i in rows], [references[i] for i in rows])
-        return one.lambda_hat_ is not None
-
-    failed = sum(certified(run, Losses(rude, level)) for run in range(runs))
-    assert binom.sf(failed - 1, runs, delta) > 1e-4
-    assert all(certified(run, None) for run in range(5))

@@ -428,7 +428,7 @@ BAD_PARTS = [
     ("optimization_admission", {"judging": LazyJudging(optimization_admission="nonsense")}),
     ("weight_bound", {"shift": CovariateShift(len, weight_bound=-1)}),
     ("unknown", {"groups": Groups(unknown="any")}),
-    ("k_max", {"policy": ThresholdPolicy(frontier=FRONTIER), "k_max": 4}),
+    *(("k_max", {"policy": ThresholdPolicy(frontier=FRONTIER), "k_max": k}) for k in (2, 4)),
     ("policy", {"policy": ExitPolicy().fit(DATA)}),
     ("k_max", {"policy": ExitPolicy(), "k_max": [2, 4]}),
     ("look_ahead", {"policy": ExitPolicy(look_ahead=0)}),

@@ -66,12 +66,6 @@ def test_equal_pairs_are_judged_once_and_in_order():
     assert_array_equal(admissible, [[1, 0, 1], [0, 1, 0], [1, 1, 1]])
 
 
-def test_aliases_are_tried_until_one_admits():
-    asked = []
-    admission_matrix(recorder(asked), [["x", "y", "z"]], [["y"]])
-    assert asked == [("x", "y"), ("y", "y")]
-
-
 def test_numbers_of_different_types_are_not_taken_for_one_pair():
     def same_type(reference, response):
         return type(reference) is type(response)

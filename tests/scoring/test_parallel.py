@@ -40,14 +40,6 @@ def thread_ids(items):
     return [threading.get_ident()] * len(items)
 
 
-def test_results_are_in_order():
-    with joblib.parallel_config(backend="threading", n_jobs=3):
-        assert map_chunks(lambda items: [x * x for x in items], range(100)) == [
-            x * x for x in range(100)
-        ]
-    assert map_chunks(list, []) == []
-
-
 def test_the_active_backend_does_the_work():
     alone = matrices()
     for backend in ("threading", "loky"):

@@ -28,19 +28,6 @@ def test_both_forms_agree_to_the_last_bit(name, n, k, seed):
                     assert running[i, j] == score.of_set(members, j + 1)
 
 
-def test_what_each_rejects():
-    flags = {
-        name: (score.rejects_quality, score.rejects_similarity, score.counts_draws)
-        for name, score in ((name, get_set_score(name)) for name in NAMES)
-    }
-    assert flags == {
-        "first_k": (False, False, False),
-        "first_k_reject": (False, True, True),
-        "max": (True, True, False),
-        "sum": (True, True, False),
-    }
-
-
 def test_values():
     quality = np.array([0.25, 0.5])
     values = [get_set_score(name).of_set(quality, 4) for name in NAMES]
@@ -114,9 +101,3 @@ def test_nan_stays_where_nothing_else_exists():
         mean = get_set_score(lambda q, a: q.sum(axis=1) / a.sum(axis=1))
         assert np.isnan(mean.of_sets(quality, accepted)).all()
         assert np.isnan(get_set_score(np.mean).of_set(quality[1], 2))
-
-
-@pytest.mark.parametrize("value", ["mean", None, 3, ["max"]])
-def test_neither_name_nor_callable(value):
-    with pytest.raises((ValueError, TypeError), match="set_score"):
-        get_set_score(value)
