@@ -300,6 +300,7 @@ class ExitModel:
     rho: float
     k_max: int
     tiers: Tiers | None = None
+    same_text: float | None = None  # similarity above which a response repeats an earlier text
     seen: np.ndarray | None = field(default=None, repr=False)
 
     def paths(self, n_prompts: int) -> TextPaths:
@@ -555,10 +556,8 @@ def impute_labels(
     Only for the optimisation part: there labels shape the path of the tests, and the guarantee
     needs nothing of them. `known` is 1, 0, or -1 where a draw was not judged.
     """
-    copies = _similarity_of_copies(data.similarity, first, known)
-    if copies is not None:
-        first = texts_of_draws(data.similarity, first, np.nextafter(copies, -np.inf))
-        known = _shared(known, first)
+    first = texts_of_draws(data.similarity, first, same_text_of(data.similarity, first, known))
+    known = _shared(known, first)
     paths, rows = TextPaths.of(data.quality, data.similarity), np.arange(data.n_prompts)
     for k in range(data.k_max):
         paths.update(rows, data.quality[:, k], data.similarity[:, k], first[:, k])
@@ -577,10 +576,8 @@ def impute_labels(
     return completed(known, first, chance, np.random.default_rng(random_state))
 
 
-def _similarity_of_copies(
-    similarity: np.ndarray, first: np.ndarray, known: np.ndarray
-) -> float | None:
-    """Similarity from which on the labels of two texts agree; None if there is no such.
+def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -> float | None:
+    """Similarity above which the labels of two texts agree; None if there is no such.
 
     Pairs above it differ an eighth as often as all judged pairs of a prompt do, or less.
     """
@@ -598,7 +595,7 @@ def _similarity_of_copies(
     share = (np.cumsum(differ) + 1.0) / (n_pairs + 1.0)
     is_last = np.append(values[1:] < values[:-1], True)  # of those that are as similar
     found = np.flatnonzero(is_last & (share <= _COPIES_DIFFER * differ.mean()))
-    return float(values[found[-1]]) if len(found) else None
+    return float(np.nextafter(values[found[-1]], -np.inf)) if len(found) else None
 
 
 def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -81,12 +81,10 @@ class ExitEntries(Entries):
 
     reach: np.ndarray  # m_k after the last draw made, +inf before the first
 
-    def __init__(
-        self, table: Table, rows: np.ndarray, model: ExitModel, same_text: float | None
-    ) -> None:
+    def __init__(self, table: Table, rows: np.ndarray, model: ExitModel) -> None:
         n, k_max = len(rows), model.k_max
         super().__init__(np.repeat(np.arange(n), k_max), n, wanted=1)
-        self._table, self._rows, self._same_text = table, rows, same_text
+        self._table, self._rows = table, rows
         self._model, self._paths = model, model.paths(n)
         # the draw in which each draw's text occurs first; itself where it was not made
         self.texts = np.tile(np.arange(k_max), (n, 1))
@@ -123,7 +121,7 @@ class ExitEntries(Entries):
             some, at = prompts[made == k], rows[made == k]
             similarity = table.data.similarity[at, k]
             self.texts[some, k] = text_of_draw(
-                self.texts[some, :k], table.texts[at, k], similarity, self._same_text
+                self.texts[some, :k], table.texts[at, k], similarity, self._model.same_text
             )
             quality = table.data.quality[at, k]
             self._paths.update(some, quality, similarity, self.texts[some, k])

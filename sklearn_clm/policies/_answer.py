@@ -241,9 +241,7 @@ class AnswerPolicy(Policy):
         )
         equal_texts = table.data.texts is not None
         taken = shares_taken(draws, path.model.k_max)
-        rule = AnswerLevel(
-            path.model, None, equal_texts, level, result, taken, path.k_min, path.cut
-        )
+        rule = AnswerLevel(path.model, equal_texts, level, result, taken, path.k_min, path.cut)
         return Certified(rule, replace(claim, answered=result.size))
 
 

@@ -30,6 +30,7 @@ from sklearn_clm.calibration._exit_model import (
     impute_labels,
     n_arrival_features,
     n_text_features,
+    same_text_of,
     texts_of_draws,
 )
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
@@ -111,7 +112,6 @@ class LevelRule(SetRule):
     """An exit policy at a certified level."""
 
     model: ExitModel = field(repr=False)
-    same_text: float | None  # similarity above which a response repeats an earlier text
     equal_texts: bool  # not where data do not tell which responses are equal
     level: float  # u-hat
     result: LevelResult | None = field(default=None, repr=False)
@@ -138,6 +138,9 @@ class LevelRule(SetRule):
     def facts(self, set_score: str) -> list[Row]:
         use = "keep a text, and go on sampling, as long as the policy gives at least this"
         rows = [("level u-hat", f"{self.level:.6g}", use)]
+        if self.model.same_text is not None:
+            alike = "similarity above which a response counts as an earlier one"
+            rows.append(("same text", f"{self.model.same_text:.4g}", alike))
         if self.result is not None and self.result.audit is None:
             allowed = str(self.result.n_errors_allowed)
             rows.append(("errors allowed", allowed, "among the calibration prompts"))
@@ -176,17 +179,14 @@ class LevelRule(SetRule):
     def content(self) -> dict[str, Any]:
         return {
             "level": float(self.level),
-            "same_text": self.same_text,
             "equal_texts": self.equal_texts,
             "model": _model_content(self.model),
         }
 
     @classmethod
     def of_content(cls, content: dict[str, Any], k_max: int) -> Self:
-        same_text = content["same_text"]
         return cls(
             _model_of(content["model"], k_max),
-            None if same_text is None else float(same_text),
             bool(content["equal_texts"]),
             float(content["level"]),
             taken=taken_of(content, k_max),
@@ -204,6 +204,7 @@ def _model_content(model: ExitModel) -> dict[str, Any]:
         "similarity": model.similarity_scale.knots.tolist(),
         "rho": float(model.rho),
         "tiers": model.tiers and asdict(model.tiers),
+        "same_text": model.same_text,
     }
 
 
@@ -221,6 +222,7 @@ def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
         float(content["rho"]),
         k_max,
         tiers,
+        None if (same_text := content["same_text"]) is None else float(same_text),
     )
 
 
@@ -292,10 +294,11 @@ class ExitPolicy(Policy):
         sets.
     look_ahead : int, default=4
         How many draws ahead an admissible text is waited for, >= 1.
-    same_text : float, default=None
+    same_text : float, "auto" or None, default="auto"
         Responses whose similarity to the first response of an earlier text is above this count as
         repetitions of that text: they share its features, and the set shows its first response,
-        by whose label it is judged. None: only equal responses are one text.
+        by whose label it is judged. "auto" learns from labels above which similarity they agree,
+        and takes none where they do not. None: only equal responses are one text.
     draw_price : float, default=0.1
         Price of a draw, >= 0, where that of a response shown is 1: the balance of showing and
         drawing is the one of lowest cost on the optimisation part. It shapes the policy alone,
@@ -322,7 +325,7 @@ class ExitPolicy(Policy):
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
         "guarantee": [StrOptions({"pac", "marginal"})],
         "look_ahead": [Interval(Integral, 1, None, closed="left")],
-        "same_text": [None, Interval(Real, None, None, closed="neither")],
+        "same_text": [None, StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
         "draw_price": [Interval(Real, 0, None, closed="left")],
     }
 
@@ -332,7 +335,7 @@ class ExitPolicy(Policy):
         *,
         guarantee: Literal["pac", "marginal"] = "pac",
         look_ahead: int = 4,
-        same_text: float | None = None,
+        same_text: float | str | None = "auto",
         draw_price: float = 0.1,
     ) -> None:
         self.estimator = estimator
@@ -376,10 +379,14 @@ class ExitPolicy(Policy):
         check_collected(data)
         refuse_missing_draws(data)
         labels = data.labels if labels is None else labels
-        texts = texts_of_draws(data.similarity, data.first, self.same_text)
+        same_text = self.same_text
+        if isinstance(same_text, str):
+            same_text = same_text_of(data.similarity, data.first, labels)
+        texts = texts_of_draws(data.similarity, data.first, same_text)
         repeated = np.mean(texts != np.arange(data.k_max))
         if np.any(labels >= 0) and np.any(labels < 0):
-            labels = impute_labels(data, texts, labels, classifier_factory(None)).astype(np.int8)
+            estimator = classifier_factory(self.estimator)
+            labels = impute_labels(data, texts, labels, estimator).astype(np.int8)
         elif np.all(labels < 0) and repeated < _FEW_REPEATED:
             warn(
                 f"without labels a policy learns from texts that repeat, and {percent(repeated)} "
@@ -398,12 +405,14 @@ class ExitPolicy(Policy):
             tiers=tiers,
             random_state=random_state,
         )
-        self.model_ = replace(model, seen=prompt_digests(data))
+        self.model_ = replace(model, same_text=same_text, seen=prompt_digests(data))
         return self
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """Draw in which each draw's text occurs first, near duplicates counted as one."""
-        return texts_of_draws(table.data.similarity[rows], table.texts[rows], self.same_text)
+        known = self.same_text if self.path is None else self.path.same_text
+        same_text = None if isinstance(known, str) else known
+        return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
 
     @property
     def path(self) -> ExitModel | None:
@@ -413,8 +422,7 @@ class ExitPolicy(Policy):
     @property
     def described(self) -> dict[str, object]:
         model = None if self.path is None else joblib.hash(_model_content(self.path))
-        same_text = "none" if self.same_text is None else float(self.same_text)
-        return {**super().described, "same_text": same_text, "model": model}
+        return {**super().described, "same_text": str(self.same_text), "model": model}
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
         super().refuse(k_max)
@@ -433,9 +441,7 @@ class ExitPolicy(Policy):
         part = table.part(rows)
         labels = part.labels
         if terms.judging is not None:
-            estimated, labels = terms.judging.labels(table, rows, self.texts(table, rows))
-            if np.any(labels >= 0):
-                labels = estimated.astype(np.int8)
+            _, labels = terms.judging.labels(table, rows, self.texts(table, rows))
         learner = ExitPolicy(**self.get_params(deep=False))
         learner.fit(part, labels=labels, epsilon=terms.epsilon, tiers=terms.tiers)
         return learner.model_
@@ -452,7 +458,7 @@ class ExitPolicy(Policy):
         if pac:
             allowed = int(critical_count(n, epsilon, part.delta))
         judged_before = table.n_judgements
-        entries = ExitEntries(table, part.rows, path, self.same_text)
+        entries = ExitEntries(table, part.rows, path)
         with bounding(
             table.judge, part.rows, lambda: may_ask(entries, n - allowed).reshape(n, path.k_max)
         ):
@@ -483,14 +489,14 @@ class ExitPolicy(Policy):
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         if level == -np.inf:
-            why = self._why_nothing(result, claim)
+            why = self._why_nothing(result, claim, path.same_text)
             return Certified(Everything(path.k_max, result), claim.nullified(why))
         equal_texts = table.data.texts is not None
         taken = shares_taken(result.draws, path.k_max)
-        rule = LevelRule(path, self.same_text, equal_texts, level, result, taken)
+        rule = LevelRule(path, equal_texts, level, result, taken)
         return Certified(rule, claim)
 
-    def _why_nothing(self, result: LevelResult, claim: Claim) -> str:
+    def _why_nothing(self, result: LevelResult, claim: Claim, same_text: float | None) -> str:
         n, hopeless = result.n_calibration, result.n_hopeless or 0
         # lazily, what was not judged may be right
         lazily = result.n_judgements is not None
@@ -499,7 +505,7 @@ class ExitPolicy(Policy):
         if hopeless - lacking > _MANY_MERGED * n:
             advice = (
                 f"For {hopeless - lacking} prompts a draw is admissible, but same_text="
-                f"{self.same_text:g} takes it for the same text as an earlier one that is not: "
+                f"{same_text:g} takes it for the same text as an earlier one that is not: "
                 "give a similarity that tells them apart, a larger same_text, or None."
             )
         smallest = result.smallest_epsilon
@@ -543,7 +549,7 @@ class LevelSteps(SetSteps):
         return self._entries(self.part.rows)
 
     def _entries(self, rows: np.ndarray) -> ExitEntries:
-        return ExitEntries(self.table, rows, self.path, self.policy.same_text)
+        return ExitEntries(self.table, rows, self.path)
 
     def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         return self._tested.tau >= self.levels[step], self._tested.tau
@@ -567,4 +573,4 @@ class LevelSteps(SetSteps):
         if step is None:
             return super().rule(None, found)
         equal_texts = self.table.data.texts is not None
-        return LevelRule(self.path, self.policy.same_text, equal_texts, found.level, found)
+        return LevelRule(self.path, equal_texts, found.level, found)

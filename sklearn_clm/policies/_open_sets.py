@@ -265,7 +265,7 @@ class ExitSets(OpenSets):
             first[:] = [
                 one.seen.setdefault(text_key(one.draws[start].response), start) for one in sets
             ]
-        first = text_of_draw(before, first, similarity, self._rule.same_text)
+        first = text_of_draw(before, first, similarity, self._rule.model.same_text)
         for one, text, value in zip(sets, first.tolist(), quality.tolist(), strict=True):
             one.qualities.append(value)
             one.texts.append(text)

@@ -377,7 +377,7 @@ def _exit(
     new: CalibrationData,
 ) -> Deployed:
     (new_tau, new_exits), table = scores_of_new, lazy_table(calibration, draws=False)
-    entries = ExitEntries(table, np.arange(calibration.n_prompts), model, None)
+    entries = ExitEntries(table, np.arange(calibration.n_prompts), model)
     level = settle(entries, calibration.n_prompts - allowed)
     entries.draw_to(level)
     n = 1.5 * calibration.n_prompts  # with the optimisation part, which has all draws

@@ -43,7 +43,7 @@ def exit_scores_of(model, data: CalibrationData, texts=None) -> tuple[np.ndarray
     """tau and m of all texts of an exit model, from all draws; no label is looked at."""
     known = CalibrationData(data.quality, data.similarity, np.ones(data.quality.shape))
     known.texts = data.first if texts is None else texts
-    entries = ExitEntries(Table(known), np.arange(data.n_prompts), model, None)
+    entries = ExitEntries(Table(known), np.arange(data.n_prompts), model)
     return entries.tau, entries.exits
 
 

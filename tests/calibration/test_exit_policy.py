@@ -1,5 +1,7 @@
 """The exit policy: sets, stops and levels of the fast path are those of the plain rule."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -147,7 +149,7 @@ def test_infinite_scores_are_scores():
 @pytest.mark.parametrize("same_text", [None, 0.9])
 def test_the_level_is_that_of_the_full_table(seed, same_text):
     rng = np.random.default_rng(seed)
-    model = learnt(rng)
+    model = replace(learnt(rng), same_text=same_text)
     quality, similarity, first, admissible = questions(rng, 60)
     data = CalibrationData(quality, similarity, admissible, texts=first)
     tau, exits = scores_of(model, quality, similarity, first)
@@ -156,10 +158,10 @@ def test_the_level_is_that_of_the_full_table(seed, same_text):
         n = 60 - n_errors
         level = ranked(scores, n)
         assert level == [-np.inf, *np.sort(scores)][n_errors + 1]
-        assert settle(ExitEntries(Table(data), np.arange(60), model, same_text), n) == level
+        assert settle(ExitEntries(Table(data), np.arange(60), model), n) == level
         for draws in (True, False):
             table = lazy_table(data, draws=draws)
-            entries = ExitEntries(table, np.arange(60), model, same_text)
+            entries = ExitEntries(table, np.arange(60), model)
             assert settle(entries, n) == level
             judged = np.argwhere((table.labels >= 0) & (first == np.arange(8)))
             assert all(tau[i, j] >= level for i, j in judged)
