@@ -42,7 +42,7 @@ ARRIVAL_FEATURES = (*_OF_ARRIVAL, *_PRODUCTS)
 N_FOLDS = 5  # of the cross-fitting
 
 _KNOTS = 65
-_COPIES_DIFFER = 1 / 8  # as often as any two judged texts of a prompt, at most
+_COPIES_DIFFER = 1 / 4  # as often as any two judged texts of a prompt, at most
 _RHOS = np.geomspace(0.02, 20.0, 31)
 
 
@@ -579,7 +579,8 @@ def impute_labels(
 def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -> float | None:
     """Similarity above which the labels of two texts agree; None if there is no such.
 
-    Pairs above it differ an eighth as often as all judged pairs of a prompt do, or less.
+    Pairs are taken from the most similar on, as long as they differ at most a quarter as often as
+    all judged pairs of a prompt do.
     """
     earlier, later = np.triu_indices(first.shape[1], 1)
     judged = (known >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
@@ -590,12 +591,11 @@ def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -
         return None  # all labels are alike, whatever the similarity
     order = np.argsort(-values, kind="stable")
     values, differ = values[order], differ[order]
-    n_pairs = np.arange(1, len(values) + 1)
-    # one more, so that a few pairs show nothing
-    share = (np.cumsum(differ) + 1.0) / (n_pairs + 1.0)
-    is_last = np.append(values[1:] < values[:-1], True)  # of those that are as similar
-    found = np.flatnonzero(is_last & (share <= _COPIES_DIFFER * differ.mean()))
-    return float(np.nextafter(values[found[-1]], -np.inf)) if len(found) else None
+    # one that differs before all others, so that a few pairs show nothing
+    gain = np.cumsum(_COPIES_DIFFER * differ.mean() - differ) - 1.0
+    gain[:-1][values[1:] == values[:-1]] = -np.inf  # those that are as similar stand together
+    best = int(gain.argmax())
+    return float(np.nextafter(values[best], -np.inf)) if gain[best] >= 0 else None
 
 
 def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -109,10 +109,11 @@ which the set of a prompt holds an admissible text. The risk at level u is P(V <
 too high with probability at most delta. Nothing is searched, so nothing is corrected for. The proof
 in full stands in ``sklearn_clm/calibration/_exit_policy.py``.
 
-`estimator` takes any classifier, `draw_price` says what a draw costs beside a response shown, when
-the balance is chosen, and `same_text` lets similar responses count as one text. Where texts repeat,
-a policy can also learn from prompts without references, each one's last draw in their place; then
-all prompts with references calibrate, and fewer errors are lost to chance:
+`estimator` takes any classifier, and `draw_price` says what a draw costs beside a response shown.
+Near copies count as one text, where labels of the optimisation part show that texts so alike agree.
+Where texts repeat, a policy can also learn from prompts without references, each one's last draw in
+place of its reference; then all prompts with references calibrate, and fewer errors are lost to
+chance:
 
 >>> unlabeled = early.collect(prompts[450:], None)
 >>> taught = ExitPolicy().fit(unlabeled, epsilon=0.1)

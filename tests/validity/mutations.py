@@ -19,6 +19,7 @@ from sklearn_clm.calibration._tests import AdmissionTest
 from .audits import AUDIT_MUTATIONS
 from .deployment import DEPLOYMENT_MUTATIONS
 from .policies import (
+    copies_by_any_label,
     exit_policy,
     learnt_on_the_calibration_part,
     stop_at_the_first_failure,
@@ -122,6 +123,10 @@ MUTATIONS = {
         Cell("exit_policy", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
         procedure=learnt_on_the_calibration_part,
         cost=10,
+    ),
+    "near copies judged by any of them": Mutation(
+        Cell("near_copies", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
+        procedure=copies_by_any_label,
     ),
     "what stands for labels enters the test": Mutation(
         Cell("unlabeled_policy", "all_duplicates", "exit policy", Setting(60, 0.45, 0.1)),

@@ -33,16 +33,18 @@ __all__ = ["POLICY_PROCEDURES", "exit_policy", "marginal", "meaningless_policy",
 
 N_OPTIMIZATION = 60
 TIERS = Tiers((5, 3), (1.0, 25.0))
+_SAME_TEXT = {"unlabeled": 0.99, "near_copies": 0.5}
 
 
 def texts_of(world: str, data: CalibrationData, kind: str = "labeled") -> np.ndarray:
     """Draw in which each draw's text occurs first: one text a prompt where all are duplicates.
 
-    Without labels like responses are one text, so that something can be learnt.
+    Without labels like responses are one text, so that something can be learnt; near copies are
+    one whatever their labels, and judged by the first.
     """
     own = np.tile(np.arange(data.k_max), (data.n_prompts, 1))
-    if kind == "unlabeled":
-        return texts_of_draws(data.similarity, own, 0.99)
+    if kind in _SAME_TEXT:
+        return texts_of_draws(data.similarity, own, _SAME_TEXT[kind])
     return np.zeros_like(own) if world == "all_duplicates" else own
 
 
@@ -156,6 +158,25 @@ def cascade(world: World, set_score, setting: Setting, rng) -> bool | None:
     return exit_policy(world, set_score, setting, rng, kind="cascade")
 
 
+def near_copies(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """The same with a policy that takes near copies for one text, though their labels differ."""
+    return exit_policy(world, set_score, setting, rng, kind="near_copies")
+
+
+def copies_by_any_label(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Broken: a text counts as admissible where any of its copies is, though the first is shown."""
+    tau, scores = _population_scores(world.name, int(rng.integers(4)), "near_copies")
+    chosen = world.draw(setting.n, rng)
+    data = world.population.take(chosen)
+    first = texts_of(world.name, data, "near_copies")
+    same = first[:, :, np.newaxis] == first[:, np.newaxis, :]
+    right = np.any(same & data.admissible[:, np.newaxis, :], axis=2)
+    found = np.where(right, tau[chosen], -np.inf).max(axis=1)
+    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
+    level = ranked(found, setting.n - allowed)
+    return None if level == -np.inf else bool(np.mean(scores < level) > setting.epsilon)
+
+
 def tested_without_labels(world: World, set_score, setting: Setting, rng) -> bool | None:
     """Broken: what stands for labels where there are none enters the test, too."""
     tau, scores = _population_scores(world.name, int(rng.integers(4)), "unlabeled")
@@ -253,6 +274,7 @@ POLICY_PROCEDURES = {
         cascade,
         meaningless_policy,
         unlabeled_policy,
+        near_copies,
         marginal,
         lazy_thresholds,
     )

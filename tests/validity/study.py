@@ -158,6 +158,7 @@ def all_cells() -> Iterator[Cell]:
         within_reach = min(max(0.3, first_k_error(world) + 0.05), 0.95)
         for n in (60, 150, 400, 1500):
             yield Cell("exit_policy", world, "exit policy", Setting(n, within_reach, 0.1))
+        yield Cell("near_copies", world, "exit policy", Setting(150, within_reach, 0.1))
         for n in (60, 1500):
             yield Cell("marginal", world, "exit policy", Setting(n, within_reach, 0.1))
         yield Cell("lazy_thresholds", world, "max", Setting(60, within_reach, 0.1))
