@@ -84,7 +84,7 @@ def test_one_rule_however_it_is_used(policy, tmp_path):
 def test_sets_are_nested_over_tiers():
     sampler, _ = fitted()
     model, data = sampler.calibration_.rule.model, sampler.calibration_data_
-    entries = ExitEntries(Table(data), np.arange(data.n_prompts), model, None)
+    entries = ExitEntries(Table(data), np.arange(data.n_prompts), model)
     assert np.all(np.diff(entries.exits, axis=1) <= 0)
     draws = [1 + np.sum(entries.exits[:, :-1] >= level, axis=1) for level in (0.1, 0.3)]
     assert np.all(draws[0] >= draws[1])
