@@ -2,8 +2,6 @@
 
 import functools
 import pickle
-import re
-import warnings
 from collections import Counter
 
 import numpy as np
@@ -17,9 +15,8 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import estimator_html_repr
 
-from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.metrics import SCORERS, set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
@@ -48,21 +45,6 @@ def test_text_cleaning_before_the_sampler():
     assert pipeline.score([f"{text} " for text in X], Y) == alone.score(X, Y)
 
 
-@pytest.mark.parametrize("routing", [False, True])
-def test_sampler_then_selector(routing):
-    with sklearn.config_context(enable_metadata_routing=routing):
-        pipeline = make_pipeline(toy_sampler(), ComponentSelector(component_score=len_of_component))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NullCalibrationWarning)
-            pipeline.fit(X, Y)
-        assert len(pipeline.predict(X[:5])) == 5
-        assert pipeline[0].predict(X[:5]) == toy_sampler().fit(X, Y).predict(X[:5])
-
-
-def len_of_component(prompt, component):
-    return 1.0
-
-
 def test_metadata_is_not_swallowed():
     pipeline = make_pipeline(FunctionTransformer(strip_all), toy_sampler())
     with pytest.raises(TypeError, match="sample_weight"):
@@ -71,12 +53,6 @@ def test_metadata_is_not_swallowed():
         with pytest.raises((TypeError, ValueError), match="sample_weight"):
             cross_val_score(toy_sampler(), X, Y, params={"sample_weight": np.ones(len(X))})
         assert len(cross_val_score(toy_sampler(), X, Y, cv=2)) == 2
-
-
-def test_diagram_shows_the_nested_parts():
-    pipeline = make_pipeline(FunctionTransformer(strip_all), toy_sampler())
-    text = re.sub(r"<[^>]+>", " ", estimator_html_repr(pipeline))
-    assert {"ConformalSampler", "generator", "ToyModel"} <= set(re.findall(r"\w+", text))
 
 
 # --- grid search ----------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 from joblib import parallel_config
 from sklearn.base import clone
 
-from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
-from sklearn_clm.generators import FunctionGenerator, Generation, PrecomputedGenerator
+from sklearn_clm.caching import CachedAdmission, CachedScore
+from sklearn_clm.generators import FunctionGenerator, Generation
 from sklearn_clm.scoring import (
     LLMJudge,
     admission_matrix,
@@ -249,38 +249,6 @@ def test_an_interrupt_loses_no_verdict_that_was_paid(tmp_path, interrupted_after
             n_interrupts += 1
         assert n_stored(cached) == int(repr(n_answered)[6:-1])
     assert n_interrupts > 10
-
-
-def test_draws_and_judgements_may_share_a_file(tmp_path):
-    path = tmp_path / "all.sqlite"
-    generator = CachedGenerator(PrecomputedGenerator(["a"], [["x", "y"]]), path)
-    generator.sample(["a"], 2)
-    judge = CachedAdmission(same_start, path)
-    judge("x", "xx")
-    assert n_stored(generator, in_all=True) == 2
-    assert n_stored(judge, in_all=True) == 1
-
-
-class Counting:
-    """A judge that counts the questions."""
-
-    def __init__(self):
-        self.n_calls = 0
-
-    def ask(self, reference, response):
-        self.n_calls += 1
-        return reference == response
-
-
-def test_a_method_that_counts_is_known_again(tmp_path):
-    file = tmp_path / "verdicts.sqlite"
-    first, second = Counting(), Counting()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert CachedAdmission(first.ask, file)("a", "a")
-        assert CachedAdmission(first.ask, file)("a", "a")
-        assert CachedAdmission(second.ask, file)("a", "a")
-    assert (first.n_calls, second.n_calls) == (1, 0)
 
 
 def test_a_judge_that_changes_while_it_is_asked_is_told_to_take_a_key():

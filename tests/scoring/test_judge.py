@@ -1,11 +1,9 @@
 """A language model as the judge: what is asked, what counts as an answer."""
 
-import numpy as np
 import pytest
-from sklearn.base import clone
 
-from sklearn_clm.caching import CachedAdmission, CachedGenerator
-from sklearn_clm.scoring import LLMJudge, PairJudge, admission_matrix, component_match
+from sklearn_clm.caching import CachedAdmission
+from sklearn_clm.scoring import LLMJudge
 from tests.toy import Answering, n_stored
 
 
@@ -113,22 +111,6 @@ def test_a_template_without_a_place_for_the_response_is_refused():
         LLMJudge(Answering(), template="Good?")("a", "b")
 
 
-def test_in_a_matrix_each_pair_is_asked_about_once():
-    judge = LLMJudge(Answering(knowing), template=PAIR)
-    responses = [["a", "b", "a", "a"], ["c", "a", "c", "b"]]
-    verdicts = admission_matrix(judge, [["b", "a"], "c"], responses)
-    assert verdicts.tolist() == [[True, True, True, True], [True, False, True, False]]
-    first_asked = [prompt for prompt, start, _ in Answering.asked if start == 0]
-    assert len(first_asked) == len(set(first_asked)) == 6
-
-
-def test_for_components():
-    judge = LLMJudge(Answering(knowing), template=PAIR)
-    match = component_match(judge, splitter="line")
-    assert match("one\ntwo", "two") is True
-    assert match("one\ntwo", "three") is False
-
-
 def test_the_pair_without_an_answer_is_named_and_all_other_verdicts_come_first(tmp_path):
     references = [f"r{k}" for k in range(200)]
     judge = LLMJudge(Answering(undecided), template=PAIR, max_attempts=2)
@@ -156,28 +138,3 @@ def test_verdicts_that_arrived_before_the_model_failed_are_kept():
     assert all(dict(cached.judge_pairs(references[:40], references[:40])).values())
     # where nothing is left to ask, nobody needs to be there
     assert not dict(CachedAdmission(LLMJudge(), key="nobody").judge_pairs([], []))
-
-
-def test_verdicts_that_arrive_one_by_one_are_kept():
-    class Streaming(PairJudge):
-        def judge_pairs(self, references, responses):
-            yield 1, True
-            yield 0, "yes"
-
-    cached = CachedAdmission(Streaming(), key="streaming")
-    with pytest.raises(TypeError, match="admission Streaming"):
-        cached.judge_pairs(["a", "b"], ["x", "y"])
-    assert n_stored(cached) == 1
-
-
-def test_with_caches_nothing_is_asked_twice(tmp_path):
-    path = tmp_path / "judge.sqlite"
-    judge = LLMJudge(CachedGenerator(Answering(knowing), path), template=PAIR)
-    plain = admission_matrix(judge, ["a", "bb"], [["a"], ["xx"]])
-    n_asked = len(Answering.asked)
-    cached = CachedAdmission(judge, path)
-    for again in (clone(judge), cached):
-        assert np.array_equal(admission_matrix(again, ["a", "bb"], [["a"], ["xx"]]), plain)
-        assert len(Answering.asked) == n_asked
-    other = clone(cached).set_params(admission__template="{response}|{reference}")
-    assert other.fingerprint() != cached.fingerprint() == clone(cached).fingerprint()
