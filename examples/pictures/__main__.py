@@ -25,6 +25,7 @@ OUTPUT = EXAMPLES / "output" / "pictures"
 OPTIONS = {
     "open_domain_qa": ["--questions", "400", "--trials", "20"],
     "language_families": ["--questions", "1000"],
+    "cascade": [],
     "summarization": ["--texts", "400", "--classifier-texts", "150", "--trials", "20"],
     "report_generation": ["--paper", "--images", "300", "--k-max", "10", "--trials", "20"],
 }
@@ -48,7 +49,7 @@ def main() -> None:
             run(name, ["--figure", str(path)])
         else:
             run(name, [*OPTIONS[name], "--output", str(OUTPUT)])
-            if name == "language_families":
+            if name in ("language_families", "cascade"):
                 shutil.copyfile(OUTPUT / path.name, path)
             else:
                 draw_curves(name, path)
