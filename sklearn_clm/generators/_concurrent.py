@@ -175,32 +175,41 @@ def answer_concurrently(
         finally:
             arrived.popleft()
 
-    try:
+    def work() -> None:
+        """Begin calls and hand over what arrives, until nothing more is waited for."""
+        nonlocal first_error
         while time.monotonic() < deadline:
+            first_error = failure()
+            # where all threads are busy with what nobody needs, the next call is begun by the
+            # first one that is free
+            while first_error is None and (len(under_way) < n_threads or not is_waiting()):
+                if not begin_next():
+                    break
+            first_error = failure()  # what is wanted next may have failed already
+            if first_error is not None:
+                stopping.set()
+                under_way.intersection_update(begun)
+            waits = is_waiting()
+            if not under_way:
+                return
+            while not wake_ups.empty():
+                wake_ups.get_nowait()
+            if not arrived:
+                # a signal may be taken by another thread: wake up now and then to see it
+                with contextlib.suppress(queue.Empty):
+                    wake_ups.get(timeout=_POLL_SECONDS * waits)
+            if arrived:
+                hand_over()
+            elif not waits:
+                return
+
+    done = False
+    try:
+        while not done:
+            # an interrupt may come at any step of the loop, between two of its statements too
             try:
-                first_error = failure()
-                # where all threads are busy with what nobody needs, the next call is begun by the
-                # first one that is free
-                while first_error is None and (len(under_way) < n_threads or not is_waiting()):
-                    if not begin_next():
-                        break
-                first_error = failure()  # what is wanted next may have failed already
-                if first_error is not None:
-                    stopping.set()
-                    under_way &= begun
-                waits = is_waiting()
-                if not under_way:
-                    break
-                while not wake_ups.empty():
-                    wake_ups.get_nowait()
-                if not arrived:
-                    # a signal may be taken by another thread: wake up now and then to see it
-                    with contextlib.suppress(queue.Empty):
-                        wake_ups.get(timeout=_POLL_SECONDS * waits)
-                if arrived:
-                    hand_over()
-                elif not waits:
-                    break
+                work()
+                done = True
             except KeyboardInterrupt as interrupt:
                 if deadline < math.inf:
                     raise
