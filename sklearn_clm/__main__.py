@@ -5,34 +5,47 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from sklearn_clm import ConformalSampler, NullCalibrationError, PredictionSets, __version__
-from sklearn_clm._exceptions import warn
+from sklearn_clm import (
+    ConformalSampler,
+    NullCalibrationError,
+    NullCalibrationWarning,
+    __version__,
+)
+from sklearn_clm._exceptions import report_null
 from sklearn_clm._results import counted
+from sklearn_clm._samples import (
+    DRAWN,
+    JUDGED,
+    SAMPLES,
+    Add,
+    add_samples,
+    add_thresholds,
+    collected,
+    held_out,
+    read_samples,
+    sets_of,
+)
 from sklearn_clm.caching import CachedGenerator, HumanJudge
 from sklearn_clm.caching._verdict_files import double_verdicts
-from sklearn_clm.calibration import CalibrationData, Provenance, clopper_pearson
+from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, plan, plan_audits, run_trials
 from sklearn_clm.generators import OpenAIGenerator, PrecomputedGenerator
-from sklearn_clm.generators._logs import SampleLog, read_records
-from sklearn_clm.generators._prompts import check_prompts
-from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming
+from sklearn_clm.generators._records import json_lines, json_value, naming
 from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport, RiskCurveDisplay
 from sklearn_clm.judging import serve, wanted_from_file
 from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
-from sklearn_clm.policies._calibration import SamplerCalibration
-from sklearn_clm.policies._files import reading, write_content
+from sklearn_clm.policies._files import write_content
 from sklearn_clm.policies._rules import Certified
 
 if TYPE_CHECKING:
@@ -41,20 +54,11 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-_Add: TypeAlias = Callable[..., argparse.Action]
 _DESCRIPTION = """\
 Conformal language modeling on samples that you have, or on arrays of scores, similarities and
 labels. The exit status is 0; 1 where nothing is certified, or where held-out prompts refute the
 promise; 2 after an error; 130 after Ctrl-C, or where nobody reads the output any more. Errors name
 the arguments of the functions that the commands call; options are called alike, with dashes."""
-_SAMPLES = """\
- SAMPLES are files that hold, for each prompt, several draws of one model, in the order in which
-they were made: CSV, JSON Lines or Parquet, with one draw in a row or a list of them; the log of
-lm-evaluation-harness (--log_samples); or that of Inspect (.eval, .json), whose epochs are the
-draws. The samples of a prompt in all rows and files are its draws, and the smallest number of
-draws counts for all. Quality is that of --quality, or else the likelihood where all
-log-probabilities and numbers of tokens are there, or else self-consistency. Verdicts (--label) are
-used as they are; without them, --admission compares with references."""
 _EVALUATE = """\
 Measure, on held-out prompts, the sets that thresholds give, as the judge of calibration judges
 them; exit with status 1 if the 95 % interval of their risk lies above epsilon. Prompts that
@@ -91,19 +95,6 @@ the requests for what is still missing."""
 _AREAS = """\
 Averages over epsilon (normalised areas under the curves), over those epsilon that can be used in
 every trial: mean and standard deviation over trials. curves.csv has the values at each epsilon."""
-_DRAWN = {
-    "prompt": "the prompt; a field of a field is named doc.question",
-    "response": "a draw",
-    "responses": "in its place, a list of all draws; their verdicts and scores are lists too",
-    "logprob": "log-probability of a draw, natural logarithm",
-    "n_tokens": "its number of tokens",
-    "quality": "any score of a draw, from it and earlier ones alone; larger is better",
-}
-_JUDGED = {
-    "reference": "a response that is right",
-    "references": "in its place, a list of such responses",
-    "label": "whether a draw is admissible: true or false, 1 or 0, C or I",
-}
 _CONFIDENCE = 0.95  # of intervals
 _WRITTEN = ("areas.txt", "curves.csv", "trials.npz")
 
@@ -142,19 +133,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-class _Column:
-    """Quality of draws as a file tells it."""
-
-    def __init__(self, log: SampleLog) -> None:
-        self.rows = dict(zip(map(key_digest, log.prompts), log.quality or []))
-
-    def score_draws(
-        self, prompts: Sequence[object], generations: Sequence[Sequence[object]], start: int = 0
-    ) -> np.ndarray:
-        rows = zip(prompts, generations)
-        return np.array([self.rows[key_digest(one)][start : len(row)] for one, row in rows])
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("sklearn-clm", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"sklearn_clm {__version__}")
@@ -175,25 +153,45 @@ def _command(
     run: Callable[[argparse.Namespace], int | None],
     text: str,
     description: str,
-) -> _Add:
+) -> Add:
     """What adds an argument to a new command."""
     command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
     command.set_defaults(run=run, answers=[], samples=[])
     return command.add_argument
 
 
-def _number(add: _Add, name: str, default: float, text: str) -> None:
+def _number(add: Add, name: str, default: float, text: str) -> None:
     """An option of the type of its default."""
     text += " (default: %(default)s)"
     add(name, type=type(default), default=default, help=text)
 
 
+def _file(*suffixes: str) -> Callable[[str], Path]:
+    """The type of a file to write."""
+
+    def path(text: str) -> Path:
+        path = Path(text)
+        if suffixes and path.suffix.lower() not in suffixes:
+            raise argparse.ArgumentTypeError(f"{text} must end in {' or '.join(suffixes)}")
+        if not path.parent.is_dir():
+            raise argparse.ArgumentTypeError(f"{path.parent} must be a folder that exists")
+        return path
+
+    return path
+
+
+def _level(text: str) -> float:
+    if not 0.0 < float(text) < 1.0:
+        raise argparse.ArgumentTypeError(f"{text} must be in (0, 1), such as 0.2 for 20 %")
+    return float(text)
+
+
 def _add_evaluate(commands: _Commands) -> None:
     text = "measure sets on held-out prompts"
-    add = _command(commands, "evaluate", _evaluate, text, _EVALUATE + _SAMPLES)
-    _add_samples(add, "+", _DRAWN | _JUDGED)
-    _add_thresholds(add)
-    add("-o", "--output", type=Path, metavar="FILE", help="where to write the result, as JSON")
+    add = _command(commands, "evaluate", _evaluate, text, _EVALUATE + SAMPLES)
+    add_samples(add, "+", DRAWN | JUDGED)
+    add_thresholds(add)
+    add("-o", "--output", type=_file(".json"), metavar="FILE", help="the result, as JSON")
     add("--quiet", action="store_true", help="print nothing")
 
 
@@ -222,28 +220,29 @@ def _add_trials(commands: _Commands) -> None:
 
 def _add_calibrate(commands: _Commands) -> None:
     text = "find valid thresholds and write them as JSON"
-    add = _command(commands, "calibrate", _calibrate, text, _CALIBRATE + _SAMPLES)
+    add = _command(commands, "calibrate", _calibrate, text, _CALIBRATE + SAMPLES)
     _add_input(add)
     output, text = Path("calibration.json"), "where to write (default: %(default)s)"
-    add("-o", "--output", type=Path, default=output, metavar="FILE", help=text)
+    add("-o", "--output", type=_file(), default=output, metavar="FILE", help=text)
     text = "where to write a page about the promise and what it costs, .html or .md"
-    add("--report", type=Path, metavar="FILE", help=text)
+    add("--report", type=_file(".html", ".htm", ".md"), metavar="FILE", help=text)
     _add_one_level(add)
 
 
 def _add_predict(commands: _Commands) -> None:
     text = "the sets of new prompts, from their samples"
-    add = _command(commands, "predict", _predict, text, _PREDICT + _SAMPLES)
-    _add_samples(add, "+", _DRAWN)
-    _add_thresholds(add)
-    add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: the screen)")
+    add = _command(commands, "predict", _predict, text, _PREDICT + SAMPLES)
+    add_samples(add, "+", DRAWN)
+    add_thresholds(add)
+    text = "where to write, .jsonl (default: the screen)"
+    add("-o", "--output", type=_file(".jsonl"), metavar="FILE", help=text)
 
 
 def _add_plan(commands: _Commands) -> None:
     text = "how many prompts to collect, from a pilot"
-    add = _command(commands, "plan", _plan, text, _PLAN + _SAMPLES)
+    add = _command(commands, "plan", _plan, text, _PLAN + SAMPLES)
     _add_input(add)
-    add("-o", "--output", type=Path, metavar="FILE", help="Markdown file to write")
+    add("-o", "--output", type=_file(), metavar="FILE", help="Markdown file to write")
     sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
     _number(add, "--power", 0.9, "wanted probability of success")
@@ -301,37 +300,14 @@ def _add_batch(commands: _Commands) -> None:
         add("--output", type=Path, default=Path(output), metavar="FILE", help=text)
 
 
-def _add_samples(add: _Add, nargs: str, columns: Mapping[str, str]) -> None:
-    add("samples", nargs=nargs, metavar="SAMPLES", help="files of samples, see above")
-    for field, text in columns.items():
-        text += f" (default: {field})"
-        add(f"--{field.replace('_', '-')}", metavar="COLUMN", help=text)
-    text = "of lm-evaluation-harness: the filter whose responses and metrics are read"
-    add("--filter", metavar="NAME", help=text)
-    text = (
-        "names the model and its settings, in your words: thresholds hold for samples, and "
-        "services, of the same key alone"
-    )
-    add("--key", metavar="NAME", help=text)
-    if columns.keys() >= _JUDGED.keys():
-        text = "least label that is admissible, where labels are numbers and no verdicts"
-        add("--threshold", type=float, metavar="X", help=text)
-
-
-def _add_thresholds(add: _Add) -> None:
-    text = "thresholds, as calibrate wrote them"
-    add("--calibration", required=True, metavar="FILE", help=text)
-    add("--similarity", metavar="NAME", help="where the thresholds do not tell")
-
-
-def _add_input(add: _Add) -> None:
-    _add_samples(add, "*", _DRAWN | _JUDGED)
+def _add_input(add: Add) -> None:
+    add_samples(add, "*", DRAWN | JUDGED)
     text = "where there are no verdicts: exact_match (default) or rouge_l"
     add("--admission", default="exact_match", metavar="NAME", help=text)
     _add_arrays(add)
 
 
-def _add_arrays(add: _Add) -> None:
+def _add_arrays(add: Add) -> None:
     text = "in place of SAMPLES, arrays: quality of each draw, shape (n, K), as .npy"
     add("--scores", metavar="FILE", help=text)
     text = "1 where a draw is admissible, else 0, shape (n, K), as .npy"
@@ -346,8 +322,9 @@ def _add_arrays(add: _Add) -> None:
     add("--data", metavar="FILE", help=text)
 
 
-def _add_one_level(add: _Add) -> None:
-    _number(add, "--epsilon", 0.3, "tolerated risk, in (0, 1)")
+def _add_one_level(add: Add) -> None:
+    text = "tolerated risk, in (0, 1) (default: %(default)s)"
+    add("--epsilon", type=_level, default=0.3, metavar="E", help=text)
     add("--set-score", default="max", metavar="NAME", help="set score F")
     text = "share of the prompts that finds the frontier"
     _number(add, "--optimization-fraction", 1 / 3, text)
@@ -355,7 +332,7 @@ def _add_one_level(add: _Add) -> None:
     add("--quiet", action="store_true", help="print nothing")
 
 
-def _add_search(add: _Add) -> None:
+def _add_search(add: Add) -> None:
     _number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
     _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
     _number(add, "--size-weight", 0.5, "weight of set size in Eq. 7")
@@ -377,7 +354,7 @@ def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
     _refuse_inputs(outputs, (*arguments.samples, arguments.data, *arrays))
     others = arguments.data, arguments.scores, arguments.labels
     if arguments.samples and others == (None, None, None):
-        return _collected(arguments)
+        return collected(arguments)
     if arguments.data is not None and not arguments.samples and arrays == (None, None, None):
         return CalibrationData.load(arguments.data)
     if arguments.samples or arguments.data is not None or None in arrays:
@@ -385,98 +362,6 @@ def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
             "input must be SAMPLES, or --scores, --labels and --similarity, or --data alone."
         )
     return CalibrationData.from_arrays(*arrays, mmap=True)
-
-
-def _read(arguments: argparse.Namespace) -> SampleLog:
-    """The samples of all files."""
-    given, files = vars(arguments), arguments.samples
-    judged = [field for field in _JUDGED if given.get(field)] or _JUDGED  # what is named counts
-    names = {field: given[field] or field for field in (*_DRAWN, *judged) if field in given}
-    if given["response"] is not None:
-        del names["responses"]
-    if len({*map(os.path.realpath, files)}) < len(files):
-        raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
-    records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
-    log = SampleLog.of(records, names, given.get("threshold"))
-    if not log.prompts:
-        raise ValueError(f"SAMPLES must hold samples, got none in {', '.join(files)}.")
-    most = max(map(len, log.draws))
-    if most > log.k_max:
-        warn(f"prompts have {log.k_max} to {most} draws: the first {log.k_max} of each count.")
-    return log
-
-
-def _sampler(
-    log: SampleLog, arguments: argparse.Namespace, known: Provenance, **options: Any
-) -> ConformalSampler:
-    """A sampler of these draws, with the scores that are known, or in the file."""
-    given = vars(arguments)
-    return ConformalSampler(
-        PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
-        quality=known.quality if log.quality is None else _Column(log),
-        similarity=known.similarity or given["similarity"] or "rouge_l",
-        admission=known.admission or given.get("admission", "exact_match"),
-        random_state=known.seed,
-        **options,
-    )
-
-
-def _collected(arguments: argparse.Namespace) -> CalibrationData:
-    """Samples with scores and verdicts; what a file does not tell is not known of them."""
-    log = _read(arguments)
-    quality = "likelihood" if log.has_logprobs else "self_consistency"
-    known = Provenance(quality=quality, seed=arguments.random_state)
-    sampler = _sampler(log, arguments, known, k_max=max(arguments.k_max or [log.k_max]))
-    data = sampler.collect(log.prompts, log.admissions)
-    told = data.provenance
-    data.provenance = known = replace(
-        told,
-        generator=None if arguments.key is None else told.generator,
-        quality=told.quality if log.quality is None else None,
-        admission=told.admission if log.verdicts is None else None,
-    )
-    if not arguments.quiet:
-        print(
-            f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "
-            f"{known.quality or 'of the file'}; admission: "
-            f"{known.admission or 'verdicts of the file'}."
-        )
-    return data
-
-
-def _sets(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
-    """The sets that thresholds give."""
-    with reading(arguments.calibration, SamplerCalibration.file_format) as content:
-        known = Provenance(**content["provenance"])
-        options = {name: content[name] for name in ("epsilon", "delta")}
-        options["k_max"] = max(one["k_max"] for one in content["rules"])
-    if known.generator not in (None, arguments.key):
-        raise ValueError(
-            f"--key must be that of the thresholds, {known.generator!r}, if the samples come from "
-            f"the same model and settings, got {arguments.key!r} instead."
-        )
-    if known.quality is None and log.quality is None:
-        raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
-    policy = ThresholdPolicy(set_score=content["set_score"])
-    sampler = _sampler(log, arguments, known, policy=policy, **options)
-    return sampler.load_calibration(arguments.calibration).predict(log.prompts)
-
-
-def _held_out(log: SampleLog, arguments: argparse.Namespace) -> SampleLog:
-    """The samples of prompts that did not calibrate, judged as those that did."""
-    with reading(arguments.calibration, SamplerCalibration.file_format) as content:
-        judge = content["provenance"]["admission"]
-        seen = np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
-    if (judge is None) == (log.verdicts is None):
-        wanted = "verdicts (--label)" if judge is None else f"{judge} of --reference, --references"
-        raise ValueError(f"SAMPLES must be judged as in calibration: name a column of {wanted}.")
-    is_new = ~np.isin(check_prompts(log.prompts).digests(), seen)
-    n_seen = len(is_new) - int(is_new.sum())
-    if n_seen == len(is_new):
-        raise ValueError(f"SAMPLES must hold prompts that did not calibrate: all {n_seen} did.")
-    if n_seen:
-        warn(f"{n_seen} of {len(is_new)} prompts calibrated, and are left out.")
-    return log.where(is_new)
 
 
 def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> None:
@@ -523,8 +408,8 @@ def _trials(arguments: argparse.Namespace) -> None:
 def _evaluate(arguments: argparse.Namespace) -> int:
     """Whether thresholds keep their promise on prompts that did not calibrate."""
     _refuse_inputs(filter(None, [arguments.output]), (*arguments.samples, arguments.calibration))
-    log = _held_out(_read(arguments), arguments)
-    sets = _sets(log, arguments)
+    log = held_out(read_samples(arguments), arguments)
+    sets = sets_of(log, arguments)
     admission, epsilon = sets.sampler.admission, sets.sampler.epsilon
     outcomes = set_outcomes(log.admissions, sets, admission=admission)
     n, n_errors = len(sets), int(outcomes.loss.sum())
@@ -550,8 +435,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _predict(arguments: argparse.Namespace) -> None:
     outputs = filter(None, [arguments.output])
     _refuse_inputs(outputs, (*arguments.samples, arguments.calibration))
-    sets = _sets(_read(arguments), arguments)
-    text = "".join(json.dumps(one.to_dict()) + "\n" for one in sets)
+    sets = sets_of(read_samples(arguments), arguments)
+    ascii = arguments.output is None  # a screen may show no other letters
+    text = "".join(json.dumps(one.to_dict(), ensure_ascii=ascii) + "\n" for one in sets)
     if arguments.output is None:
         print(text, end="")
     else:
@@ -615,19 +501,23 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         ),
         optimization_fraction=arguments.optimization_fraction,
         random_state=arguments.random_state,
-        on_null="raise",
     )
     # what the data were collected with concerns the file, not this stand-in for a sampler
     known = data.provenance
-    sampler.calibrate(
-        CalibrationData(data.quality, data.similarity, data.labels, prompts=data.prompts)
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)  # which is raised below
+        sampler.calibrate(
+            CalibrationData(data.quality, data.similarity, data.labels, prompts=data.prompts)
+        )
     record = replace(sampler.calibration_, provenance=known)
     claim = replace(record.claim, unknown=record.unknown)
     record = replace(record, rules={None: Certified(record.rule, claim)})
     if arguments.report is not None:
         sampler.calibration_ = record
         CalibrationReport.from_estimator(sampler).save(arguments.report)
+        if not arguments.quiet:
+            print(f"Wrote {arguments.report}.")
+    report_null(claim.why_null(), "raise", "")
     seen = b"" if data.prompts is None else np.unique(data.prompts).tobytes()
     write_content(arguments.output, {**record.content(), "prompts": seen.hex()})
     result, thresholds = sampler.result_, sampler.lambda_hat_

@@ -135,8 +135,11 @@ def test_calibrate_searches_budgets(files, capsys):
 
 
 def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
-    assert main(["calibrate", "--data", "data.npz", "--epsilon", "0.02"]) == 1
-    message = capsys.readouterr().err
+    command = ["calibrate", "--data", "data.npz", "--epsilon", "0.02", "--report", "page.md"]
+    assert main(command) == 1
+    assert "Nothing could be certified" in Path("page.md").read_text("utf-8")
+    output, message = capsys.readouterr()
+    assert output == "Wrote page.md.\n"
     assert "calibrate: Calibration is null" in message
     assert "smallest epsilon that would have worked" in message
     assert not list(tmp_path.glob("calibration*"))
@@ -155,9 +158,7 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["trials", "--data", "data.npz", "--n-trials", "0"], "n_trials"),
         (["trials", "--data", "data.npz", "--testing-fraction", "0.9"], "testing_fraction must"),
         (["calibrate", "--data", "data.npz", "--set-score", "best"], "set_score"),
-        (["calibrate", "--data", "data.npz", "--epsilon", "1.5"], "epsilon"),
         (["calibrate", "--data", "data.npz", "--k-max", "9"], "k_max"),
-        (["calibrate", "--data", "data.npz", "--output", "no/such.json"], "no/such.json"),
         (["trials", "--data", "data.npz", "--output", "data.npz"], "data.npz"),
         (["calibrate", "--data", "data.npz", "--delta=2"], "delta"),
         (["calibrate", "--data", "data.npz", "--n-lambdas=0"], "n_lambdas"),
@@ -204,11 +205,22 @@ def test_files_are_never_unpickled(files, tmp_path, capsys):
 
 
 def test_usage_errors_exit_with_2(capsys):
-    for arguments in ([], ["trials", "--n-trials", "many"], ["explain"]):
+    for arguments, said in (
+        ([], "COMMAND"),
+        (["trials", "--n-trials", "many"], "many"),
+        (["explain"], "explain"),
+        (["calibrate", "--epsilon", "20"], "must be in (0, 1), such as 0.2 for 20 %"),
+        (["calibrate", "--output", "no/such.json"], "no must be a folder that exists"),
+        (["calibrate", "--report", "page.pdf"], "page.pdf must end in .html or .htm or .md"),
+        (["predict", "--output", "sets.csv"], "sets.csv must end in .jsonl"),
+        (["evaluate", "--output", "result.md"], "result.md must end in .json"),
+    ):
         with pytest.raises(SystemExit) as exit_info:
-            main(arguments)
+            main(arguments)  # before a file is read
         assert exit_info.value.code == 2
-    assert "usage: sklearn-clm" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "usage: sklearn-clm" in error
+        assert said in error
 
 
 @pytest.mark.parametrize(

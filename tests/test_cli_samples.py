@@ -204,8 +204,12 @@ def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, ca
     out, err = capsys.readouterr()
     assert "60 prompts, 5 draws each" in out
     assert "warning: prompts have 5 to 10 draws: the first 5 of each count." in err
+    assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "6"]) == 0
+    out, err = capsys.readouterr()
+    assert "59 prompts, 6 draws each" in out
+    assert "warning: 1 of 60 prompts have fewer draws than --k-max, and are left out" in err
     assert main(["calibrate", "first.csv", *judged, "--k-max", "6"]) == 2
-    assert "must have 6 draws, got 5" in capsys.readouterr().err
+    assert "--k-max must be at most 5" in capsys.readouterr().err
     assert main(["calibrate", "first.csv", "./first.csv", *judged]) == 2
     assert "must be different files" in capsys.readouterr().err
     write_csv("first.csv", [*rows, rows[0] | {"truth": "other"}])
@@ -231,7 +235,11 @@ def test_scores_of_a_file_are_its_quality(logs, capsys):
     bare = [{key: row[key] for key in ("question", "answer")} | {"label": "sum"} for row in rows]
     write_csv("bare.csv", bare)  # whose label is no verdict, and is not asked for
     assert main(["predict", "bare.csv", *NAMES, *THRESHOLDS]) == 2
-    assert "needs log-probabilities" in capsys.readouterr().err
+    assert "SAMPLES must have --logprob and --n-tokens" in capsys.readouterr().err
+    write_csv("blank.csv", [*rows[:7], rows[7] | {"logprob": ""}, *rows[8:]])
+    for lacks in (command, predict):
+        assert main([lacks[0], "blank.csv", *lacks[2:]]) == 2
+        assert "logprob must be known for every draw" in capsys.readouterr().err
     assert main([*command, "--quality", "score"]) == 0
     assert "quality: of the file" in capsys.readouterr().out
     known = json.loads(Path("calibration.json").read_text())["provenance"]
@@ -303,6 +311,38 @@ def test_evaluate_takes_nothing_that_it_would_ignore(logs, options):
     with pytest.raises(SystemExit):
         main([*command, *(THRESHOLDS if options else []), *options])
     assert [path.name for path in Path().iterdir()] == ["samples.csv"]
+
+
+def test_any_row_of_a_prompt_tells_its_reference(logs, capsys):
+    rows, judged = list(rows_of(logs)), [*NAMES, *KEY, "--reference", "truth", "--epsilon", "0.4"]
+    some = [row | {"truth": row["truth"] * (j % 5 == 3)} for j, row in enumerate(rows)]
+    write_csv("some.csv", some)
+    write_csv("none.csv", [row | {"truth": ""} for row in some[:5]] + some[5:])
+    assert main(["calibrate", "some.csv", *judged]) == 0
+    assert main(["calibrate", "none.csv", *judged]) == 2
+    said = f"got none for 1 of 60 instead, such as {rows[0]['question']!r}"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("separator", [";", "|"])
+def test_lists_of_references_in_a_cell(logs, separator, capsys):
+    rows = [row | {"truth": f"{row['truth']} {separator} none"} for row in rows_of(logs)]
+    write_csv("samples.csv", rows)
+    command = ["calibrate", "samples.csv", *NAMES, *KEY, "--epsilon", "0.4"]
+    assert main([*command, "--reference", "truth"]) == 1
+    assert f"--references COLUMN --separator '{separator}'" in capsys.readouterr().err
+    assert main([*command, "--references", "truth"]) == 2
+    assert "JSON, or texts between which --separator stands" in capsys.readouterr().err
+    assert main([*command, "--references", "truth", "--separator", separator]) == 0
+    assert "--separator" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("s.csv", ";"), ("s.csv", "\t"), ("s.tsv", "\t")])
+def test_tables_with_other_delimiters(logs, name, delimiter):
+    Path(name).write_text(delimiter.join(("prompt", "response")) + f'\na, b{delimiter}"x\ny"\n')
+    names = {"prompt": "prompt", "response": "response"}
+    log = _logs.SampleLog.of(_logs.read_records(name), names)
+    assert (log.prompts, log.draws[0][0].response) == (["a, b"], "x\ny")
 
 
 def test_lines_of_several_filters_are_no_draws(logs, capsys):
@@ -405,7 +445,7 @@ def broken(logs, how):
         ("a run that goes on", "status 'success', got None"),
         ("a sample that failed", "samples/1_epoch_2.json in log.eval: it failed"),
         ("a sample that counts no more", "invalidated"),
-        ("a sample without a verdict", "label must be known for every draw, got none for 1"),
+        ("a sample without a verdict", "label must be known for every draw, or for none"),
         ("no samples", "must hold samples, got none in log.eval"),
         ("damage", "cannot be unpacked"),
         ("no archive", "not an archive"),
@@ -451,7 +491,7 @@ ROW = "prompt,response,label\na,x,1\n"
         ("s.csv", ROW, ["--reference", "truth"], "no field 'truth'"),
         ("s.csv", ROW, ["--responses", "response"], "responses must be a list of all draws"),
         ("s.csv", ROW, ["--logprob", "response"], "line 2 of s.csv: the fields of a draw"),
-        ("s.csv", ROW + "b,y,\n", [], "label must be known for every draw, got none for 1"),
+        ("s.csv", ROW + "b,y,\n", [], "label must be known for every draw, or for none"),
         ("s.csv", ROW + "b,y\n", [], "line 3 of s.csv must have 3 fields"),
         ("s.csv", ROW + "b,y,0,1\n", [], "line 3 of s.csv must have 3 fields"),
         ("s.csv", ROW + ",y,0\n", ["--label", "response"], "a label must be a verdict"),
@@ -460,7 +500,6 @@ ROW = "prompt,response,label\na,x,1\n"
         ("s.csv", "prompt,response\na,x\n", [], "must have verdicts or references"),
         ("s.csv", ROW, ["--data", "data.npz"], "input must be SAMPLES"),
         ("s.csv", ROW, ["-o", "s.csv"], "--output must be none of the inputs"),
-        ("s.csv", ROW, ["--report", "s.csv"], "--output must be none of the inputs"),
         ("s.csv", ROW, ["--admission", "best"], "admission must"),
         ("s.jsonl", "", [], "must hold samples"),
         ("s.jsonl", "[1]", [], "line 1 of s.jsonl"),

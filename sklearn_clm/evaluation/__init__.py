@@ -35,9 +35,10 @@ other than that of calibration is refused. ``sklearn-clm calibrate --help`` tell
 holds. Thresholds hold for the same key alone, and serve a sampler whose
 :class:`sklearn_clm.caching.CachedGenerator` has it.
 
-*Tables*: CSV, JSON Lines, and Parquet (``pip install "sklearn-clm[parquet]"``), with a draw in a
-row, or all draws of a prompt in a list (``--responses``, JSON in CSV); beside it a reference, or a
-verdict (``--label``), and log-probabilities or a quality, where there are some:
+*Tables*: CSV, TSV, JSON Lines, and Parquet (``pip install "sklearn-clm[parquet]"``), with a draw in
+a row, or all draws of a prompt in a list (``--responses``, JSON in CSV); beside it a reference,
+several (``--references``, JSON or ``--separator ";"``), or a verdict (``--label``), and
+log-probabilities or a quality, where there are some:
 
     sklearn-clm calibrate samples.csv --key MODEL --prompt question --response text --reference gold
 

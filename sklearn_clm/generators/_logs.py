@@ -54,16 +54,22 @@ class SampleLog:
 
     @classmethod
     def of(
-        cls, records: Iterable[Record], names: Mapping[str, str], threshold: float | None = None
+        cls,
+        records: Iterable[Record],
+        names: Mapping[str, str],
+        threshold: float | None = None,
+        separator: str | None = None,
     ) -> Self:
         """The samples in records of one draw, or of all draws of a prompt, with these names.
 
-        A label that is a number stands for "admissible" from `threshold` on, or is 0 or 1.
+        A label that is a number stands for "admissible" from `threshold` on, or is 0 or 1. The
+        separator divides texts of references.
         """
         prompts: dict[bytes, object] = {}
         rows: dict[bytes, dict[int, tuple[Any, ...]]] = {}
         sources: set[str] = set()
-        for where, fields in chain.from_iterable(_draws_of(*record, names) for record in records):
+        found = (_draws_of(*record, names, separator) for record in records)
+        for where, fields in chain.from_iterable(found):
             with naming(where):
                 prompt = fields["prompt"]
                 if is_missing(prompt):
@@ -92,17 +98,15 @@ class SampleLog:
                 )
         in_order = [[row[j] for j in range(len(row))] for row in rows.values()]
         draws, *others = ([[one[k] for one in row] for row in in_order] for k in range(4))
-        references, labels, quality = map(_known, ("reference", "label", "quality"), others)
-        for prompt, said in zip(prompts.values(), references or ()):
-            if any(one != said[0] for one in said):
-                raise ValueError(
-                    f"the reference of {prompt_line(prompt)} must be one, or one list, got "
-                    f"{said!r:.200} instead."
-                )
+        asked = list(prompts.values())
+        labels, quality = (
+            rows if _are_known(name, rows, asked) else None
+            for name, rows in zip(("label", "quality"), others[1:])
+        )
         return cls(
-            list(prompts.values()),
+            asked,
             draws,
-            None if references is None else [row[0] for row in references],
+            _references(others[0], asked),
             None if labels is None else [*map(_by_text, draws, labels)],
             quality,
         )
@@ -120,8 +124,11 @@ class SampleLog:
     @property
     def has_logprobs(self) -> bool:
         """Whether likelihoods can be computed."""
-        every = chain.from_iterable(self.draws)
-        return all(draw.logprob is not None and draw.n_tokens is not None for draw in every)
+        known = (
+            [[getattr(draw, name) for draw in row] for row in self.draws]
+            for name in ("logprob", "n_tokens")
+        )
+        return all(map(_are_known, ("logprob", "n_tokens"), known, [self.prompts] * 2))
 
     @property
     def admissions(self) -> list[Any]:
@@ -137,7 +144,9 @@ class SampleLog:
         return self.references
 
 
-def _draws_of(where: str, record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Record]:
+def _draws_of(
+    where: str, record: Mapping[str, Any], names: Mapping[str, str], separator: str | None
+) -> Iterator[Record]:
     """The fields of each draw of a record."""
     found = {field: _value_at(record, name) for field, name in names.items()}
     found = {field: value for field, value in found.items() if value is not _ABSENT}
@@ -145,7 +154,11 @@ def _draws_of(where: str, record: Mapping[str, Any], names: Mapping[str, str]) -
     refuse_missing(where, record, names, {*found, "response"} if is_list else found)
     with naming(where):
         if "references" in found:
-            found["reference"] = _as_list("references", found["references"], "right responses")
+            cell = found["references"]
+            if separator and isinstance(cell, str):
+                cell = [part.strip() for part in cell.split(separator) if part.strip()]
+            of = "right responses (in a table JSON, or texts between which --separator stands)"
+            found["reference"] = None if cell in (None, "") else _as_list("references", cell, of)
         own = record if "draw" in names else {}  # other fields may mean anything
         fields = {**own, **dict.fromkeys(("draw", *_MAY_LACK)), **found}
         # of text, an empty cell holds nothing; a response may well be empty
@@ -226,22 +239,45 @@ def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Any, bool]:
     return verdicts
 
 
-def _known(name: str, rows: list[list[Any]]) -> list[list[Any]] | None:
-    """Values of all draws, or None where none has one."""
-    missing = [is_missing(value) for row in rows for value in row]
-    if all(missing):
-        return None
-    if any(missing):
-        n = sum(missing)
-        raise ValueError(f"{name} must be known for every draw, got none for {n} instead.")
-    return rows
+def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> bool:
+    """Whether values are known of all draws; an error where they are of some."""
+    lack = [(i, j) for i, row in enumerate(rows) for j, one in enumerate(row) if is_missing(one)]
+    n = sum(map(len, rows))
+    if 0 < len(lack) < n:
+        i, j = lack[0]
+        raise ValueError(
+            f"{name} must be known for every draw, or for none, got none for {len(lack)} of {n} "
+            f"instead, such as draw {j} of {prompt_line(prompts[i])}."
+        )
+    return not lack
+
+
+def _references(rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
+    """The reference of each prompt, which any of its rows may tell; None where no row does."""
+    known = [[one for one in row if not is_missing(one)] for row in rows]
+    for prompt, said in zip(prompts, known if any(known) else ()):
+        if not said:
+            n = known.count([])
+            raise ValueError(
+                f"reference must be known for every prompt, got none for {n} of {len(known)} "
+                f"instead, such as {prompt_line(prompt)}."
+            )
+        if any(one != said[0] for one in said):
+            raise ValueError(
+                f"the reference of {prompt_line(prompt)} must be one, or one list, got "
+                f"{said!r:.200} instead."
+            )
+    return [said[0] for said in known] if any(known) else None
 
 
 def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]:
     """The samples in a table, or in a log; `filtered` names a filter of lm-evaluation-harness."""
     reader = _READERS.get(Path(path).suffix.lower())
     if reader is None:
-        raise ValueError(f"the name of {path} must end in one of {', '.join(_READERS)}.")
+        raise ValueError(
+            f"the name of {path} must end in one of {', '.join(_READERS)}; of a spreadsheet, save "
+            "the table as CSV in UTF-8."
+        )
     filters: set[str] = set()
     for where, record in reader(path):
         if not record.keys() >= _LM_EVAL:
@@ -262,15 +298,21 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
 
 def _csv_rows(path: AnyPath) -> Iterator[Record]:
     with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file, strict=True)
         try:
+            header = file.readline()
+            file.seek(0)
+            delimiter = next((one for one in ",;\t" if one in header), ",")
+            rows = csv.DictReader(file, strict=True, delimiter=delimiter)
             for row in rows:
                 where = f"the row that ends on line {rows.line_num} of {path}"
                 if None in row or None in row.values():
                     raise ValueError(f"{where} must have {len(rows.fieldnames or ())} fields.")
                 yield where, row
         except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
+            raise ValueError(
+                f"{path} is not a CSV file in UTF-8: {error}. Save it as one (iconv -f LATIN1 -t "
+                "UTF-8 makes one of an older CSV file)."
+            ) from error
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[Record]:
@@ -398,6 +440,7 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 _READERS: dict[str, Callable[[AnyPath], Iterator[Record]]] = {
     ".csv": _csv_rows,
+    ".tsv": _csv_rows,
     ".jsonl": json_lines,
     ".parquet": _parquet_rows,
     ".json": _inspect_json,

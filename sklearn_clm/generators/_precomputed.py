@@ -182,8 +182,8 @@ class PrecomputedGenerator(BaseGenerator):
                 n_enough = sum(len(one) >= stop for one in known.values())
                 raise ValueError(
                     f"prompts[{i}] = {prompt_line(prompts[i])} must have {stop} draws, got "
-                    f"{len(row)} instead; {n_enough} of {len(known)} prompts have as many. Drop "
-                    "the others, or lower k_max."
+                    f"{len(row)} instead; {n_enough} of {len(known)} prompts have as many. Draw "
+                    "more, drop the others, or calibrate with a lower k_max."
                 )
         return [row[start:stop] for row in rows]
 

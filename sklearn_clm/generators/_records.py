@@ -88,7 +88,11 @@ def draw_from_record(record: Mapping[str, object]) -> Generation:
     response = record.get("response")
     response = response.item() if isinstance(response, np.generic) else response
     if not isinstance(response, (str, int, float)) or is_missing(response):
-        raise ValueError(f"response must be text or a number, got {response!r:.60} instead.")
+        empty = " (pandas reads an empty text so, but for keep_default_na=False)"
+        raise ValueError(
+            f"response must be text or a number, got {response!r:.60} instead"
+            f"{empty * is_missing(response)}."
+        )
     check_text(response, "response")
     with naming("the fields of a draw"):
         return Generation(

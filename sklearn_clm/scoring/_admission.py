@@ -47,7 +47,8 @@ _SIZEABLE = 0.05  # share of prompts, below which nothing is said of their refer
 _PRINTED_LIST = re.compile(r"""\s*\[\s*["'].*["']\s*,?\s*\]\s*""", re.DOTALL)
 _PRINTED = (
     "a text that looks like a printed list, as one saved in a CSV file comes back, counts as one "
-    "text. ast.literal_eval makes a list of it, any text of which will do."
+    "text. ast.literal_eval (in the shell --references) makes a list of it, any text of which will "
+    "do."
 )
 _OTHER_TYPE = (
     "admission='exact_match' never takes a text for equal to another object. Convert the "

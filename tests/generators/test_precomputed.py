@@ -275,3 +275,9 @@ def test_a_table_of_draws_is_printed_by_its_size():
     assert repr(generator) == "PrecomputedGenerator(<100 prompts>)"
     assert "key='llama-8b'" in repr(generator.set_params(key="llama-8b"))
     assert generator.get_params()["responses"] is clone(generator).responses is generator.responses
+
+
+def test_what_pandas_makes_of_an_empty_answer_is_explained():
+    frame = pd.DataFrame({"prompt": ["a"], "response": [np.nan]})
+    with pytest.raises(ValueError, match="keep_default_na=False"):
+        PrecomputedGenerator.from_frame(frame)

@@ -1,0 +1,212 @@
+"""Samples of files, as the command line names them: data, and sets, of these."""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sklearn_clm import ConformalSampler, PredictionSets
+from sklearn_clm._exceptions import warn
+from sklearn_clm._results import counted
+from sklearn_clm.calibration import CalibrationData, Provenance
+from sklearn_clm.generators import PrecomputedGenerator
+from sklearn_clm.generators._logs import SampleLog, read_records
+from sklearn_clm.generators._prompts import check_prompts
+from sklearn_clm.generators._records import key_digest
+from sklearn_clm.policies import ThresholdPolicy
+from sklearn_clm.policies._calibration import SamplerCalibration
+from sklearn_clm.policies._files import reading
+
+Add: TypeAlias = Callable[..., argparse.Action]
+SAMPLES = """\
+ SAMPLES are files that hold, for each prompt, several draws of one model, in the order in which
+they were made: CSV, JSON Lines or Parquet, with one draw in a row or a list of them; the log of
+lm-evaluation-harness (--log_samples); or that of Inspect (.eval, .json), whose epochs are the
+draws. The samples of a prompt in all rows and files are its draws, and the smallest number of
+draws counts for all. Quality is that of --quality, or else the likelihood where all
+log-probabilities and numbers of tokens are there, or else self-consistency. Verdicts (--label) are
+used as they are; without them, --admission compares with references."""
+DRAWN = {
+    "prompt": "the prompt; a field of a field is named doc.question",
+    "response": "a draw",
+    "responses": "in its place, a list of all draws; their verdicts and scores are lists too",
+    "logprob": "log-probability of a draw, natural logarithm",
+    "n_tokens": "its number of tokens",
+    "quality": "any score of a draw, from it and earlier ones alone; larger is better",
+}
+JUDGED = {
+    "reference": "a response that is right",
+    "references": "in its place, a list of such responses; in a table as JSON, or --separator",
+    "label": "whether a draw is admissible: true or false, 1 or 0, C or I",
+}
+
+
+class _Column:
+    """Quality of draws as a file tells it."""
+
+    def __init__(self, log: SampleLog) -> None:
+        self.rows = dict(zip(map(key_digest, log.prompts), log.quality or []))
+
+    def score_draws(
+        self, prompts: Sequence[object], generations: Sequence[Sequence[object]], start: int = 0
+    ) -> np.ndarray:
+        rows = zip(prompts, generations)
+        return np.array([self.rows[key_digest(one)][start : len(row)] for one, row in rows])
+
+
+def add_samples(add: Add, nargs: str, columns: Mapping[str, str]) -> None:
+    add("samples", nargs=nargs, metavar="SAMPLES", help="files of samples, see above")
+    for field, text in columns.items():
+        text += f" (default: {field})"
+        add(f"--{field.replace('_', '-')}", metavar="COLUMN", help=text)
+    text = "of lm-evaluation-harness: the filter whose responses and metrics are read"
+    add("--filter", metavar="NAME", help=text)
+    text = (
+        "names the model and its settings, in your words: thresholds hold for samples, and "
+        "services, of the same key alone"
+    )
+    add("--key", metavar="NAME", help=text)
+    if columns.keys() >= JUDGED.keys():
+        text = "least label that is admissible, where labels are numbers and no verdicts"
+        add("--threshold", type=float, metavar="X", help=text)
+        add("--separator", metavar="TEXT", help="between the texts in a cell of --references")
+
+
+def add_thresholds(add: Add) -> None:
+    text = "thresholds, as calibrate wrote them"
+    add("--calibration", required=True, metavar="FILE", help=text)
+    add("--similarity", metavar="NAME", help="where the thresholds do not tell")
+
+
+def read_samples(arguments: argparse.Namespace) -> SampleLog:
+    """The samples of all files."""
+    given, files = vars(arguments), arguments.samples
+    judged = [field for field in JUDGED if given.get(field)] or JUDGED  # what is named counts
+    names = {field: given[field] or field for field in (*DRAWN, *judged) if field in given}
+    if given["response"] is not None:
+        del names["responses"]
+    if len({*map(os.path.realpath, files)}) < len(files):
+        raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
+    records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
+    log = SampleLog.of(records, names, given.get("threshold"), given.get("separator"))
+    if not log.prompts:
+        raise ValueError(f"SAMPLES must hold samples, got none in {', '.join(files)}.")
+    return log
+
+
+def _rows_of(log: SampleLog, budgets: Sequence[int] | None) -> SampleLog:
+    """The samples of prompts that have the largest budget of draws, or of all."""
+    n_draws = np.array([*map(len, log.draws)])
+    few, most = n_draws.min(), n_draws.max()
+    if budgets is None and few < most:
+        warn(
+            f"prompts have {few} to {most} draws: the first {few} of each count. --k-max leaves "
+            "out prompts with fewer draws than it says."
+        )
+    has_all = n_draws >= max(budgets or [few])
+    if not has_all.any():
+        raise ValueError(f"--k-max must be at most {most}, the draws of a prompt, got {budgets}.")
+    if not has_all.all():
+        n_few = len(has_all) - int(has_all.sum())
+        warn(
+            f"{n_few} of {len(has_all)} prompts have fewer draws than --k-max, and are left out: "
+            "what is found holds for prompts such as the others."
+        )
+    return log.where(has_all)
+
+
+def _warn_of_lists(log: SampleLog) -> None:
+    """Warn of references in which separators stand, and a part was drawn, but not the whole."""
+    for separator in ";|":
+        pairs = zip(log.references or (), ({one.response for one in row} for row in log.draws))
+        parts = [
+            one not in drawn and not drawn.isdisjoint(map(str.strip, one.split(separator)))
+            for one, drawn in pairs
+            if isinstance(one, str)
+        ]
+        if any(parts):
+            warn(
+                f"of {sum(parts)} references only a part was drawn, as if {separator!r} divided "
+                f"lists of right responses: --references COLUMN --separator '{separator}'."
+            )
+
+
+def _sampler(
+    log: SampleLog, arguments: argparse.Namespace, known: Provenance, **options: Any
+) -> ConformalSampler:
+    """A sampler of these draws, with the scores that are known, or in the file."""
+    given = vars(arguments)
+    return ConformalSampler(
+        PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
+        quality=known.quality if log.quality is None else _Column(log),
+        similarity=known.similarity or given["similarity"] or "rouge_l",
+        admission=known.admission or given.get("admission", "exact_match"),
+        random_state=known.seed,
+        **options,
+    )
+
+
+def collected(arguments: argparse.Namespace) -> CalibrationData:
+    """Samples with scores and verdicts; what a file does not tell is not known of them."""
+    log = _rows_of(read_samples(arguments), arguments.k_max)
+    if log.verdicts is None:
+        _warn_of_lists(log)
+    quality = "likelihood" if log.has_logprobs else "self_consistency"
+    known = Provenance(quality=quality, seed=arguments.random_state)
+    sampler = _sampler(log, arguments, known, k_max=max(arguments.k_max or [log.k_max]))
+    data = sampler.collect(log.prompts, log.admissions)
+    told = data.provenance
+    data.provenance = known = replace(
+        told,
+        generator=None if arguments.key is None else told.generator,
+        quality=told.quality if log.quality is None else None,
+        admission=told.admission if log.verdicts is None else None,
+    )
+    if not arguments.quiet:
+        print(
+            f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "
+            f"{known.quality or 'of the file'}; admission: "
+            f"{known.admission or 'verdicts of the file'}."
+        )
+    return data
+
+
+def sets_of(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
+    """The sets that thresholds give."""
+    with reading(arguments.calibration, SamplerCalibration.file_format) as content:
+        known = Provenance(**content["provenance"])
+        options = {name: content[name] for name in ("epsilon", "delta")}
+        options["k_max"] = max(one["k_max"] for one in content["rules"])
+    if known.generator not in (None, arguments.key):
+        raise ValueError(
+            f"--key must be that of the thresholds, {known.generator!r}, if the samples come from "
+            f"the same model and settings, got {arguments.key!r} instead."
+        )
+    if log.quality is None and known.quality is None:
+        raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
+    if log.quality is None and known.quality == "likelihood" and not log.has_logprobs:
+        raise ValueError("SAMPLES must have --logprob and --n-tokens, as in calibration, got none.")
+    policy = ThresholdPolicy(set_score=content["set_score"])
+    sampler = _sampler(log, arguments, known, policy=policy, **options)
+    return sampler.load_calibration(arguments.calibration).predict(log.prompts)
+
+
+def held_out(log: SampleLog, arguments: argparse.Namespace) -> SampleLog:
+    """The samples of prompts that did not calibrate, judged as those that did."""
+    with reading(arguments.calibration, SamplerCalibration.file_format) as content:
+        judge = content["provenance"]["admission"]
+        seen = np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
+    if (judge is None) == (log.verdicts is None):
+        wanted = "verdicts (--label)" if judge is None else f"{judge} of --reference, --references"
+        raise ValueError(f"SAMPLES must be judged as in calibration: name a column of {wanted}.")
+    is_new = ~np.isin(check_prompts(log.prompts).digests(), seen)
+    n_seen = len(is_new) - int(is_new.sum())
+    if n_seen == len(is_new):
+        raise ValueError(f"SAMPLES must hold prompts that did not calibrate: all {n_seen} did.")
+    if n_seen:
+        warn(f"{n_seen} of {len(is_new)} prompts calibrated, and are left out.")
+    return log.where(is_new)
