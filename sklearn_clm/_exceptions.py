@@ -6,9 +6,8 @@ import warnings
 from types import FrameType
 
 DECIDE_BEFOREHAND = (
-    "Decide epsilon, or alpha, and the number of prompts beforehand: choosing them by what the "
-    "prompts that calibrate certify, such as collecting more until a calibration succeeds, voids "
-    "the guarantee, unless m looks were planned and each has delta / m (evaluation.plan, looks=m)."
+    "Decide the level and the number of prompts beforehand: trying until a calibration succeeds "
+    "voids the guarantee (looks that share delta: evaluation.plan)."
 )
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
 

@@ -146,9 +146,12 @@ def test_data(fitted, wrong, part, tmp_path):
 def test_calibration_files(files, wrong, file):
     changes, name = OF_CALIBRATION[wrong]
     other = sampler(**changes)
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(ValueError, match=name) as raised:
         other.load_calibration(files / file)
     assert not hasattr(other, "calibration_")
+    of_code = ("generator", "quality", "similarity", "admission")
+    assert ("edited or renamed" in str(raised.value)) == (name in of_code)
+    assert ("here, ToyModel. Set" in str(raised.value)) == (name == "generator")
 
 
 @pytest.mark.parametrize("change", HARMLESS)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,6 +112,9 @@ def test_a_set_is_written_as_json(strict):
     assert content["guarantee"] == (strict.claim and strict.claim.sentence())
     assert content.get("group") == (["a", 1] if strict.claim else None)
     assert content.get("scores") in (None, [None])
+    assert "answered" not in content
+    answer = replace(TEXTS[0], responses=("x",), claim=Claim(0.1, 0.05, about="answers"))
+    assert answer.to_dict()["answered"] is True
 
 
 def test_objects_that_json_does_not_have_are_texts():

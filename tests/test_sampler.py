@@ -254,7 +254,7 @@ def test_the_named_epsilon_works():
     with pytest.warns(NullCalibrationWarning) as caught:
         sampler.fit(X, y)
     message = str(caught[0].message)
-    assert "Decide epsilon" in message
+    assert "Decide the level" in message
     low, high = sampler.achievable_epsilon_
     assert percent(low) in message
     assert percent(high) in message

@@ -5,7 +5,7 @@ import textwrap
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
 
@@ -63,7 +63,10 @@ class SetOfOne:
     def __contains__(self, member: object) -> bool:
         return member in self._members
 
-    _written: ClassVar[tuple[str, ...]]  # what `to_dict` holds
+    @property
+    @abstractmethod
+    def _written(self) -> tuple[str, ...]:
+        """Names of what `to_dict` holds."""
 
     def to_dict(self) -> dict[str, Any]:
         """The set as values for JSON, such as the answer of a service.
@@ -72,8 +75,9 @@ class SetOfOne:
         -------
         dict
             Its attributes by name, without what was rejected; `guarantee`, the promise in words;
-            and, where there are groups, `group`. Numbers that JSON does not have, such as the set
-            score -inf of an empty set, are None; objects that it does not have are texts.
+            where there are groups, `group`; and `answered`, where the promise is about answers.
+            Numbers that JSON does not have, such as the set score -inf of an empty set, are None;
+            objects that it does not have are texts.
         """
         content = {name: _plain(getattr(self, name)) for name in self._written}
         if self.group is not None:
@@ -267,17 +271,10 @@ class PredictionSet(SetOfOne):
     generations: tuple[Generation, ...] = ()
     claim: Claim | None = None
 
-    _written: ClassVar[tuple[str, ...]] = (
-        "prompt",
-        "responses",
-        "quality",
-        "indices",
-        "n_samples",
-        "set_score",
-        "stopped",
-        "guaranteed",
-        "answered",
-    )
+    @property
+    def _written(self) -> tuple[str, ...]:
+        drawn = ("prompt", "responses", "quality", "indices", "n_samples", "set_score", "stopped")
+        return (*drawn, "guaranteed", *["answered"] * self._about_answers)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
@@ -286,10 +283,13 @@ class PredictionSet(SetOfOne):
         object.__setattr__(self, "generations", tuple(self.generations))
 
     @property
+    def _about_answers(self) -> bool:
+        return self.claim is not None and self.claim.about == "answers"
+
+    @property
     def answered(self) -> bool:
         """Whether it is an answer that is guaranteed as such."""
-        about_answers = self.claim is not None and self.claim.about == "answers"
-        return about_answers and self.guaranteed and len(self) == 1
+        return self._about_answers and self.guaranteed and len(self) == 1
 
     @property
     def _members(self) -> tuple[Response, ...]:
@@ -506,13 +506,9 @@ class ComponentSet(SetOfOne):
     guaranteed: bool
     claim: Claim | None = None
 
-    _written: ClassVar[tuple[str, ...]] = (
-        "components",
-        "scores",
-        "occurrences",
-        "prediction_set",
-        "guaranteed",
-    )
+    @property
+    def _written(self) -> tuple[str, ...]:
+        return ("components", "scores", "occurrences", "prediction_set", "guaranteed")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))

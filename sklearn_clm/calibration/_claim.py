@@ -215,7 +215,10 @@ def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str
         reason = f"no p-value can reach delta={claim.delta:g} at {claim.level_name}={claim.level:g}"
     total = ""
     if in_all is not None:
-        total = f" That takes at least {in_all} prompts (those that train a generator not counted)."
+        total = (
+            f" That takes at least {in_all} prompts, of a model that never errs (those that train "
+            "a generator not counted)."
+        )
     return (
         f"there are {n} calibration prompts, and {reason} with fewer than {needed}; "
         f"{needed - n} are lacking.{total}"

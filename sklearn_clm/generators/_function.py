@@ -56,9 +56,11 @@ class FunctionGenerator(ConcurrentGenerator):
     uses: another model under the same code is not noticed. ``CachedGenerator(generator, path,
     key="gpt-4o-mini, temperature 1")`` gives it a name that you choose.
 
-    An error of the function stops the run once the calls under way have been handed in; what was
-    drawn is kept, and the next ``fit`` goes on from there. So does an interrupt, which waits for
-    ten seconds at most.
+    An error of the function, or None in place of a text, stops the run once the calls under way
+    have been handed in; what was drawn is kept, and the next ``fit`` goes on from there. So does
+    an interrupt, which waits for ten seconds at most. Where a prompt will always fail, as one that
+    a filter refuses, catch the error and return a text that is never admissible, such as "": the
+    promise then counts it. Leaving such prompts out would promise nothing of new ones like them.
 
     Examples
     --------
@@ -132,6 +134,13 @@ class FunctionGenerator(ConcurrentGenerator):
 
     def _check(self, prompts: Iterable[Prompt]) -> None:
         self._validate_params()
+        try:
+            named = {"seed": 0} if _takes_seed(self.ask) else {}
+            inspect.signature(self.ask).bind("", **named)
+        except ValueError:  # of a function of C
+            pass
+        except TypeError as error:
+            raise TypeError(f"ask must take a prompt alone, or it and a seed: {error}.") from None
 
     def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
         takes_seed = _takes_seed(self.ask)
@@ -152,9 +161,10 @@ class FunctionGenerator(ConcurrentGenerator):
                     said = asyncio.run_coroutine_threadsafe(_awaited(said), _event_loop()).result()
                 return said
             except Exception as error:
-                _logger.info("ask failed, attempt %d: %r", attempt, error)
+                line = prompt_line(prompt)
+                _logger.info("ask failed for the prompt %s, attempt %d: %r", line, attempt, error)
                 if attempt > self.max_retries or stopping.wait(pause_after(attempt)):
-                    error.add_note(f"Raised by ask for the prompt {prompt_line(prompt)}.")
+                    error.add_note(f"Raised by ask for the prompt {line}.")
                     raise
                 attempt += 1
 

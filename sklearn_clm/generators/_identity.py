@@ -89,6 +89,15 @@ def record_training(generator: object, *given: object) -> None:
         setattr(generator, TRAINED_ON, digest_of(type(generator), learnt))
 
 
+def title_of(part: Any) -> str:
+    """What a reader calls a part: its name, or its class and what it is made of first of all."""
+    if not hasattr(part, "get_params"):
+        return part if isinstance(part, str) else getattr(part, "__qualname__", type(part).__name__)
+    inner = getattr(part, next(iter(inspect.signature(type(part)).parameters), ""), None)
+    named = isinstance(inner, str) or callable(inner) or hasattr(inner, "get_params")
+    return type(part).__name__ + (f" of {title_of(inner)}" if named else "")
+
+
 @runtime_checkable
 class Wrapper(Protocol):
     """Something that says what another score or admission says, such as a cache of it."""
@@ -296,7 +305,8 @@ def _plain(node: Any) -> Any:
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = {name: part for name, part in ast.iter_fields(node) if part not in (None, [])}
-    if hasattr(node, "name") and "body" in fields and ast.get_docstring(node) is not None:  # type: ignore[arg-type]
+    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    if isinstance(node, documented) and ast.get_docstring(node) is not None:
         fields["body"] = fields["body"][1:]
     kept = sorted(fields.keys() - _OUTSIDE_OF_CODE)
     return [type(node).__name__, *([name, _plain(fields[name])] for name in kept)]

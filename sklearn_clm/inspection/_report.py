@@ -163,11 +163,11 @@ def _html_row(cells: Iterable[str], tag: str) -> str:
 
 
 def _picture(display: Display, heading: str) -> str:
-    """The display as an image within the page; nothing where matplotlib is not installed."""
+    """The display as an image within the page, or how to get it without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return ""
+        return "<p>The picture is drawn where sklearn-clm[plot] is installed.</p>"
     # a figure of its own, which no window shows and no later plot touches
     figure = Figure(figsize=display.size, layout="constrained")
     display.plot(ax=figure.subplots(*display.shape))

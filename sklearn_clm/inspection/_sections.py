@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._exceptions import DECIDE_BEFOREHAND
 from sklearn_clm._results import counted
+from sklearn_clm._version import __version__
 from sklearn_clm.calibration import (
     CalibrationData,
     Claim,
@@ -24,10 +26,12 @@ from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.evaluation import chance_of_null
 from sklearn_clm.evaluation._monitor import AFTER_ALARM
 from sklearn_clm.evaluation._plan import first_k_errors, mean_interval, prompts_to_collect
+from sklearn_clm.generators._identity import title_of
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
-from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._rules import Outcomes
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
@@ -146,10 +150,25 @@ def _guarantee(record: Record) -> Section:
     claims = list(record.claims_in_use.values())
     held = [claim for claim in claims if claim.holds]
     if not held:
-        return Section("Guarantee", (claims[-1].sentence(),))
+        return Section("Guarantee", (claims[-1].sentence(), _of_what(record)))
     # groups may share delta, and then all claims hold with the confidence that was asked for
     claim = replace(held[0], delta=record.delta)
-    return Section("Guarantee", (claim.sentence(), *record.conditions()))
+    return Section("Guarantee", (claim.sentence(), _of_what(record), *record.conditions()))
+
+
+def _of_what(record: Record) -> str:
+    """What was calibrated, and when this was said of it."""
+    if isinstance(record, SamplerCalibration):
+        of_draws, names = record, SCORES
+    else:
+        of_draws, names = record.sampler and record.sampler.calibration_, PARTS
+    generator = "unknown" if of_draws is None else title_of(of_draws.source.generator)
+    known = {name: getattr(record.provenance, name) or "unknown" for name in names}
+    scores = [f"{name} {value.partition(':')[0]}" for name, value in known.items()]
+    return (
+        f"It is of the generator {generator}, {', '.join(scores)}. Report of "
+        f"{datetime.now(UTC).date()}, sklearn_clm {__version__}."
+    )
 
 
 def _nulls(record: Record) -> list[str]:

@@ -101,7 +101,12 @@ def set_loss(
     """Share of sets that hold no admissible response: the risk that epsilon bounds.
 
     `average` is whether to return the mean, or the values of each prompt; the other parameters are
-    those of :func:`set_outcomes`.
+    those of :func:`set_outcomes`. Whether n held-out prompts refute the promise:
+
+    >>> from scipy.stats import binomtest
+    >>> missed, n, epsilon = 11, 100, 0.15
+    >>> bool(binomtest(missed, n, epsilon, alternative="greater").pvalue < 0.05)
+    False
     """
     loss = set_outcomes(admissions, sets, admission=admission).loss
     return float(np.mean(loss)) if average else loss

@@ -25,7 +25,7 @@ from sklearn_clm.generators import (
 )
 from sklearn_clm.generators._base import sample, trained
 from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable
+from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
 from sklearn_clm.generators._prompts import CheckedPrompts, input_tags
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._protocols import Reference
@@ -237,7 +237,8 @@ def source_of(
             if own is None:
                 raise
             found = own
-    refuse_differences(name, {"generator": known.generator}, {"generator": found.fingerprint})
+    there, here = {"generator": known.generator}, {"generator": found.fingerprint}
+    refuse_differences(name, there, here, title_of(found.generator))
     return found if known.seed is None else replace(found, seed=known.seed)
 
 

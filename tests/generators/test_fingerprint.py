@@ -42,7 +42,10 @@ def template(text, *, default="A:"):
     # comment
     def shorten(part):
         "Doc."
-        return part[:80]
+        try:
+            return part[:80]
+        except TypeError:
+            return "refused"
     return shorten(f"Q: {text!r:>{9}}") + default
 
 def closed(n):
@@ -83,7 +86,8 @@ EDITS = {
     "a base": ("return prompt\n", "return prompt + '!'\n", {"mine"}),
     "a class attribute": ('suffix = "?"', 'suffix = "!"', {"mine"}),
     "a docstring": ('"""Doc."""', '"""Other words."""', set()),
-    "an inner docstring": ('"Doc."\n        return', "return", set()),
+    "an inner docstring": ('"Doc."\n        try', "try", set()),
+    "a handler": ('return "refused"', 'return ""', {"template"}),
     "a comment": ("# comment", "# another", set()),
     "a line": ("\nHELPER", "\n\n\nHELPER", set()),
     "blanks": ("text, *, default", "text,   *,default", set()),

@@ -128,6 +128,34 @@ def test_failed_calls_are_repeated_as_told():
     assert PROMPTS[0] in raised.value.__notes__[0]
 
 
+def test_a_function_that_takes_no_prompt_alone_is_refused_at_once():
+    with pytest.raises(TypeError, match=r"ask must take a prompt alone.*context"):
+        FunctionGenerator(lambda prompt, context: 1 / 0).sample(PROMPTS, 1)
+
+
+def test_what_is_repeated_names_its_prompt(caplog):
+    def ask(prompt):
+        raise RuntimeError("upstream 500")
+
+    with caplog.at_level("INFO", "sklearn_clm"), pytest.raises(RuntimeError):
+        FunctionGenerator(ask, max_retries=1).sample(PROMPTS[:1], 1)
+    assert caplog.text.count(f"for the prompt '{PROMPTS[0]}', attempt") == 2
+
+
+def test_a_prompt_that_a_filter_refuses_counts_as_a_miss():
+    def ask(prompt, seed):
+        try:
+            if prompt in PROMPTS[:2]:
+                raise ValueError("content filter")
+            return "yes"
+        except ValueError:
+            return ""
+
+    sampler = ConformalSampler(FunctionGenerator(ask), k_max=2, quality=lambda *of: 1.0)
+    data = sampler.collect(PROMPTS, ["yes"] * 12)
+    assert data.admissible.any(axis=1).tolist() == [False] * 2 + [True] * 10
+
+
 def test_draws_under_way_are_handed_in_before_an_error():
     failed, kept = threading.Event(), []
 

@@ -12,7 +12,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm import (
+    ComponentSelector,
+    ConformalSampler,
+    NullCalibrationWarning,
+    __version__,
+)
+from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
@@ -21,12 +27,12 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation import chance_of_null
-from sklearn_clm.generators import PrecomputedGenerator
+from sklearn_clm.generators import FunctionGenerator, PrecomputedGenerator
 from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport, PromptGainDisplay
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
 from tests.evaluation.simulated import simulated_data
 from tests.pages import Page
-from tests.toy import ToyModel, questions
+from tests.toy import ToyModel, questions, toy_sampler
 
 OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
 
@@ -248,6 +254,29 @@ def test_html_shows_pictures_where_there_is_matplotlib(report, monkeypatch):
     assert "![" not in report.to_markdown()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "<img" not in report.to_html()
+    assert report.to_html().count("where sklearn-clm[plot] is installed") == 3
+
+
+def test_it_says_of_what_it_is(tmp_path):
+    def ask(prompt, seed):
+        return "yes" if seed % 3 else "no"
+
+    generator = CachedGenerator(FunctionGenerator(ask), tmp_path / "draws.sqlite")
+    sampler = toy_sampler(generator, quality=lambda prompt, draw: 1.0)
+    sampler.fit(questions(60)[0], ["yes"] * 60)
+    said = section(report_of(sampler), "Guarantee").paragraphs[1]
+    assert "CachedGenerator of FunctionGenerator of test_it_says" in said
+    assert "<lambda>, similarity rouge_l, admission exact_match." in said
+    assert __version__ in said
+    assert re.search(r"Report of 20\d\d-\d\d-\d\d", said)
+    selector = ComponentSelector(sampler, alpha=0.5, component_score="support")
+    selector.fit(questions(60, 100)[0], ["yes"] * 60)
+    said = section(report_of(selector), "Guarantee").paragraphs[1]
+    assert "of FunctionGenerator of" in said
+    assert "splitter sentence, component_score support" in said
+    data = selector.calibration_data_
+    said = section(report_of(ComponentSelector(alpha=0.5).calibrate(data)), "Guarantee")
+    assert "the generator unknown" in said.paragraphs[1]
 
 
 def test_save(report, tmp_path):
