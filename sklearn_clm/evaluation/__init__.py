@@ -133,6 +133,10 @@ streamed:
 (True, True, 'With confidence 95 % o')
 >>> folder.cleanup()
 
+A task that is cancelled begins no further draw and keeps those under way, and `max_concurrency`
+bounds the calls of all requests to one sampler together. Serve with the function that calibrated:
+an ``async`` one counts as another than a plain one, and works for both.
+
 The promise of a loaded calibration is ``sampler.calibration_.claim.sentence()``, and
 ``CalibrationReport.from_estimator(sampler)`` is its report.
 

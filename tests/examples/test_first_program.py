@@ -1,5 +1,6 @@
 """The first program of the README, word for word, away from the clone."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -8,21 +9,35 @@ from pathlib import Path
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
-def test_the_first_program_prints_what_the_readme_shows(tmp_path):
-    ((program, shown),) = re.findall(
-        r"^```python\n(.*?)^```\n.*?^```\n(.*?)^```", README.read_text("utf-8"), re.M | re.S
-    )
-    assert len([line for line in program.splitlines() if line]) <= 10
-    done = subprocess.run(
+def run(program, folder):
+    return subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
         encoding="utf-8",
         check=True,
-        cwd=tmp_path,
+        cwd=folder,
+    ).stdout
+
+
+def test_the_first_program_prints_what_the_readme_shows(tmp_path):
+    (program, shown), *_ = re.findall(
+        r"^```python\n(.*?)^```\n.*?^```\n(.*?)^```", README.read_text("utf-8"), re.M | re.S
     )
-    printed = " ".join(done.stdout.split())
+    assert len([line for line in program.splitlines() if line]) <= 10
+    out = run(program, tmp_path)
+    printed = " ".join(out.split())
     assert printed == " ".join(shown.split())
     promised, held = map(int, re.findall(r"(\d+) %", printed)[:2])
     assert promised == 80 <= held
-    assert len(done.stdout.splitlines()) <= 12
+    assert len(out.splitlines()) <= 12
+
+
+def test_what_it_calibrates_is_served_as_the_readme_says(tmp_path):
+    program, serving = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
+    before = run(program, tmp_path)
+    *streamed, answer = run(program + serving, tmp_path).removeprefix(before).splitlines()
+    one = ast.literal_eval(answer)
+    assert "21" in one["responses"]
+    assert len(streamed) == len(one["responses"])
+    assert one["guaranteed"]

@@ -275,7 +275,10 @@ def test_it_says_of_what_it_is(tmp_path):
     assert "of FunctionGenerator of" in said
     assert "splitter sentence, component_score support" in said
     data = selector.calibration_data_
-    said = section(report_of(ComponentSelector(alpha=0.5).calibrate(data)), "Guarantee")
+    said = section(
+        report_of(ComponentSelector(alpha=0.5, component_score="support").calibrate(data)),
+        "Guarantee",
+    )
     assert "the generator unknown" in said.paragraphs[1]
 
 
