@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -38,10 +37,10 @@ from sklearn_clm.caching import CachedGenerator, HumanJudge
 from sklearn_clm.caching._verdict_files import double_verdicts
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.evaluation import TrialResults, plan, plan_audits, run_trials
+from sklearn_clm.evaluation import plan, plan_audits
 from sklearn_clm.generators import OpenAIGenerator, PrecomputedGenerator
 from sklearn_clm.generators._records import json_lines, json_value, naming
-from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport, RiskCurveDisplay
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import serve, wanted_from_file
 from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
@@ -49,7 +48,7 @@ from sklearn_clm.policies._files import write_content
 from sklearn_clm.policies._rules import Certified
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = ["main"]
 
@@ -63,10 +62,6 @@ _EVALUATE = """\
 Measure, on held-out prompts, the sets that thresholds give, as the judge of calibration judges
 them; exit with status 1 if the 95 % interval of their risk lies above epsilon. Prompts that
 calibrated are left out."""
-_TRIALS = """\
-Run the paper's evaluation (section 5, Appendix F), repeated random splits into a part that finds
-the Pareto frontier, a part that tests it and a part that measures; write the curves, the areas
-under them and the figure. That needs pandas, and matplotlib for figures."""
 _CALIBRATE = """\
 Find the thresholds that keep the risk below epsilon, and write them as the JSON that predict and
 ConformalSampler.load_calibration read; exit with status 1, and write nothing, where none are
@@ -92,11 +87,7 @@ must be the same."""
 _READ = """\
 Keep the answers, which may stand in any order, be incomplete, occur twice or be errors, and write
 the requests for what is still missing."""
-_AREAS = """\
-Averages over epsilon (normalised areas under the curves), over those epsilon that can be used in
-every trial: mean and standard deviation over trials. curves.csv has the values at each epsilon."""
 _CONFIDENCE = 0.95  # of intervals
-_WRITTEN = ("areas.txt", "curves.csv", "trials.npz")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,7 +129,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sklearn_clm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_evaluate(commands)
-    _add_trials(commands)
     _add_calibrate(commands)
     _add_predict(commands)
     _add_plan(commands)
@@ -156,7 +146,7 @@ def _command(
 ) -> Add:
     """What adds an argument to a new command."""
     command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
-    command.set_defaults(run=run, answers=[], samples=[])
+    command.set_defaults(run=run, answers=[])
     return command.add_argument
 
 
@@ -193,29 +183,6 @@ def _add_evaluate(commands: _Commands) -> None:
     add_thresholds(add)
     add("-o", "--output", type=_file(".json"), metavar="FILE", help="the result, as JSON")
     add("--quiet", action="store_true", help="print nothing")
-
-
-def _add_trials(commands: _Commands) -> None:
-    text = "run the paper's evaluation"
-    add = _command(commands, "trials", _trials, text, _TRIALS)
-    _add_arrays(add)
-    output, text = Path("clm-evaluation"), "where to write (default: %(default)s)"
-    add("-o", "--output", type=Path, default=output, metavar="DIR", help=text)
-    names = ["first_k", "first_k_reject", "max", "sum"]
-    add("--methods", nargs="+", default=names, metavar="NAME", help="set scores to compare")
-    text = "tolerated risks, in [0, 1] (default: 0, 0.01, ..., 1)"
-    epsilons = np.linspace(0.0, 1.0, 101).tolist()
-    add("--epsilons", type=float, nargs="+", default=epsilons, metavar="E", help=text)
-    _number(add, "--n-trials", 100, "random splits")
-    _number(add, "--frontier-fraction", 0.2, "share for the frontier")
-    text = "share for fixed sequence testing; the rest measures"
-    _number(add, "--testing-fraction", 0.4, text)
-    _add_search(add)
-    text = "trials in parallel, -1 for all cores (default: 1)"
-    add("--n-jobs", type=int, help=text)
-    formats, text = ["png", "pdf", "svg", "none"], "format of the figures, which need matplotlib"
-    add("--figure-format", choices=formats, default="png", help=text)
-    add("--quiet", action="store_true", help="no progress bar, no table")
 
 
 def _add_calibrate(commands: _Commands) -> None:
@@ -304,10 +271,6 @@ def _add_input(add: Add) -> None:
     add_samples(add, "*", DRAWN | JUDGED)
     text = "where there are no verdicts: exact_match (default) or rouge_l"
     add("--admission", default="exact_match", metavar="NAME", help=text)
-    _add_arrays(add)
-
-
-def _add_arrays(add: Add) -> None:
     text = "in place of SAMPLES, arrays: quality of each draw, shape (n, K), as .npy"
     add("--scores", metavar="FILE", help=text)
     text = "1 where a draw is admissible, else 0, shape (n, K), as .npy"
@@ -371,40 +334,6 @@ def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> Non
             raise ValueError(f"--output must be none of the inputs, got {output} instead.")
 
 
-def _trials(arguments: argparse.Namespace) -> None:
-    output: Path = arguments.output
-    if find_spec("pandas") is None:
-        raise ImportError("the paper's evaluation needs pandas: pip install 'sklearn-clm[plot]'.")
-    data = _load(arguments, *(output / name for name in _WRITTEN))
-    if output.exists() and not output.is_dir():  # before hours of trials
-        raise NotADirectoryError(f"--output must be a folder, got {output} instead.")
-    fractions = ("frontier_fraction", "testing_fraction")
-    results = run_trials(
-        data,
-        epsilons=np.unique(arguments.epsilons),
-        verbose=0 if arguments.quiet else 1,
-        **_given(arguments, "methods", "n_trials", *fractions, "k_max", "n_jobs"),
-    )
-    output.mkdir(parents=True, exist_ok=True)
-    results.save(output / "trials.npz")
-    with replacing(output / "curves.csv") as unfinished:
-        _curves(results).to_csv(unfinished)
-    text = f"{_AREAS}\n\n{results.summary().T.round(4).to_string()}\n"
-    first, *others = results.methods
-    if others:
-        compared = results.summary(first).loc[others].T.round(4).to_string()
-        text += f"\nDifferences to {first}, from low to high in 95 % of the trials:\n\n{compared}\n"
-    if (reason := results.why_no_area()) is not None:
-        text += f"\n{reason}\n"
-    _write(output / "areas.txt", text)
-    written = [*_WRITTEN]
-    if arguments.figure_format != "none":
-        written += _draw(results, data, arguments, output)
-    if not arguments.quiet:
-        print(text)
-        print(f"Wrote {', '.join(written)} in {output}.")
-
-
 def _evaluate(arguments: argparse.Namespace) -> int:
     """Whether thresholds keep their promise on prompts that did not calibrate."""
     _refuse_inputs(filter(None, [arguments.output]), (*arguments.samples, arguments.calibration))
@@ -442,37 +371,6 @@ def _predict(arguments: argparse.Namespace) -> None:
         print(text, end="")
     else:
         _write(arguments.output, text)
-
-
-def _curves(results: TrialResults) -> "pd.DataFrame":
-    """Means and standard deviations over the trials that did not abstain, at each epsilon."""
-    trials = results.to_frame().groupby(["method", "epsilon"], sort=False)
-    values = trials[[*results.measures]]
-    curves = values.mean().add_suffix("_mean").join(values.std(ddof=0).add_suffix("_std"))
-    return trials[["null", "trivial"]].mean().join(curves)
-
-
-def _draw(
-    results: TrialResults, data: CalibrationData, arguments: argparse.Namespace, output: Path
-) -> list[str]:
-    import matplotlib as mpl
-
-    mpl.use("Agg")  # a command line may have no screen
-    used = arguments.frontier_fraction + arguments.testing_fraction
-    displays: dict[str, RiskCurveDisplay | AchievableBandDisplay] = {
-        "curves": RiskCurveDisplay.from_trials(results),
-        "achievable_band": AchievableBandDisplay.from_data(
-            data.truncate(results.k_max),
-            delta=arguments.delta,
-            optimization_fraction=arguments.frontier_fraction / used,
-        ),
-    }
-    written = []
-    for name, display in displays.items():
-        written.append(f"{name}.{arguments.figure_format}")
-        with replacing(output / written[-1]) as unfinished:
-            display.figure_.savefig(unfinished, format=arguments.figure_format, dpi=200)
-    return written
 
 
 def _write(path: Path, text: str) -> None:

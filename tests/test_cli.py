@@ -1,4 +1,3 @@
-import csv
 import json
 import os
 import subprocess
@@ -14,9 +13,8 @@ from sklearn_clm import __main__ as cli
 from sklearn_clm.__main__ import main
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance, learn_then_test
-from sklearn_clm.evaluation import TrialResults, plan, run_trials
+from sklearn_clm.evaluation import plan
 from sklearn_clm.generators import BaseGenerator, Generation
-from sklearn_clm.inspection import AchievableBandDisplay
 from sklearn_clm.policies import ThresholdPolicy
 from tests.evaluation.simulated import simulated_data
 
@@ -35,46 +33,6 @@ def files(data, tmp_path, monkeypatch):
     np.save("labels.npy", data.admissible.astype(np.int64))
     data.save("data.npz")
     return ["--scores", "scores.npy", "--labels", "labels.npy", "--similarity", "diversity.npy"]
-
-
-def test_trials_writes_table_curves_and_figures(files, data, tmp_path, capsys):
-    command = ["trials", *files, "--output", "out", "--n-trials", "3", "--n-lambdas", "5"]
-    epsilons = ["--epsilons", *["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]]
-    assert main([*command, *epsilons, "--methods", "max", "first_k"]) == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "achievable_band.png",
-        "areas.txt",
-        "curves.csv",
-        "curves.png",
-        "trials.npz",
-    ]
-    results = TrialResults.load("out/trials.npz")
-    expected = run_trials(
-        data, ("max", "first_k"), np.arange(1, 7) / 10, n_trials=3, n_lambdas=5, random_state=0
-    )
-    np.testing.assert_array_equal(results.loss, expected.loss)
-    table = (tmp_path / "out" / "areas.txt").read_text(encoding="utf-8")
-    assert f"{expected.auc('loss')[0].mean():.4f}" in table
-    assert f"{expected.compare('first_k', 'max', 'draws').mean:.4f}" in table
-    assert table in capsys.readouterr().out
-    with open("out/curves.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 6
-    last = rows[5]
-    assert (last["method"], float(last["epsilon"]), float(last["null"])) == ("max", 0.6, 0.0)
-    assert float(last["loss_mean"]) == pytest.approx(expected.mean("loss")[0, -1], rel=1e-5)
-    null = next(row for row in rows if float(row["null"]) == 1.0)
-    assert null["loss_mean"] == ""
-
-
-def test_trials_without_figures_says_why_there_are_no_areas(files, tmp_path, capsys):
-    command = ["trials", "--data", "data.npz", "--n-trials", "2", "--n-lambdas", "3"]
-    options = ["--epsilons", "0.02", "0.03", "--figure-format", "none"]
-    assert main([*command, *options, "--quiet"]) == 0
-    assert not list((tmp_path / "clm-evaluation").glob("*.png"))
-    assert capsys.readouterr() == ("", "")
-    assert main([*command, *options]) == 0
-    assert "No epsilon can be used in every trial" in capsys.readouterr().out
 
 
 class Words(BaseGenerator):
@@ -115,19 +73,6 @@ def test_known_provenance_goes_into_the_file(files, data, capsys):
     assert "Provenance unknown: admission." in capsys.readouterr().out
 
 
-def test_trials_draws_the_band_of_the_budget(files, data, monkeypatch):
-    drawn = []
-    original = AchievableBandDisplay.plot
-    monkeypatch.setattr(
-        AchievableBandDisplay,
-        "plot",
-        lambda self, **options: (drawn.append(len(self.error)), original(self, **options))[1],
-    )
-    command = ["trials", *files, "--n-trials", "1", "--n-lambdas", "3", "--quiet"]
-    assert main([*command, "--epsilons", "0.4", "--methods", "max", "--k-max", "2"]) == 0
-    assert drawn == [2]
-
-
 def test_calibrate_searches_budgets(files, capsys):
     assert main(["calibrate", "--data", "data.npz", "--k-max", "3", "5"]) == 0
     content = json.loads(Path("calibration.json").read_text(encoding="utf-8"))
@@ -148,31 +93,19 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["trials"], "--scores"),
-        (["trials", "--scores", "scores.npy"], "--labels"),
-        (["trials", "--data", "data.npz", "--labels", "labels.npy"], "--data alone"),
+        (["plan"], "--scores"),
+        (["plan", "--scores", "scores.npy"], "--labels"),
+        (["plan", "--data", "data.npz", "--labels", "labels.npy"], "--data alone"),
         (["calibrate", "--data", "missing.npz"], "'missing.npz'"),
-        (["trials", "--data", "scores.npy"], "scores.npy"),
-        (["trials", "--data", "data.npz", "--epsilons", "1.5"], "epsilons must"),
-        (["trials", "--data", "data.npz", "--methods", "best"], "'best'"),
-        (["trials", "--data", "data.npz", "--n-trials", "0"], "n_trials"),
-        (["trials", "--data", "data.npz", "--testing-fraction", "0.9"], "testing_fraction must"),
+        (["plan", "--data", "scores.npy"], "scores.npy"),
         (["calibrate", "--data", "data.npz", "--set-score", "best"], "set_score"),
         (["calibrate", "--data", "data.npz", "--k-max", "9"], "k_max"),
-        (["trials", "--data", "data.npz", "--output", "data.npz"], "data.npz"),
         (["calibrate", "--data", "data.npz", "--delta=2"], "delta"),
         (["calibrate", "--data", "data.npz", "--n-lambdas=0"], "n_lambdas"),
         (["calibrate", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
         (["calibrate", "--data", "data.npz", "--excess-weight=nan"], "excess_weight"),
         (["calibrate", "--data", "data.npz", "--optimization-fraction=1"], "optimization_fraction"),
         (["calibrate", "--data", "data.npz", "--random-state=-1"], "random_state"),
-        (["trials", "--data", "data.npz", "--delta=0"], "delta"),
-        (["trials", "--data", "data.npz", "--n-lambdas=-3"], "n_lambdas"),
-        (["trials", "--data", "data.npz", "--k-max=0"], "k_max"),
-        (["trials", "--data", "data.npz", "--frontier-fraction=2"], "frontier_fraction"),
-        (["trials", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
-        (["trials", "--data", "data.npz", "--n-jobs=0"], "n_jobs"),
-        (["trials", "--data", "data.npz", "--random-state=-1"], "random_state"),
         (["plan", "--data", "data.npz", "--sizes", "1"], "sizes must"),
         (["plan", "--data", "data.npz", "--power", "2"], "power must"),
     ],
@@ -189,7 +122,7 @@ def test_errors_are_one_line_and_exit_with_2(files, arguments, named, tmp_path, 
 
 def test_labels_and_scores_are_checked(files, capsys):
     np.save("labels.npy", np.ones((600, 5)))
-    assert main(["trials", *files]) == 2
+    assert main(["calibrate", *files]) == 2
     assert "admissible must" in capsys.readouterr().err
 
 
@@ -199,7 +132,7 @@ def test_files_are_never_unpickled(files, tmp_path, capsys):
             return os.mkdir, (str(tmp_path / "sprung"),)
 
     np.save("scores.npy", np.array([Trap()], dtype=object), allow_pickle=True)
-    assert main(["trials", *files]) == 2
+    assert main(["calibrate", *files]) == 2
     assert "'scores.npy' must be an intact .npy file" in capsys.readouterr().err
     assert not (tmp_path / "sprung").exists()
 
@@ -207,7 +140,7 @@ def test_files_are_never_unpickled(files, tmp_path, capsys):
 def test_usage_errors_exit_with_2(capsys):
     for arguments, said in (
         ([], "COMMAND"),
-        (["trials", "--n-trials", "many"], "many"),
+        (["plan", "--n-trials", "many"], "many"),
         (["explain"], "explain"),
         (["calibrate", "--epsilon", "20"], "must be in (0, 1), such as 0.2 for 20 %"),
         (["calibrate", "--output", "no/such.json"], "no must be a folder that exists"),
@@ -226,10 +159,9 @@ def test_usage_errors_exit_with_2(capsys):
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        ("trials", "larger must mean more alike"),
         ("evaluate", "left out"),
         ("calibrate", "seed of the splits (default: 0)"),
-        ("plan", "help"),
+        ("plan", "larger must mean more alike"),
         ("judge", "STORE"),
         ("batch", "write"),
     ],
@@ -308,11 +240,7 @@ def test_no_input_is_written_over(files, capsys):
             assert main([command, "--data", "data.npz", "--output", name]) == 2
             assert "--output must be none of the inputs" in capsys.readouterr().err
     assert main(["calibrate", *files, "--epsilon", "0.5", "--output", "labels.npy"]) == 2
-    Path("out").mkdir()
-    Path("data.npz").rename("out/trials.npz")
-    assert main(["trials", "--data", "out/trials.npz", "--output", "out"]) == 2
-    assert "--output must be none of the inputs" in capsys.readouterr().err
-    assert CalibrationData.load("out/trials.npz").n_prompts == 600
+    assert CalibrationData.load("data.npz").n_prompts == 600
 
 
 def test_output_that_nobody_reads_ends_it_quietly(files):

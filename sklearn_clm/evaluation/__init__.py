@@ -25,7 +25,6 @@ abstain at levels that cannot be reached, and their measures are NaN.
 | ``calibrate SAMPLES`` | thresholds, as JSON; ``--report page.html`` | nothing is certified |
 | ``predict NEW`` | the set of each new prompt, a JSON object a line | |
 | ``evaluate HELD_OUT --calibration FILE`` | how many sets hold | the promise is refuted |
-| ``trials`` | the paper's evaluation, of arrays | |
 
 Status 2 is an error or wrong use, 130 an interrupt. A promise is refuted where the 95 % interval of
 the risk on held-out prompts lies above epsilon; prompts that calibrated are left out, and a judge
@@ -63,10 +62,8 @@ before Python 3.14. Samples in chunks, and runs that failed or were stopped, are
 The draws of a prompt must be independent draws of one model: no vote, and no best of several. Of
 verdicts the judge is marked as unknown.
 
-Arrays, such as the authors' own files, are read too; ``trials`` is the paper's evaluation of them,
-with curves, areas and figures:
-
-    sklearn-clm trials --scores scores.npy --labels labels.npy --similarity div.npy
+``calibrate`` and ``plan`` read arrays, too (``--scores``, ``--labels``, ``--similarity``), such as
+the authors' own files; ``examples/paper_trials.py`` is the paper's evaluation of them.
 
 ## Planning
 
