@@ -665,6 +665,7 @@ CALLED = [
         failing,
     ),
     (sampler, "similarity", Pairs(lambda n, m: np.full((n, m), NAN)), returning(1j)),
+    (sampler, "similarity", Pairs(lambda n, m: [[1.0, 2.0], [1.0]])),
     (
         sampler,
         "policy__set_score",

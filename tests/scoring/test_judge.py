@@ -3,7 +3,7 @@
 import pytest
 
 from sklearn_clm.caching import CachedAdmission
-from sklearn_clm.scoring import LLMJudge
+from sklearn_clm.scoring import LLMJudge, admission_matrix
 from tests.toy import Answering, n_stored
 
 
@@ -109,6 +109,15 @@ def test_the_question_asks_for_the_same_meaning():
 def test_a_template_without_a_place_for_the_response_is_refused():
     with pytest.raises(ValueError, match="template"):
         LLMJudge(Answering(), template="Good?")("a", "b")
+
+
+def test_in_a_matrix_each_pair_is_asked_about_once():
+    judge = LLMJudge(Answering(knowing), template=PAIR)
+    responses = [["a", "b", "a", "a"], ["c", "a", "c", "b"]]
+    verdicts = admission_matrix(judge, [["b", "a"], "c"], responses)
+    assert verdicts.tolist() == [[True, True, True, True], [True, False, True, False]]
+    first_asked = [prompt for prompt, start, _ in Answering.asked if start == 0]
+    assert len(first_asked) == len(set(first_asked)) == 6
 
 
 def test_the_pair_without_an_answer_is_named_and_all_other_verdicts_come_first(tmp_path):

@@ -28,6 +28,19 @@ def test_both_forms_agree_to_the_last_bit(name, n, k, seed):
                     assert running[i, j] == score.of_set(members, j + 1)
 
 
+def test_what_each_rejects():
+    flags = {
+        name: (score.rejects_quality, score.rejects_similarity, score.counts_draws)
+        for name, score in ((name, get_set_score(name)) for name in NAMES)
+    }
+    assert flags == {
+        "first_k": (False, False, False),
+        "first_k_reject": (False, True, True),
+        "max": (True, True, False),
+        "sum": (True, True, False),
+    }
+
+
 def test_values():
     quality = np.array([0.25, 0.5])
     values = [get_set_score(name).of_set(quality, 4) for name in NAMES]
