@@ -8,31 +8,16 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from sklearn_clm import (
-    ConformalSampler,
-    NullCalibrationError,
-    NullCalibrationWarning,
-    __version__,
-)
+from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning, __version__
+from sklearn_clm import _samples as samples
 from sklearn_clm._exceptions import report_null
 from sklearn_clm._results import counted
-from sklearn_clm._samples import (
-    DRAWN,
-    JUDGED,
-    SAMPLES,
-    Add,
-    add_samples,
-    add_thresholds,
-    collected,
-    held_out,
-    read_samples,
-    sets_of,
-)
 from sklearn_clm.caching import CachedGenerator, HumanJudge
 from sklearn_clm.caching._verdict_files import double_verdicts
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
@@ -47,11 +32,9 @@ from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._files import write_content
 from sklearn_clm.policies._rules import Certified
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["main"]
 
+_Add: TypeAlias = Callable[..., argparse.Action]
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _DESCRIPTION = """\
 Conformal language modeling on samples that you have, or on arrays of scores, similarities and
@@ -75,7 +58,8 @@ _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
 smallest epsilon that they certify, set size, draws and judge calls of thresholds, each with an
 interval; and how many prompts each number of draws needs. With --judge: how many verdicts of people
-an audit of a model that judges takes, and whether people alone are better."""
+an audit of a model that judges takes, and whether people alone are better. Prompts of a pilot that
+decided epsilon must not calibrate."""
 _JUDGE = """\
 Serve a page on this machine on which a person judges responses. The verdicts are kept in the
 SQLite file of a HumanJudge, each on the disk before the next response is shown."""
@@ -143,14 +127,14 @@ def _command(
     run: Callable[[argparse.Namespace], int | None],
     text: str,
     description: str,
-) -> Add:
+) -> _Add:
     """What adds an argument to a new command."""
     command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
     command.set_defaults(run=run, answers=[])
     return command.add_argument
 
 
-def _number(add: Add, name: str, default: float, text: str) -> None:
+def _number(add: _Add, name: str, default: float, text: str) -> None:
     """An option of the type of its default."""
     text += " (default: %(default)s)"
     add(name, type=type(default), default=default, help=text)
@@ -178,16 +162,16 @@ def _level(text: str) -> float:
 
 def _add_evaluate(commands: _Commands) -> None:
     text = "measure sets on held-out prompts"
-    add = _command(commands, "evaluate", _evaluate, text, _EVALUATE + SAMPLES)
-    add_samples(add, "+", DRAWN | JUDGED)
-    add_thresholds(add)
+    add = _command(commands, "evaluate", _evaluate, text, _EVALUATE + samples.SAMPLES)
+    samples.add_options(add, judged=True)
+    samples.add_thresholds(add)
     add("-o", "--output", type=_file(".json"), metavar="FILE", help="the result, as JSON")
     add("--quiet", action="store_true", help="print nothing")
 
 
 def _add_calibrate(commands: _Commands) -> None:
     text = "find valid thresholds and write them as JSON"
-    add = _command(commands, "calibrate", _calibrate, text, _CALIBRATE + SAMPLES)
+    add = _command(commands, "calibrate", _calibrate, text, _CALIBRATE + samples.SAMPLES)
     _add_input(add)
     output, text = Path("calibration.json"), "where to write (default: %(default)s)"
     add("-o", "--output", type=_file(), default=output, metavar="FILE", help=text)
@@ -198,16 +182,16 @@ def _add_calibrate(commands: _Commands) -> None:
 
 def _add_predict(commands: _Commands) -> None:
     text = "the sets of new prompts, from their samples"
-    add = _command(commands, "predict", _predict, text, _PREDICT + SAMPLES)
-    add_samples(add, "+", DRAWN)
-    add_thresholds(add)
+    add = _command(commands, "predict", _predict, text, _PREDICT + samples.SAMPLES)
+    samples.add_options(add, judged=False)
+    samples.add_thresholds(add)
     text = "where to write, .jsonl (default: the screen)"
     add("-o", "--output", type=_file(".jsonl"), metavar="FILE", help=text)
 
 
 def _add_plan(commands: _Commands) -> None:
     text = "how many prompts to collect, from a pilot"
-    add = _command(commands, "plan", _plan, text, _PLAN + SAMPLES)
+    add = _command(commands, "plan", _plan, text, _PLAN + samples.SAMPLES)
     _add_input(add)
     add("-o", "--output", type=_file(), metavar="FILE", help="Markdown file to write")
     sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
@@ -267,8 +251,8 @@ def _add_batch(commands: _Commands) -> None:
         add("--output", type=Path, default=Path(output), metavar="FILE", help=text)
 
 
-def _add_input(add: Add) -> None:
-    add_samples(add, "*", DRAWN | JUDGED)
+def _add_input(add: _Add) -> None:
+    samples.add_options(add, judged=True, nargs="*")
     text = "where there are no verdicts: exact_match (default) or rouge_l"
     add("--admission", default="exact_match", metavar="NAME", help=text)
     text = "in place of SAMPLES, arrays: quality of each draw, shape (n, K), as .npy"
@@ -285,39 +269,29 @@ def _add_input(add: Add) -> None:
     add("--data", metavar="FILE", help=text)
 
 
-def _add_one_level(add: Add) -> None:
+def _add_one_level(add: _Add) -> None:
     text = "tolerated risk, in (0, 1) (default: %(default)s)"
     add("--epsilon", type=_level, default=0.3, metavar="E", help=text)
     add("--set-score", default="max", metavar="NAME", help="set score F")
     text = "share of the prompts that finds the frontier"
     _number(add, "--optimization-fraction", 1 / 3, text)
-    _add_search(add)
-    add("--quiet", action="store_true", help="print nothing")
-
-
-def _add_search(add: Add) -> None:
     _number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
     _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
-    _number(add, "--size-weight", 0.5, "weight of set size in Eq. 7")
-    _number(add, "--excess-weight", 0.5, "weight of excess draws in Eq. 7")
+    _number(add, "--size-weight", 0.5, "weight of set size in what is minimised, Eq. 7")
+    _number(add, "--excess-weight", 0.5, "weight of draws after the first right one, in the same")
     text = "budgets of draws to search (default: all draws)"
     add("--k-max", type=int, nargs="+", metavar="K", help=text)
     _number(add, "--random-state", 0, "seed of the splits")
+    add("--quiet", action="store_true", help="print nothing")
 
 
-def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """The options that are parameters, those of :func:`_add_search` among them."""
-    shared = ("delta", "n_lambdas", "size_weight", "excess_weight", "random_state")
-    return {name: getattr(arguments, name) for name in (*shared, *names)}
-
-
-def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
+def _load(arguments: argparse.Namespace, *outputs: Path | None) -> CalibrationData:
     """The data, which none of the outputs may replace."""
     arrays = arguments.scores, arguments.similarity, arguments.labels
     _refuse_inputs(outputs, (*arguments.samples, arguments.data, *arrays))
     others = arguments.data, arguments.scores, arguments.labels
     if arguments.samples and others == (None, None, None):
-        return collected(arguments)
+        return samples.collected(arguments)
     if arguments.data is not None and not arguments.samples and arrays == (None, None, None):
         return CalibrationData.load(arguments.data)
     if arguments.samples or arguments.data is not None or None in arrays:
@@ -327,18 +301,18 @@ def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
     return CalibrationData.from_arrays(*arrays, mmap=True)
 
 
-def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> None:
+def _refuse_inputs(outputs: Iterable[Path | None], inputs: Iterable[str | None]) -> None:
     read = [name for name in inputs if name is not None and os.path.exists(name)]
-    for output in filter(Path.is_file, outputs):
-        if any(map(output.samefile, read)):
+    for output in outputs:
+        if output is not None and output.is_file() and any(map(output.samefile, read)):
             raise ValueError(f"--output must be none of the inputs, got {output} instead.")
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     """Whether thresholds keep their promise on prompts that did not calibrate."""
-    _refuse_inputs(filter(None, [arguments.output]), (*arguments.samples, arguments.calibration))
-    log = held_out(read_samples(arguments), arguments)
-    sets = sets_of(log, arguments)
+    _refuse_inputs([arguments.output], (*arguments.samples, arguments.calibration))
+    log = samples.held_out(samples.read(arguments), arguments)
+    sets = samples.sets_of(log, arguments)
     admission, epsilon = sets.sampler.admission, sets.sampler.epsilon
     outcomes = set_outcomes(log.admissions, sets, admission=admission)
     n, n_errors = len(sets), int(outcomes.loss.sum())
@@ -362,9 +336,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _predict(arguments: argparse.Namespace) -> None:
-    outputs = filter(None, [arguments.output])
-    _refuse_inputs(outputs, (*arguments.samples, arguments.calibration))
-    sets = sets_of(read_samples(arguments), arguments)
+    _refuse_inputs([arguments.output], (*arguments.samples, arguments.calibration))
+    sets = samples.sets_of(samples.read(arguments), arguments)
     ascii = arguments.output is None  # a screen may show no other letters
     text = "".join(json.dumps(one.to_dict(), ensure_ascii=ascii) + "\n" for one in sets)
     if arguments.output is None:
@@ -384,7 +357,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
             "--key must name the model and its settings, such as 'llama-8b, temperature 0.7': the "
             "guarantee holds for draws of the same model alone, and predict asks for the same key."
         )
-    data = _load(arguments, *filter(None, [arguments.output, arguments.report]))
+    data = _load(arguments, arguments.output, arguments.report)
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
         PrecomputedGenerator([], []),  # stands for the one that the data came from
@@ -414,7 +387,8 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         sampler.calibration_ = record
         CalibrationReport.from_estimator(sampler).save(arguments.report)
         if not arguments.quiet:
-            print(f"Wrote {arguments.report}.")
+            plot = "" if find_spec("matplotlib") else " without pictures (matplotlib)"
+            print(f"Wrote {arguments.report}{plot}.")
     report_null(claim.why_null(), "raise", "")
     seen = b"" if data.prompts is None else np.unique(data.prompts).tobytes()
     write_content(arguments.output, {**record.content(), "prompts": seen.hex()})
@@ -424,8 +398,8 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     print(claim.sentence())
     print(
         f"{len(result.valid_lambdas)} of {counted(len(result.frontier), 'configuration')} valid on "
-        f"{counted(result.n_calibration, 'prompt')}.\nlambda-hat: {thresholds}, set score "
-        f"{arguments.set_score}, at most {counted(sampler.k_max_, 'draw')}."
+        f"{counted(result.n_calibration, 'prompt')}.\nThresholds (lambda-hat): {thresholds}, set "
+        f"score {arguments.set_score}, at most {counted(sampler.k_max_, 'draw')}."
     )
     if known.unknown:
         print(
@@ -436,17 +410,17 @@ def _calibrate(arguments: argparse.Namespace) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    outputs = [*filter(None, [arguments.output])]
     if arguments.judge is not None:
-        _refuse_inputs(outputs, [arguments.judge])
+        _refuse_inputs([arguments.output], [arguments.judge])
         by_model, by_people = double_verdicts(arguments.judge)
         options = {name: getattr(arguments, name) for name in ("epsilon", "delta", "power")}
         options["n_prompts"] = arguments.sizes[0]
         text = plan_audits(by_model, by_people, **options).to_markdown()
     else:
-        names = ("epsilon", "sizes", "set_score", "k_max", "optimization_fraction", "power")
-        options = _given(arguments, *names, "confidence", "n_trials", "looks")
-        text = plan(_load(arguments, *outputs), **options).to_markdown()
+        names = "epsilon delta sizes looks set_score k_max optimization_fraction n_lambdas "
+        names += "size_weight excess_weight power confidence n_trials random_state"
+        options = {name: getattr(arguments, name) for name in names.split()}
+        text = plan(_load(arguments, arguments.output), **options).to_markdown()
     if arguments.output is not None:
         _write(arguments.output, text)
     if not arguments.quiet:

@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeAlias
@@ -21,16 +22,17 @@ from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._calibration import SamplerCalibration
 from sklearn_clm.policies._files import reading
 
-Add: TypeAlias = Callable[..., argparse.Action]
+_Add: TypeAlias = Callable[..., argparse.Action]
 SAMPLES = """\
  SAMPLES are files that hold, for each prompt, several draws of one model, in the order in which
-they were made: CSV, JSON Lines or Parquet, with one draw in a row or a list of them; the log of
-lm-evaluation-harness (--log_samples); or that of Inspect (.eval, .json), whose epochs are the
-draws. The samples of a prompt in all rows and files are its draws, and the smallest number of
-draws counts for all. Quality is that of --quality, or else the likelihood where all
-log-probabilities and numbers of tokens are there, or else self-consistency. Verdicts (--label) are
-used as they are; without them, --admission compares with references."""
-DRAWN = {
+they were made: CSV, TSV, JSON Lines or Parquet, with one draw in a row or a list of them; the log
+of lm-evaluation-harness (--log_samples); or that of Inspect (.eval, .json), whose epochs are the
+draws. The samples of a prompt in all rows and files are its draws; to calibrate, the smallest
+number of draws counts for all, or --k-max, which leaves out prompts with fewer. Quality is that of
+--quality, or else the likelihood where all log-probabilities and numbers of tokens are there, or
+else self-consistency. Verdicts (--label) are used as they are; without them, --admission compares
+with references."""
+_DRAWN = {
     "prompt": "the prompt; a field of a field is named doc.question",
     "response": "a draw",
     "responses": "in its place, a list of all draws; their verdicts and scores are lists too",
@@ -38,7 +40,7 @@ DRAWN = {
     "n_tokens": "its number of tokens",
     "quality": "any score of a draw, from it and earlier ones alone; larger is better",
 }
-JUDGED = {
+_JUDGED = {
     "reference": "a response that is right",
     "references": "in its place, a list of such responses; in a table as JSON, or --separator",
     "label": "whether a draw is admissible: true or false, 1 or 0, C or I",
@@ -58,9 +60,10 @@ class _Column:
         return np.array([self.rows[key_digest(one)][start : len(row)] for one, row in rows])
 
 
-def add_samples(add: Add, nargs: str, columns: Mapping[str, str]) -> None:
+def add_options(add: _Add, *, judged: bool, nargs: str = "+") -> None:
+    """The files, and what they call things; with what judges draws, too."""
     add("samples", nargs=nargs, metavar="SAMPLES", help="files of samples, see above")
-    for field, text in columns.items():
+    for field, text in (_DRAWN | _JUDGED if judged else _DRAWN).items():
         text += f" (default: {field})"
         add(f"--{field.replace('_', '-')}", metavar="COLUMN", help=text)
     text = "of lm-evaluation-harness: the filter whose responses and metrics are read"
@@ -70,23 +73,24 @@ def add_samples(add: Add, nargs: str, columns: Mapping[str, str]) -> None:
         "services, of the same key alone"
     )
     add("--key", metavar="NAME", help=text)
-    if columns.keys() >= JUDGED.keys():
+    if judged:
         text = "least label that is admissible, where labels are numbers and no verdicts"
         add("--threshold", type=float, metavar="X", help=text)
         add("--separator", metavar="TEXT", help="between the texts in a cell of --references")
 
 
-def add_thresholds(add: Add) -> None:
+def add_thresholds(add: _Add) -> None:
+    """The thresholds to use."""
     text = "thresholds, as calibrate wrote them"
     add("--calibration", required=True, metavar="FILE", help=text)
     add("--similarity", metavar="NAME", help="where the thresholds do not tell")
 
 
-def read_samples(arguments: argparse.Namespace) -> SampleLog:
+def read(arguments: argparse.Namespace) -> SampleLog:
     """The samples of all files."""
     given, files = vars(arguments), arguments.samples
-    judged = [field for field in JUDGED if given.get(field)] or JUDGED  # what is named counts
-    names = {field: given[field] or field for field in (*DRAWN, *judged) if field in given}
+    judged = [field for field in _JUDGED if given.get(field)] or _JUDGED  # what is named counts
+    names = {field: given[field] or field for field in (*_DRAWN, *judged) if field in given}
     if given["response"] is not None:
         del names["responses"]
     if len({*map(os.path.realpath, files)}) < len(files):
@@ -152,7 +156,7 @@ def _sampler(
 
 def collected(arguments: argparse.Namespace) -> CalibrationData:
     """Samples with scores and verdicts; what a file does not tell is not known of them."""
-    log = _rows_of(read_samples(arguments), arguments.k_max)
+    log = _rows_of(read(arguments), arguments.k_max)
     if log.verdicts is None:
         _warn_of_lists(log)
     quality = "likelihood" if log.has_logprobs else "self_consistency"
@@ -192,7 +196,10 @@ def sets_of(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
         raise ValueError("SAMPLES must have --logprob and --n-tokens, as in calibration, got none.")
     policy = ThresholdPolicy(set_score=content["set_score"])
     sampler = _sampler(log, arguments, known, policy=policy, **options)
-    return sampler.load_calibration(arguments.calibration).predict(log.prompts)
+    with warnings.catch_warnings():  # verdicts have no name, and no part in sets
+        warnings.filterwarnings("ignore", ".* do not tell the admission they came from")
+        sampler.load_calibration(arguments.calibration)
+    return sampler.predict(log.prompts)
 
 
 def held_out(log: SampleLog, arguments: argparse.Namespace) -> SampleLog:

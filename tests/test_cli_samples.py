@@ -117,11 +117,10 @@ def test_every_command_reads_every_kind_of_file(logs, kind, capsys):
     asked, _, drawn = map(list, zip(*logs.sums(40, 5, 2)))
     generator = PrecomputedGenerator(asked, drawn, key=KEY[1])
     sampler = ConformalSampler(generator, k_max=5, epsilon=0.4, random_state=3, **parts)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         sets = sampler.load_calibration("calibration.json").predict(asked)
-    assert [str(one.message) for one in told] == re.findall(
-        "warning: (.*)", capsys.readouterr().err
-    )
+    assert capsys.readouterr().err == ""
     written = [json.loads(line) for line in Path("sets.jsonl").read_text().splitlines()]
     assert [tuple(one["responses"]) for one in written] == [one.responses for one in sets]
     assert [one["n_samples"] for one in written] == sets.n_samples.tolist()
@@ -271,6 +270,29 @@ def test_a_key_lets_thresholds_of_a_table_serve_a_service(logs, capsys):
             new = [command, "new.csv", *NAMES, "--calibration", "calibration.json", *key]
             assert main(new + ["--reference", "truth"] * (command == "evaluate")) == 2
             assert "the thresholds, 'adder, version 1'" in capsys.readouterr().err
+
+
+def test_predict_needs_the_draws_alone_that_its_sets_take(logs, capsys):
+    write_csv("samples.csv", list(rows_of(logs)))
+    new = list(rows_of(logs, 20, seed=2))
+    write_csv("new.csv", new)
+    command = ["calibrate", "samples.csv", *NAMES, *KEY, "--reference", "truth"]
+    assert main([*command, "--epsilon", "0.4"]) == 0
+    capsys.readouterr()
+    predict = ["predict", "new.csv", *NAMES, *THRESHOLDS]
+    assert main(predict) == 0
+    sets = capsys.readouterr()
+    taken = [json.loads(line)["n_samples"] for line in sets.out.splitlines()]
+    assert min(taken) < max(taken)
+    write_csv("new.csv", [row for j, row in enumerate(new) if j % 5 < taken[j // 5]])
+    assert main(predict) == 0
+    assert capsys.readouterr() == sets
+    i = taken.index(max(taken))
+    fewer = [row for j, row in enumerate(new) if j % 5 < taken[j // 5] - (j // 5 == i)]
+    write_csv("new.csv", fewer)
+    assert main(predict) == 2
+    error = capsys.readouterr().err
+    assert f"{new[5 * i]['question']!r} must have {taken[i]} draws, got {taken[i] - 1}" in error
 
 
 def test_prompts_that_calibrated_measure_nothing(logs, capsys):
