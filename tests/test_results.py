@@ -117,6 +117,10 @@ def test_a_set_is_written_as_json(strict):
     assert answer.to_dict()["answered"] is True
 
 
+def test_equal_responses_are_shown_once():
+    assert str(one("Q", ("x", "y", "x"))).startswith("'Q' -> {2 x 'x', 'y'} (")
+
+
 def test_objects_that_json_does_not_have_are_texts():
     image = Image.new("L", (2, 2))
     content = one([{"role": "user", "content": [image]}], ("x",)).to_dict()

@@ -3,6 +3,7 @@
 import math
 import textwrap
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -308,7 +309,8 @@ class PredictionSet(SetOfOne):
         return (prompt, self.responses, *drawn, self.stopped, self.guaranteed, self.claim)
 
     def __str__(self) -> str:
-        shown = ", ".join(_views.member(response) for response in self.responses)
+        counts = Counter(map(_views.member, self.responses))
+        shown = ", ".join(f"{n} x {one}" if n > 1 else one for one, n in counts.items())
         return f"{prompt_line(self.prompt)} -> {{{shown}}} ({_views.ending(self)})"
 
     def __repr__(self) -> str:

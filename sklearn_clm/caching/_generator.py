@@ -110,7 +110,14 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         The inner generator makes the others; each is stored before it is handed in.
         """
         keeper = _FileKeeper(self._shared(), self._space(), queue.seed, queue.n_draws)
-        serve_kept(self._inner(), queue, keeper)
+        try:
+            serve_kept(self._inner(), queue, keeper)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(f"Draws that had arrived are kept: {keeper.path}")
+            raise
+        if keeper.n_hits:
+            made, path = keeper.n_misses, keeper.path
+            _logger.info("%d draws were kept, and %d made: %s", keeper.n_hits, made, path)
 
     def known_draws(
         self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
@@ -172,6 +179,8 @@ class _FileKeeper(DrawKeeper):
     def __init__(self, shared: Shared, space: Space, seed: int, n_draws: int) -> None:
         self._shared = shared
         self._store = shared.store
+        self.path = shared.store.path
+        self.n_hits = self.n_misses = 0
         self._space = space
         self._seed = seed
         self._n_draws = n_draws
@@ -186,13 +195,10 @@ class _FileKeeper(DrawKeeper):
         rows = self._store.lookup(self._space, new, self._seed, 0, self._n_draws)
         for (key, draw), value in rows.items():
             self._read[key][draw] = value
-        path = self._store.path
-        if rows:
-            _logger.info("%d draws of %d prompts are kept: %s", len(rows), len(new), path)
         recalled = []
         for key, (_, start, stop) in zip(keys, requests):
             values = self._read[key]
-            kept = {j: _restored(values[j], path) for j in range(start, stop) if j in values}
+            kept = {j: _restored(values[j], self.path) for j in range(start, stop) if j in values}
             if len(kept) < stop - start:
                 self._store.check_writable("draws")
             recalled.append(kept)
@@ -206,9 +212,10 @@ class _FileKeeper(DrawKeeper):
         value = self._store.put(row)
         if key in self._read:
             self._read[key][draw] = value
-        return _restored(value, self._store.path)
+        return _restored(value, self.path)
 
     def count(self, hits: int, misses: int) -> None:
+        self.n_hits, self.n_misses = self.n_hits + hits, self.n_misses + misses
         self._shared.count(hits, misses)
 
 

@@ -92,6 +92,9 @@ class Calibration(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update({**state, "rules": dict(state["rules"])})
 
+    def __str__(self) -> str:
+        return self.claim.sentence()
+
     @property
     def rule(self) -> Any:
         """The rule for all prompts together."""

@@ -278,4 +278,4 @@ def seed_of_draws(random_state: int | np.random.RandomState | None) -> int:
 def progress_bar(verbose: int, total: int, unit: str) -> Any:
     from tqdm.auto import tqdm
 
-    return tqdm(total=total, unit=unit, disable=not verbose)
+    return tqdm(total=total, unit=unit, disable=not (verbose and total))

@@ -26,7 +26,8 @@ size, never the guarantee.
 
 - Short answers: "exact_match", which ignores case, English articles, white space and idle ASCII
   punctuation, as is usual for TriviaQA; a reference may be a list of aliases. Labels and numbers
-  compare by equality. Other scripts have other punctuation: see below.
+  compare by equality. Other scripts have other punctuation: see below. "The answer is 42." is not
+  42: have the answer alone returned, or read it out of the response.
 - Texts: :func:`threshold_admission` turns any metric into an admission.
 - Reports: :func:`label_match` compares what a labeller reads out of them.
 - Meaning: :class:`LLMJudge` asks a model, :class:`EntailmentScore` a small NLI model.
@@ -37,6 +38,10 @@ Where the judge errs, let it be stricter than you are: the guarantee then holds 
 >>> from sklearn_clm.scoring import RougeL, exact_match, label_match, threshold_admission
 >>> exact_match("The Eiffel Tower", "eiffel tower."), exact_match("+1", "-1")
 (True, False)
+>>> def last_word(reference, response):
+...     return exact_match(reference, response.split()[-1])
+>>> exact_match("42", "The answer is 42."), last_word("42", "The answer is 42.")
+(False, True)
 >>> summary = threshold_admission(RougeL(use_stemmer=True), 0.35)
 >>> bool(summary("the cat sat on the mat", "a cat is sitting on a mat"))
 True
@@ -45,8 +50,9 @@ True
 
 "rouge_l" compares ASCII letters and digits alone, as the `rouge-score` package does: for other
 scripts, of which ``fit`` warns, take "exact_match" as similarity, and as admission a function that
-knows their punctuation. ``use_stemmer`` is that package's Porter stemmer, which the authors'
-scripts use for summaries and reports.
+knows their punctuation. Two texts of 360 kB take it 0.1 s, and all draws of a prompt are compared:
+of long texts compare a part, ``lambda a, b: rouge_l(a[:2000], b[:2000])``. ``use_stemmer`` is that
+package's Porter stemmer, which the authors' scripts use for summaries and reports.
 
 >>> import re
 >>> def same_words(reference, response):  # of any script, whatever stands between
