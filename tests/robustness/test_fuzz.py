@@ -133,7 +133,6 @@ def use_cache(path):
         for use in (
             lambda: generator.sample(prompts, 4),
             lambda: generator.gives_logprobs,
-            generator.stats,
             lambda: judge.judge_pairs(references, references[::-1]),
         )
     ]
