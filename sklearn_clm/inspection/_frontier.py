@@ -101,6 +101,10 @@ class FrontierDisplay(EstimatorDisplay):
         typical = float(np.median(objective))
         if 0.0 < 5.0 * typical < float(np.max(objective)):
             axes.set_xscale("symlog", linthresh=typical)
+            # its own ticks are powers of ten, and one alone is no scale
+            ticks = np.outer(10.0 ** np.arange(-2, 5), [1.0, 2.0, 5.0]).ravel()
+            shown = ticks[(ticks > 0.4 * typical) & (ticks < 1.05 * np.max(objective))]
+            axes.set_xticks(shown, [f"{one:g}" for one in shown])
         axes.set_ylabel(f"Loss (n = {result.n_calibration})")
         # the end of the frontier, which returns next to nothing, would squeeze all the rest
         top = max(2.0 * result.epsilon, 1.5 * float(loss[0]), 0.2)
@@ -114,6 +118,7 @@ class FrontierDisplay(EstimatorDisplay):
         axes.annotate(f"$\\delta$ = {delta:g}", (1, delta), (0, 3), **above)
         axes.set_yscale("log")
         axes.set_ylim(_SMALLEST_P / 2.0, 2.0)
+        axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("Order of the tests, from the safest")
         axes.set_ylabel(f"p-value (no less than {_SMALLEST_P:g} shown)")
         axes.set_title("Their tests", fontsize="medium", loc="left")

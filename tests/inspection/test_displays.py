@@ -218,7 +218,10 @@ def test_one_costly_rule_squeezes_no_others(sampler):
         changed = replace(result, risks=replace(result.risks, size=size))
         weights = {"size_weight": 1.0, "excess_weight": 0.0, "draw_weight": 0.0}
         display = FrontierDisplay(result=changed, weights=weights)
-        assert display.plot().ax_.get_xscale() == scale
+        axes = display.plot().ax_
+        assert axes.get_xscale() == scale
+        low, high = axes.get_xlim()
+        assert sum(low <= one <= high for one in axes.get_xticks()) > 2
 
 
 def test_achievable_band(data, sampler):
