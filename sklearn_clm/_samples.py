@@ -125,17 +125,15 @@ def _rows_of(log: SampleLog, budgets: Sequence[int] | None) -> SampleLog:
 
 def _warn_of_lists(log: SampleLog) -> None:
     """Warn of references in which separators stand, and a part was drawn, but not the whole."""
-    for separator in ";|":
-        pairs = zip(log.references or (), ({one.response for one in row} for row in log.draws))
-        parts = [
-            one not in drawn and not drawn.isdisjoint(map(str.strip, one.split(separator)))
-            for one, drawn in pairs
-            if isinstance(one, str)
-        ]
-        if any(parts):
+    drawn = [{one.response for one in row} for row in log.draws]
+    known = zip(log.references or (), drawn)
+    texts = [(one, row) for one, row in known if isinstance(one, str) and one not in row]
+    for mark in ";|":
+        lists = [({*map(str.strip, one.split(mark))}, row) for one, row in texts if mark in one]
+        if n := sum(not parts.isdisjoint(row) for parts, row in lists):
             warn(
-                f"of {sum(parts)} references only a part was drawn, as if {separator!r} divided "
-                f"lists of right responses: --references COLUMN --separator '{separator}'."
+                f"of {n} references only a part was drawn, as if {mark!r} divided lists of right "
+                f"responses: --references COLUMN --separator '{mark}'."
             )
 
 
@@ -166,7 +164,6 @@ def collected(arguments: argparse.Namespace) -> CalibrationData:
     told = data.provenance
     data.provenance = known = replace(
         told,
-        generator=None if arguments.key is None else told.generator,
         quality=told.quality if log.quality is None else None,
         admission=told.admission if log.verdicts is None else None,
     )

@@ -27,8 +27,9 @@ abstain at levels that cannot be reached, and their measures are NaN.
 | ``evaluate HELD_OUT --calibration FILE`` | how many sets hold | the promise is refuted |
 
 Status 2 is an error or wrong use, 130 an interrupt. A promise is refuted where the 95 % interval of
-the risk on held-out prompts lies above epsilon; prompts of which ``calibrate`` found the thresholds
-are left out, and a judge other than that of calibration is refused. ``sklearn-clm calibrate --help`` tells all options.
+the risk on held-out prompts lies above epsilon; those that ``calibrate`` has seen are left out, and
+a judge other than that of calibration is refused. ``sklearn-clm calibrate --help`` tells all
+options.
 
 ``--key`` names the model and its settings, and is yours to say: a file cannot tell whose draws it
 holds. Thresholds hold for the same key alone, and serve a sampler whose
