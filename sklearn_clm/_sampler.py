@@ -489,10 +489,7 @@ class ConformalSampler(CalibratedEstimator):
             no further draw is begun; those under way are kept for the next call.
         """
         if inspect.iscoroutinefunction(on_accept):
-            raise TypeError(
-                "on_accept must be a plain function, which may create a task, got the async "
-                f"{on_accept!r:.80} instead."
-            )
+            raise TypeError(f"on_accept must be a plain function, got {on_accept!r:.80} instead.")
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
         loop = asyncio.get_running_loop()
@@ -501,8 +498,7 @@ class ConformalSampler(CalibratedEstimator):
             if on_accept is not None:
                 loop.call_soon_threadsafe(on_accept, i, generation)
 
-        told = shown if on_accept else None
-        return await in_thread(partial(self._sets, checked, groups, told))
+        return await in_thread(partial(self._sets, checked, groups, on_accept and shown))
 
     def fit_transform(
         self, X: object, y: object, *, groups: object = None, prompt_weight: object = None

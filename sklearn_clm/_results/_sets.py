@@ -275,7 +275,8 @@ class PredictionSet(SetOfOne):
     @property
     def _written(self) -> tuple[str, ...]:
         drawn = ("prompt", "responses", "quality", "indices", "n_samples", "set_score", "stopped")
-        return (*drawn, "guaranteed", *["answered"] * self._about_answers)
+        answered = ["answered"] * ((self.claim or _USUAL).about == "answers")
+        return (*drawn, "guaranteed", *answered)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
@@ -284,13 +285,10 @@ class PredictionSet(SetOfOne):
         object.__setattr__(self, "generations", tuple(self.generations))
 
     @property
-    def _about_answers(self) -> bool:
-        return self.claim is not None and self.claim.about == "answers"
-
-    @property
     def answered(self) -> bool:
         """Whether it is an answer that is guaranteed as such."""
-        return self._about_answers and self.guaranteed and len(self) == 1
+        about_answers = (self.claim or _USUAL).about == "answers"
+        return about_answers and self.guaranteed and len(self) == 1
 
     @property
     def _members(self) -> tuple[Response, ...]:

@@ -116,8 +116,8 @@ class CachedGenerator(ResultCache, WrappingGenerator):
             interrupt.add_note(f"Draws that had arrived are kept: {keeper.path}")
             raise
         if keeper.n_hits:
-            made, path = keeper.n_misses, keeper.path
-            _logger.info("%d draws were kept, and %d made: %s", keeper.n_hits, made, path)
+            counts = keeper.n_hits, keeper.n_misses
+            _logger.info("%d draws were kept, and %d made: %s", *counts, keeper.path)
 
     def known_draws(
         self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0

@@ -25,11 +25,10 @@ _POLL_SECONDS = 0.2
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds
 _GRACE_SECONDS = 10.0  # how long an interrupt waits for calls that are under way
 
-# the calls that a generator may have under way, whoever asks it; those of a parent process, whose
-# threads a fork leaves behind, and of another `max_concurrency` count no more
-_SLOTS: WeakKeyDictionary["ConcurrentGenerator", tuple[tuple[int, int], threading.Semaphore]]
-_SLOTS = WeakKeyDictionary()
-_lock = threading.Lock()
+# the calls that a generator may have under way, whoever asks it: by process, as a fork leaves the
+# threads of its parent behind, and by `max_concurrency`
+_Slots = dict[tuple[int, int], threading.Semaphore]
+_SLOTS: WeakKeyDictionary["ConcurrentGenerator", _Slots] = WeakKeyDictionary()
 
 
 class ConcurrentGenerator(BaseGenerator):
@@ -54,19 +53,10 @@ class ConcurrentGenerator(BaseGenerator):
             return self._make(queue.prompts[request.prompt], draws, queue.seed, stopping)
 
         distinct = KeepingQueue(queue, RepeatedPrompts(queue.prompts))
-        of = (os.getpid(), self.max_concurrency)
-        with _lock:
-            if self not in _SLOTS or _SLOTS[self][0] != of:
-                _SLOTS[self] = (of, threading.Semaphore(self.max_concurrency))
-            slots = _SLOTS[self][1]
-        answer_concurrently(
-            distinct,
-            make,
-            self.max_concurrency,
-            self.n_per_request,
-            draw_ahead=self.draw_ahead,
-            slots=slots,
-        )
+        of, free = (os.getpid(), self.max_concurrency), threading.Semaphore(self.max_concurrency)
+        slots = _SLOTS.setdefault(self, {}).setdefault(of, free)
+        numbers = (self.max_concurrency, self.n_per_request, self.draw_ahead)
+        answer_concurrently(distinct, make, slots, *numbers)
 
     @abstractmethod
     def _check(self, prompts: Iterable[Prompt]) -> None:
@@ -85,11 +75,10 @@ def pause_after(attempt: int) -> float:
 def answer_concurrently(
     draws: DrawQueue,
     make: Make,
+    slots: threading.Semaphore,
     n_threads: int,
     n_per_call: int,
-    *,
     draw_ahead: float,
-    slots: threading.Semaphore,
 ) -> None:
     """Answer a queue with what ``make(request, stopping)`` yields, each call in one of the slots.
 

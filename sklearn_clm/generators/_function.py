@@ -135,10 +135,7 @@ class FunctionGenerator(ConcurrentGenerator):
     def _check(self, prompts: Iterable[Prompt]) -> None:
         self._validate_params()
         try:
-            named = {"seed": 0} if _takes_seed(self.ask) else {}
-            inspect.signature(self.ask).bind("", **named)
-        except ValueError:  # of a function of C
-            pass
+            _takes_seed(self.ask)
         except TypeError as error:
             raise TypeError(f"ask must take a prompt alone, or it and a seed: {error}.") from None
 
@@ -170,10 +167,14 @@ class FunctionGenerator(ConcurrentGenerator):
 
 
 def _takes_seed(ask: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter `seed`; a TypeError where a prompt is not enough."""
     try:
-        return "seed" in inspect.signature(ask).parameters
+        signature = inspect.signature(ask)
     except ValueError:  # of a function of C
         return False
+    takes_seed = "seed" in signature.parameters
+    signature.bind("", **{"seed": 0} if takes_seed else {})
+    return takes_seed
 
 
 async def _awaited(said: Any) -> Any:

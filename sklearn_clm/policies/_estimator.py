@@ -135,10 +135,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Sets for new prompts."""
 
     async def apredict(self, X: Any, *, groups: object = None) -> Any:
-        """:meth:`predict` in a thread of its own, while an event loop goes on.
-
-        Where the task is cancelled, no further draw is begun, and those under way are kept.
-        """
+        """:meth:`predict` in a thread; a cancelled task begins no further draw."""
         return await in_thread(partial(self.predict, X, groups=groups))
 
     def transform(self, X: Any, *, groups: object = None) -> Any:

@@ -28,6 +28,10 @@ _FORMATS = {
     "sklearn_clm.component_calibration/4": "ComponentSelector",
 }
 _OF_CODE = ("generator", "quality", "similarity", "admission", "splitter", "component_score")
+_ADVICE = (
+    " A function that was edited or renamed, or that remembers what it was asked, is another one, "
+    "unless it has a fingerprint(); CachedGenerator(generator, store, key=...) names a generator."
+)
 _Record = TypeVar("_Record")
 
 
@@ -108,20 +112,12 @@ def claim_of(content: Mapping[str, Any], *, certified: bool) -> Claim:
 def refuse_differences(
     name: str, saved: Mapping[str, Any], own: Mapping[str, Any], named: str = ""
 ) -> None:
-    """Refuse data, or a file, of other parts than the estimator's; None is unknown, and agrees.
-
-    `named` is what a reader calls the own part.
-    """
+    """Refuse data, or a file, of other parts than the estimator's; None is unknown, and agrees."""
     for key, value in own.items():
         there = saved.get(key)
         if None not in (there, value) and there != value:
-            advice = (
-                " A function that was edited or renamed, or that remembers what it was asked, is "
-                "another one, unless it has a fingerprint(); CachedGenerator(generator, store, "
-                "key=...) keeps one name for a generator."
-            )
             raise ValueError(
                 f"{name} was made with another {key}: {there!r:.200} there, {value!r:.200} here"
                 f"{f', {named}' if named else ''}. Set it to what it was, or call fit again, for "
-                f"which kept draws are not made anew.{advice if key in _OF_CODE else ''}"
+                f"which kept draws are not made anew.{_ADVICE if key in _OF_CODE else ''}"
             )

@@ -237,8 +237,8 @@ def source_of(
             if own is None:
                 raise
             found = own
-    there, here = {"generator": known.generator}, {"generator": found.fingerprint}
-    refuse_differences(name, there, here, title_of(found.generator))
+    here = {"generator": found.fingerprint}
+    refuse_differences(name, vars(known), here, title_of(found.generator))
     return found if known.seed is None else replace(found, seed=known.seed)
 
 
