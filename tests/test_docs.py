@@ -92,3 +92,9 @@ def test_pages_build_without_warnings_and_dead_links(tmp_path):
             if other not in pages or (anchor and unquote(anchor) not in pages[other].anchors):
                 dead.append(f"{path.name}: {link}")
     assert not dead, "\n".join(sorted(dead))
+
+
+def test_the_readme_gives_the_test_command_on_a_line_of_its_own():
+    assert re.search(
+        r'^pip install -e "\.\[test\]" && python -m pytest', README.read_text("utf-8"), re.M
+    )
