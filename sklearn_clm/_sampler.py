@@ -19,6 +19,7 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_collected, split_of
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tiers import check_tiers
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import frozen, score_fingerprint
@@ -304,13 +305,15 @@ class ConformalSampler(CalibratedEstimator):
     ) -> CalibrationData:
         """All draws of prompts of which no label is known."""
         prompts, k_max = check_prompts(X), draw_budgets(self.k_max)[-1]
-        n, source = len(prompts), self._source_of("prompts", Provenance())
-        nobody = [_unlabeled] * n
+        source = self._source_of("prompts", Provenance())
+        rows = np.flatnonzero(~source.has_learnt(prompts))
+        if not len(rows):
+            raise ValueError("prompts must be others than those that trained the generator.")
         collected = Collection(
             source,
-            prompts,
-            np.arange(n),
-            nobody,
+            prompts.take(rows),
+            rows,
+            [_unlabeled] * len(rows),
             groups=None,
             shift=None,
             k_max=k_max,
@@ -581,6 +584,7 @@ class ConformalSampler(CalibratedEstimator):
             )
         super()._validate_params()
         budgets = draw_budgets(self.k_max)
+        check_tiers(trait(generator, "tiers"), budgets[-1])
         policy = self._policy
         policy.refuse(self.k_max)
         if isinstance(self.judging, LazyJudging):
@@ -667,7 +671,9 @@ class ConformalSampler(CalibratedEstimator):
         if table.is_lazy:
             judging = self._lazy_judging or LazyJudging()
         budgets = draw_budgets(self.k_max)
-        tiers = trait(source.generator, "tiers")
+        tiers, now = (trait(one, "tiers") for one in (source.generator, self.generator))
+        if tiers is not None and now is not None and now.n_draws == tiers.n_draws:
+            tiers = now  # draws do not depend on prices
         return Terms(self.epsilon, self.delta, budgets, judging, losses, audit, tiers)
 
     def _record(

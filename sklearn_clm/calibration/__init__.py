@@ -24,6 +24,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | not noticed | what to do instead |
 |---|---|
 | prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
+| a few of them (3 %) among those that a policy was fitted on | split prompts before you `collect` |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed, `RandomState` or subset, if none passed | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or `plan(looks=m)` and delta / m |

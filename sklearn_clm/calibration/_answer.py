@@ -87,6 +87,11 @@ class AnswerPath:
     cut: float = 0.0  # below it a prompt is hopeless
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of the prompts
 
+    @property
+    def k_max(self) -> int:
+        """Number of draws that it was learnt from."""
+        return self.model.k_max
+
     def chances(self, n: int, alpha: float, delta: float) -> np.ndarray:
         """The chance of each level to pass with n calibration prompts."""
         answered = np.maximum(np.round(n * self.shares), 1.0).astype(np.int64)

@@ -44,3 +44,17 @@ class Tiers:
     def price_of(self, n_draws: object) -> np.ndarray:
         """Price of the first so many draws of a prompt."""
         return np.asarray(self.counts(n_draws) @ np.array(self.prices))
+
+
+def check_tiers(tiers: object, k_max: int) -> None:
+    """Refuse what is no tiers, and more draws than they have; None are no tiers."""
+    if tiers is None:
+        return
+    if not isinstance(tiers, Tiers):
+        raise TypeError(
+            f"tiers must be generator.tiers of a CascadeGenerator, got {tiers!r:.80} instead."
+        )
+    if k_max > (n_draws := sum(tiers.n_draws)):
+        raise ValueError(
+            f"k_max must be at most the {n_draws} draws of the cascade, got {k_max} instead."
+        )

@@ -7,11 +7,12 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.generators._base import BaseGenerator, Generator, Prompts, serve, trained, trait
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._identity import digest_of, fingerprint, is_trainable
@@ -74,11 +75,20 @@ class CascadeGenerator(BaseGenerator):
     @property
     def tiers(self) -> Tiers:  # type: ignore[override]
         """Number and price of the draws of each generator."""
-        n = len(self.generators)
-        if not n == len(self.n_draws) == len(self.prices) > 0:
+        generators = self.generators
+        if not isinstance(generators, (list, tuple)) or not generators:
+            raise TypeError(
+                f"generators must be a list or tuple of generators, got {generators!r:.80} instead."
+            )
+        if not np.shape(self.n_draws) == np.shape(self.prices) == (len(generators),):
             raise ValueError(
                 "n_draws and prices must have one entry for each generator, got "
-                f"{len(self.n_draws)} and {len(self.prices)} for {n} instead."
+                f"{self.n_draws!r:.40} and {self.prices!r:.40} for {len(generators)} instead."
+            )
+        if any(trait(one, "tiers") is not None for one in generators):
+            raise ValueError(
+                "generators must be no cascades, got one among them instead; give its generators, "
+                "with their prices."
             )
         for draws, price in zip(self.n_draws, self.prices):
             check_scalar(draws, "n_draws", Integral, min_val=1)
@@ -117,12 +127,8 @@ class CascadeGenerator(BaseGenerator):
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`, one tier after the other."""
-        *starts, n_all = self.tiers.starts
-        if queue.n_draws > n_all:
-            raise ValueError(
-                f"k_max must be at most the {n_all} draws of the cascade, got {queue.n_draws} "
-                "instead."
-            )
+        check_tiers(self.tiers, queue.n_draws)
+        *starts, _ = self.tiers.starts
         waiting: list[deque[DrawRequest]] = [deque() for _ in starts]
         tier: int | None = 0
         while tier is not None:
@@ -132,7 +138,13 @@ class CascadeGenerator(BaseGenerator):
 
     def fingerprint(self) -> str:
         """Digest of the generators, in order, and of how many draws each makes; not of prices."""
-        content = [[fingerprint(one), n] for one, n in zip(self._inner(), self.n_draws)]
+        inner = [fingerprint(one) for one in self._inner()]
+        if len(set(inner)) < len(inner):
+            raise ValueError(
+                "generators must differ, got one of them twice instead, whose draws would be made "
+                "twice; give it more n_draws."
+            )
+        content = [[one, n] for one, n in zip(inner, self.n_draws)]
         return digest_of(type(self), {"generators": content})
 
     def __sklearn_tags__(self) -> Any:

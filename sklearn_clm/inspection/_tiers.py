@@ -158,7 +158,7 @@ def _of_tier(data: CalibrationData, at: slice) -> CalibrationData:
 
 def _price(estimator: ConformalSampler, data: CalibrationData, tiers: Tiers, epsilon: float) -> Any:
     """Mean price of a calibration prompt; NaN where nothing is certified."""
-    nobody = [PrecomputedGenerator([0], [[0]]) for _ in tiers.prices]
+    nobody = [PrecomputedGenerator([0], [[tier]]) for tier, _ in enumerate(tiers.prices)]
     sampler = ConformalSampler(
         CascadeGenerator(nobody, n_draws=tiers.n_draws, prices=tiers.prices),
         k_max=data.k_max,

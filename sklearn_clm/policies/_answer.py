@@ -28,7 +28,7 @@ from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import DrawEntries, Table
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import classifier_factory
@@ -183,6 +183,7 @@ class AnswerPolicy(Policy):
         self._validate_params()
         check_collected(data)
         refuse_missing_draws(data)
+        check_tiers(tiers, data.k_max)
         path = self._learnt(data, data.n_prompts, delta, tiers)
         self.path_ = replace(path, seen=prompt_digests(data))
         return self

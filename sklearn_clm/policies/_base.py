@@ -78,6 +78,11 @@ class Policy(BaseEstimator, ABC):
             raise ValueError(
                 f"k_max must be one integer with {type(self).__name__}, got {k_max!r} instead."
             )
+        if self.path is not None and self.path.k_max != np.max(k_max):
+            raise ValueError(
+                f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
+                f"{self.path.k_max} instead."
+            )
 
     def refuse_audits(self) -> None:
         """Refuse this policy where people audit a model that judges."""

@@ -1,6 +1,5 @@
 """One nested level that decides when to stop and what to return."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
@@ -14,6 +13,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn_clm._exceptions import warn
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
 from sklearn_clm.calibration._answer import ShareOfDraws
+from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._data import (
@@ -38,7 +38,7 @@ from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy, Terms
@@ -378,7 +378,9 @@ class ExitPolicy(Policy):
         self._validate_params()
         check_collected(data)
         refuse_missing_draws(data)
-        labels = data.labels if labels is None else labels
+        check_level(epsilon, "epsilon")
+        check_tiers(tiers, data.k_max)
+        labels = (data if labels is None else data.with_labels(labels)).labels
         same_text = self.same_text
         if isinstance(same_text, str):
             same_text = same_text_of(data.similarity, data.first, labels)
@@ -423,14 +425,6 @@ class ExitPolicy(Policy):
     def described(self) -> dict[str, object]:
         model = None if self.path is None else joblib.hash(_model_content(self.path))
         return {**super().described, "same_text": str(self.same_text), "model": model}
-
-    def refuse(self, k_max: int | Sequence[int]) -> None:
-        super().refuse(k_max)
-        if self.path is not None and self.path.k_max != np.max(k_max):
-            raise ValueError(
-                f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
-                f"{self.path.k_max} instead."
-            )
 
     def refuse_audits(self) -> None:
         """Refuse a marginal guarantee, and no prompts that could choose the level."""

@@ -127,11 +127,23 @@ def test_traits_are_those_of_all_generators():
         ({"prices": (1, 2, 3)}, ValueError, "prices"),
         ({"prices": (0, 2)}, ValueError, "prices"),
         ({"prices": (1, float("nan"))}, ValueError, "prices"),
+        ({"n_draws": 8}, ValueError, "n_draws"),
+        ({"prices": None}, ValueError, "prices"),
+        ({"generators": []}, TypeError, "generators"),
+        ({"generators": CHEAP}, TypeError, "generators"),
+        ({"generators": (cascade(), DEAR)}, ValueError, "no cascades"),
+        ({"generators": (CHEAP, ToyModel(skill=0.4))}, ValueError, "twice"),
+        ({"n_draws": (2, 2)}, ValueError, "k_max"),
     ],
 )
-def test_bad_tiers_are_named(changes, error, named):
-    with pytest.raises(error, match=named):
-        cascade(**changes).sample(PROMPTS, 1)
+def test_bad_tiers_are_named_before_anything_is_drawn(tmp_path, changes, error, named):
+    log = tmp_path / "cheap.txt"
+    stream = cascade(ToyModel(skill=0.3, log=log), DEAR).set_params(**changes)
+    for judging in ("all", "lazy"):
+        sampler = ConformalSampler(stream, k_max=8, policy=ExitPolicy(), judging=judging)
+        with pytest.raises(error, match=named):
+            sampler.fit(PROMPTS, REFERENCES)
+    assert not log.exists()
 
 
 def test_more_draws_than_there_are_is_refused():

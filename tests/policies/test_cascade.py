@@ -103,6 +103,12 @@ def test_prices_shape_the_policy_and_stand_in_the_report():
     assert "draws of generator 2" in str(CalibrationReport.from_estimator(dear))
 
 
+def test_prices_that_are_set_later_count_in_the_next_calibration():
+    sampler, _ = fitted()
+    sampler.set_params(generator__prices=(1, 1)).calibrate(sampler.calibration_data_)
+    assert sampler.calibration_.rule.model.tiers.prices == (1.0, 1.0)
+
+
 def test_horizons_end_at_the_first_draw_left_of_each_tier():
     stops, prices = horizons(np.arange(1, 6), 5, 4, Tiers((3, 2), (1.0, 10.0)))
     assert stops[:, :4].tolist() == [[2, 3, 4, 5], [4, 4, 4, 5]]

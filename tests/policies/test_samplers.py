@@ -10,11 +10,12 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.caching import CachedAdmission, HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.generators import BaseGenerator, Generation
-from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.scoring import likelihood
 from tests.calibration.tables import exit_scores_of
-from tests.toy import ToyModel, drawn, questions, toy_sampler
+from tests.toy import ToyModel, Trained, drawn, questions, toy_sampler
 
 N, K = 150, 6
 
@@ -323,6 +324,41 @@ def test_a_policy_learns_from_prompts_without_references():
     assert sets.sizes.mean() < K / 2
     with pytest.raises(ValueError, match="other prompts"):
         sampler(policy=policy).fit(more, references)
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes", "error", "named"),
+    [
+        (ExitPolicy(), {"tiers": Tiers((2, 1), (1.0, 25.0))}, ValueError, "k_max"),
+        (AnswerPolicy(), {"tiers": Tiers((2, 1), (1.0, 25.0))}, ValueError, "k_max"),
+        (ExitPolicy(), {"tiers": "cheap"}, TypeError, "tiers"),
+        (ExitPolicy(), {"labels": np.full((40, K), 2)}, ValueError, "0 and 1"),
+        (ExitPolicy(), {"epsilon": 2.0}, ValueError, "epsilon"),
+        (AnswerPolicy(), {"delta": 2.0}, ValueError, "delta"),
+    ],
+)
+def test_policies_refuse_what_they_cannot_learn_from(policy, changes, error, named):
+    data = sampler().collect(questions(40)[0], None)
+    with pytest.raises(error, match=named):
+        policy.fit(data, **changes)
+
+
+@pytest.mark.parametrize("policy", [ExitPolicy(), AnswerPolicy(0.4)])
+@pytest.mark.parametrize("k_max", [K - 1, K + 1])
+def test_policies_of_another_budget_are_refused_before_anything_is_drawn(policy, k_max, tmp_path):
+    learnt = policy.fit(sampler().collect(questions(40)[0], None))
+    other = sampler(ToyModel(log=tmp_path / "log.txt"), policy=learnt, k_max=k_max)
+    with pytest.raises(ValueError, match="k_max"):
+        other.fit(*questions(N, first=1000))
+    assert not (tmp_path / "log.txt").exists()
+
+
+def test_prompts_that_trained_the_generator_teach_no_policy():
+    prompts, references = questions(N)
+    one = sampler(Trained()).fit(prompts, references)
+    assert one.collect(prompts, None).n_prompts == N // 2
+    with pytest.raises(ValueError, match="trained"):
+        one.collect(one.generator_.seen_, None)
 
 
 def test_texts_that_do_not_repeat_teach_nothing_without_labels():
