@@ -14,6 +14,7 @@ a last run of all tasks with ``--page tests/benchmarks/README.md`` writes them t
 
 import argparse
 import datetime as dt
+import functools
 import importlib
 import sys
 from collections.abc import Collection, Iterator
@@ -32,7 +33,13 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._certify import settle
-from sklearn_clm.calibration._exit_model import ExitModel, impute_labels
+from sklearn_clm.calibration._exit_model import _RHOS as BALANCES
+from sklearn_clm.calibration._exit_model import (
+    ExitModel,
+    exit_scores,
+    impute_labels,
+    texts_of_draws,
+)
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
@@ -41,14 +48,15 @@ from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import ExitPolicy, LazyJudging
-from tests.calibration.tables import exit_scores_of, lazy_table
+from sklearn_clm.policies._exit import degree_two
+from tests.calibration.tables import lazy_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from validity.worlds import make_world
 
 from . import Row
-from ._field import Deployed, fixed_budget, scope_gen
+from ._field import Deployed, fixed_budget, oracle, scope_gen
 
 __all__ = ["as_markdown", "compare", "rows"]
 
@@ -66,12 +74,27 @@ WORLDS = (
     "infinite_scores",
     "rival_draws",
 )
+#: Share of hard prompts, and how sharp the answers to the others and to these are.
+ANSWERS = {
+    "simulated questions": (0.35, 3.2, 1.2),
+    "mixed answers": (0.6, 3.0, 1.0),
+    "mathematics": (0.1, 6.5, 1.6),
+}
+SIMULATED = (*ANSWERS, "free text")
+#: What a draw costs where a response shown costs 1.
+DRAW_PRICE = 0.1
 METHODS = {"FIRST-K": "first_k", "FIRST-K+REJECT": "first_k_reject", "MAX": "max", "SUM": "sum"}
 _OUTPUT = Path(__file__).resolve().parents[2] / "examples" / "output"
 _FEW = "exit policy, few labels"
 _NOTHING = Deployed(np.nan, np.nan, np.nan, np.nan, np.nan, True)
+_SCOPE_GEN = {
+    "SCOPE-Gen, marginal": ("diversity", "quality"),
+    "SCOPE-Gen, two parts, marginal": ("quality",),
+}
+_BOUNDS = "floor of these scores", "oracle, labels known"
 
 Methods = dict[str, list[Deployed]]
+Exits = list[tuple[np.ndarray, np.ndarray]]
 SIZES = (300, 1500)
 _MARKS = "<!-- efficiency -->", "<!-- end of efficiency -->"
 
@@ -94,6 +117,16 @@ def rows(quick: bool = False) -> Iterator[Row]:
                         f"{method} {ours.draws:.3g} (size {ours.size:.3g})",
                         ours.draws / usual.draws,
                     )
+                for method in ("MAX", *_SCOPE_GEN):
+                    both = [one for one in table[method] if one.exit_size > 0]
+                    if both:
+                        theirs, ours = (np.mean([one[at] for one in both]) for at in (1, 6))
+                        yield Row(
+                            f"set size at equal loss and draws, {title}",
+                            f"{method} {theirs:.3g}",
+                            f"exit policy {ours:.3g}",
+                            float(ours / theirs),
+                        )
                 for method in ("MAX, lazy", "MAX, lazy, last", _FEW):
                     ours = _means(table[method])
                     yield Row(
@@ -108,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure tables, print them, and write them to a page where one is given."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.efficiency")
     parser.add_argument("--samples", type=int, default=100, help="of each task and size")
-    tasks = ["simulated questions", *WORLDS, *TASKS]
+    tasks = [*SIMULATED, *WORLDS, *TASKS]
     parser.add_argument("--task", action="append", choices=tasks)
     parser.add_argument("--size", action="append", type=int, choices=SIZES)
     parser.add_argument("--jobs", type=int, default=2)
@@ -142,11 +175,13 @@ def levels(data: CalibrationData) -> list[float]:
 
 
 def data_sets(
-    quick: bool, names: Collection[str] = ("simulated questions", *WORLDS, *TASKS)
+    quick: bool, names: Collection[str] = (*SIMULATED, *WORLDS, *TASKS)
 ) -> Iterator[tuple[str, CalibrationData]]:
     """Names and draws."""
-    if "simulated questions" in names:
-        yield "simulated questions", questions(2000 if quick else 4000, np.random.default_rng(0))
+    for name in ("simulated questions",) if quick else SIMULATED:
+        if name in names:
+            make = free_text if name == "free text" else functools.partial(questions, kind=name)
+            yield name, make(2000 if quick else 4000, np.random.default_rng(0))
     if quick:
         return
     for world in WORLDS:
@@ -181,10 +216,11 @@ def _drawn(script: str, n_prompts: int) -> CalibrationData:
     return sampler.collect(prompts[:n_prompts], references[:n_prompts])
 
 
-def questions(n: int, rng: np.random.Generator, k: int = 20, n_answers: int = 25):
+def questions(n: int, rng: np.random.Generator, kind: str, k: int = 20, n_answers: int = 25):
     """Questions whose frequent answers tend to be right; some are hopeless."""
-    hard = rng.random((n, 1)) < 0.35
-    logits = rng.normal(0, 1, (n, n_answers)) * np.where(hard, 1.2, 3.2)
+    share_hard, sharp, sharp_if_hard = ANSWERS[kind]
+    hard = rng.random((n, 1)) < share_hard
+    logits = rng.normal(0, 1, (n, n_answers)) * np.where(hard, sharp_if_hard, sharp)
     share = np.exp(logits - logits.max(axis=1, keepdims=True))
     share /= share.sum(axis=1, keepdims=True)
     answers = (rng.random((n, k, 1)) > np.cumsum(share, axis=1)[:, np.newaxis]).sum(axis=2)
@@ -202,6 +238,26 @@ def questions(n: int, rng: np.random.Generator, k: int = 20, n_answers: int = 25
     )
 
 
+def free_text(n: int, rng: np.random.Generator, k: int = 20):
+    """No text repeats, one in five nearly; right texts lie around one place, others elsewhere."""
+    hard = rng.random(n) < 0.22
+    rate = np.where(hard, rng.beta(1, 6, n), rng.beta(5, 1.6, n))
+    admissible = rng.random((n, k)) < rate[:, np.newaxis]
+    places, meant = rng.normal(size=(n, 7, 8)), rng.integers(1, 7, (n, k))
+    places = np.take_along_axis(places, np.where(admissible, 0, meant)[..., np.newaxis], axis=1)
+    places += 0.6 * rng.normal(size=places.shape)
+    for j in range(1, k):
+        copies = np.flatnonzero(rng.random(n) < 0.2)
+        of = rng.integers(0, j, len(copies))
+        admissible[copies, j] = admissible[copies, of]
+        places[copies, j] = places[copies, of] + 0.05 * rng.normal(size=(len(copies), 8))
+    distance = np.linalg.norm(places[:, :, np.newaxis] - places[:, np.newaxis], axis=-1)
+    of_prompt = rng.normal(0, 0.5, (n, 1))
+    quality = rng.normal(np.where(admissible, 0.25, -0.25) + of_prompt, 1.0)
+    texts = np.tile(np.arange(k), (n, 1))
+    return CalibrationData(quality, np.exp(-distance / 3), admissible, texts=texts)
+
+
 def compare(
     data: CalibrationData,
     epsilons: list[float],
@@ -214,14 +270,65 @@ def compare(
 
     Samples that were kept are not computed again.
     """
-    sample = Memory(_OUTPUT / "efficiency_samples" if keep else None, verbose=0).cache(_one_sample)
+    memory = Memory(_OUTPUT / "efficiency_samples" if keep else None, verbose=0)
+    sample = memory.cache(_one_sample)
     done = Parallel(n_jobs=n_jobs)(
         delayed(sample)(data, epsilons, n, seed) for seed in range(n_samples)
     )
+    bounds = dict(zip(_BOUNDS, (memory.cache(_floor), oracle)))
     return [
         {method: [found[e][method] for found in done] for method in done[0][e]}
-        for e in range(len(epsilons))
+        | {name: [bound(data, epsilon)] for name, bound in bounds.items()}
+        for e, epsilon in enumerate(epsilons)
     ]
+
+
+def _floor(data: CalibrationData, epsilon: float) -> Deployed:
+    """Without slack: learnt on one half of all prompts, of loss epsilon on the other half.
+
+    It is the cheapest of two classifiers and of all balances of showing and drawing.
+    """
+    squares = degree_two().set_params(logisticregression__solver="newton-cholesky")
+    half = np.random.default_rng(0).permutation(data.n_prompts) < data.n_prompts // 2
+    found = []
+    for members in (half, ~half):
+        train, rest = data.take(np.flatnonzero(members)), data.take(np.flatnonzero(~members))
+        models = [ExitPolicy(estimator).fit(train).model_ for estimator in (None, squares)]
+        choices = [one for model in models for one in _choices(_exits(model, rest), rest, epsilon)]
+        found.append(min(choices, key=lambda one: one[1] + DRAW_PRICE * one[2]))
+    return Deployed(*map(float, np.mean(found, axis=0)), np.nan, np.nan, False)
+
+
+def _choices(exits: Exits, data: CalibrationData, loss: float) -> list[tuple[float, float, float]]:
+    """Loss, size and draws of each balance of showing and drawing, at the level of a loss."""
+    found = []
+    for tau, scores in exits:
+        best = np.sort(np.where(data.admissible, tau, -np.inf).max(axis=1))
+        level = best[min(int(loss * len(best) + 1e-9), len(best) - 1)]
+        found.append(_measured(tau, scores, data, level))
+    return found
+
+
+def _measured(
+    tau: np.ndarray, exits: np.ndarray, data: CalibrationData, level: float
+) -> tuple[float, float, float]:
+    """Loss, size and draws at a level."""
+    members = (tau >= level) & (tau > -np.inf)
+    missed = np.mean(~np.any(members & data.admissible, axis=1))
+    draws = 1 + np.sum(exits[:, :-1] >= level, axis=1).mean()
+    return float(missed), float(members.sum(axis=1).mean()), float(draws)
+
+
+def _exits(model: ExitModel, data: CalibrationData) -> Exits:
+    """tau and m of all texts, for each balance of showing and drawing."""
+    n, k_max = data.quality.shape
+    paths, rows = model.paths(n), np.arange(n)
+    text, arrival = np.zeros((n, k_max, k_max)), np.zeros((n, k_max))
+    texts = texts_of_draws(data.similarity, data.first, model.same_text)
+    for k in range(k_max):
+        paths.update(rows, data.quality[:, k], data.similarity[:, k], texts[:, k])
+        text[:, k], arrival[:, k] = model.probabilities(paths, rows)
+    return [exit_scores(text, arrival, rho) for rho in BALANCES]
 
 
 def _means(deployed: list[Deployed]) -> Deployed:
@@ -248,7 +355,7 @@ def as_line(title: str, table: Methods) -> str:
     Means of draws and sizes are over the samples where neither of them is null.
     """
     usual, ours = (np.array(table[name], dtype=np.float64) for name in ("MAX", "exit policy"))
-    null, ours_null = usual[:, -1] > 0, ours[:, -1] > 0
+    null, ours_null = usual[:, 5] > 0, ours[:, 5] > 0
     both = ~(null | ours_null)
     size, draws = (
         f"{ours[both, column].mean() / usual[both, column].mean():.2f}" if both.any() else ""
@@ -261,11 +368,13 @@ def as_line(title: str, table: Methods) -> str:
 
 def as_markdown(title: str, table: Methods, epsilon: float) -> str:
     """A table of methods."""
+    floor, known = (_price(_means(table[name])) for name in _BOUNDS)
     lines = [
         f"**{title}**, {len(next(iter(table.values())))} samples",
         "",
-        "| method | loss | over epsilon | size | draws | judged | drawn | null |",
-        "|---|---|---|---|---|---|---|---|",
+        "| method | loss | over epsilon | size | draws | J | J / floor | J / oracle "
+        "| size / exit alike | judged | drawn | null |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for method, deployed in table.items():
         mean, error = _mean_and_error(deployed)
@@ -275,9 +384,28 @@ def as_markdown(title: str, table: Methods, epsilon: float) -> str:
         n_over, n_null = sum(one.loss > epsilon for one in deployed), sum(d.null for d in deployed)
         low, high = clopper_pearson(n_over, len(deployed))
         over = f"{n_over / len(deployed):.2f} ({float(low):.2f} to {float(high):.2f})"
-        cells = [method, measured[0], over, *measured[1:], f"{n_null / len(deployed):.2f}"]
-        lines.append(f"| {' | '.join(cells)} |")
+        null, price = f"{n_null / len(deployed):.2f}", _price(Deployed(*mean))
+        if method in _BOUNDS:
+            measured, over, null = [f"{m:.3g}" for m in mean[:3]] + ["", ""], "", ""
+        prices = [
+            "" if np.isnan(price) else f"{one:.2f}" for one in (price, price / floor, price / known)
+        ]
+        cells = [method, measured[0], over, *measured[1:3], *prices, _alike(deployed)]
+        lines.append(f"| {' | '.join([*cells, *measured[3:], null])} |")
     return "\n".join([*lines, ""])
+
+
+def _price(method: Deployed) -> float:
+    return method.size + DRAW_PRICE * method.draws
+
+
+def _alike(deployed: list[Deployed]) -> str:
+    """A method's size over that of the exit policy at its loss and draws, where there is one."""
+    both = [one for one in deployed if one.exit_size > 0]
+    if not both:
+        return ""
+    ratio = sum(one.size for one in both) / sum(one.exit_size for one in both)
+    return f"{ratio:.2f} ({len(both)})"
 
 
 def _one_sample(
@@ -301,13 +429,18 @@ def _one_sample(
             "exit policy, marginal": int((calibration.n_prompts + 1) * epsilon) - 1,
         }
         n_texts = int(np.sum(optimization.first == np.arange(data.k_max)))
-        for few, texts in (("", n_texts), (", few labels", n_known)):
+        for few, texts in ((", few labels", n_known), ("", n_texts)):
             policy = ExitPolicy().fit(optimization, labels=known if few else None, epsilon=epsilon)
-            new = exit_scores_of(policy.model_, data)
+            exits = _exits(policy.model_, data)
+            new = exits[int(np.argmin(np.abs(BALANCES - policy.model_.rho)))]
             for name, allowed in counts.items():
                 methods[name + few] = _exit(policy.model_, allowed, calibration, texts, new, data)
-        methods["SCOPE-Gen (marginal)"] = scope_gen(part, data, epsilon, rng)
+        for name, filters in _SCOPE_GEN.items():
+            methods[name] = scope_gen(part, data, epsilon, rng, filters)
         methods["fixed budget (SAFER)"] = fixed_budget(part, data, epsilon, DELTA)
+        for name, one in methods.items():
+            if not one.null:
+                methods[name] = one._replace(exit_size=_size_like(one, exits, data))
     return found
 
 
@@ -385,15 +518,14 @@ def _exit(
     drawn = (table.n_draws.sum() + n / 3 * new.k_max) / n
     if level == -np.inf:
         return _NOTHING._replace(judgements=judged, calibration_draws=drawn)
-    members = new_tau >= level
-    return Deployed(
-        float(np.mean(~np.any(members & new.admissible, axis=1))),
-        float(members.sum(axis=1).mean()),
-        float(1 + np.sum(new_exits[:, :-1] >= level, axis=1).mean()),
-        judged,
-        drawn,
-        False,
-    )
+    return Deployed(*_measured(new_tau, new_exits, new, level), judged, drawn, False)
+
+
+def _size_like(method: Deployed, exits: Exits, data: CalibrationData) -> float:
+    """Smallest size of the exit policy with at most the loss and draws of a method."""
+    choices = _choices(exits, data, method.loss)
+    few = [size for loss, size, n in choices if loss <= method.loss and n <= method.draws + 1e-9]
+    return min(few, default=np.nan)
 
 
 def _some_labels(data: CalibrationData, rng: np.random.Generator) -> tuple[np.ndarray, int]:
