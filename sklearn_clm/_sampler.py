@@ -491,7 +491,8 @@ class ConformalSampler(CalibratedEstimator):
             Those of ``predict(X)``. Where the task is cancelled, by ``asyncio.wait_for`` for one,
             no further draw is begun; those under way are kept for the next call.
         """
-        if inspect.iscoroutinefunction(on_accept):
+        plain = callable(on_accept) and not inspect.iscoroutinefunction(on_accept)
+        if on_accept is not None and not plain:
             raise TypeError(f"on_accept must be a plain function, got {on_accept!r:.80} instead.")
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)

@@ -171,8 +171,9 @@ def test_an_async_callback_is_refused_and_an_error_of_one_is_logged(caplog):
     async def streamed(i, generation):
         pass
 
-    with pytest.raises(TypeError, match="plain function"):
-        asyncio.run(sampler.apredict(NEW, on_accept=streamed))
+    for wrong in (streamed, "print"):
+        with pytest.raises(TypeError, match="plain function"):
+            asyncio.run(sampler.apredict(NEW, on_accept=wrong))
     with caplog.at_level(logging.ERROR, "asyncio"):
         sets = asyncio.run(sampler.apredict(NEW, on_accept=lambda i, generation: 1 / 0))
     assert sets == sampler.predict(NEW)

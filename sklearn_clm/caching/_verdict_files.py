@@ -22,11 +22,13 @@ _YES = ("y", "yes", "true", "1", "1.0")
 _NO = ("n", "no", "false", "0", "0.0")
 
 
-def write_lines(path: str | os.PathLike[str], lines: Iterable[Line]) -> None:
+def write_lines(
+    path: str | os.PathLike[str], lines: Iterable[Line], columns: Sequence[str] = FIELDS
+) -> None:
     """Write lines, as CSV or JSON Lines by the ending of the name."""
     file = io.StringIO(newline="")
     if _is_csv(path):
-        table = csv.DictWriter(file, FIELDS)
+        table = csv.DictWriter(file, columns)
         table.writeheader()
         for line in lines:
             table.writerow({name: _as_cell(value) for name, value in line.items()})
@@ -136,6 +138,12 @@ def _as_cell(value: object) -> str:
     text = "" if value is None else _as_text(value)
     begins = unicodedata.normalize("NFKC", text.lstrip()[:1])  # full width is taken as well
     return f"'{text}" if begins in _FORMULA or text[:1] in ("\t", "\r") else text
+
+
+def text_of(cell: object) -> str:
+    """Text that a cell was written for, but for what spreadsheets change."""
+    text = "" if cell is None else _plain_text(cell)
+    return _plain_text(text[1:]) if text[:1] == "'" and _as_cell(text[1:]) == text else text
 
 
 def _plain_text(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sklearn_clm._results import PredictionSet, PredictionSets
 from sklearn_clm.caching import HumanJudge
+from sklearn_clm.caching._verdict_files import read_lines, text_of, write_lines
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators._draws import check_text
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Handover: TypeAlias = HumanJudge | str | os.PathLike[str] | Callable[[Any], object]
+
+_COLUMNS = ("prompt", "response")
 
 
 def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
@@ -33,7 +36,8 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
 
         - ``to(prompt) -> response``, a dearer model, say; None is no answer.
         - A CSV file with the columns `prompt` and `response`. Where there is none it is written,
-          with empty responses for people to fill in; later it is read. Prompts must be text.
+          with empty responses for people to fill in; later it is read, and prompts that it lacks
+          are added. Prompts must be text; a quote keeps them from being formulas of a spreadsheet.
         - A judge: people say on its page whether a draw is acceptable, and the most frequent one
           that is becomes the answer. :class:`sklearn_clm.caching.VerdictsWanted` lists what nobody
           has judged.
@@ -59,13 +63,17 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
     """
     import pandas as pd
 
+    if not isinstance(sets, PredictionSets):
+        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__} instead.")
     answered, escalated = sets.answered, sets.escalated
     if isinstance(to, HumanJudge):
         others = _by_judge(escalated, to)
     elif isinstance(to, (str, os.PathLike)):
         others = _by_file(escalated, Path(to))
-    else:
+    elif callable(to):
         others = [to(one.prompt) for one in escalated]  # type: ignore[call-arg]
+    else:
+        raise TypeError(f"to must be a function, a path or a HumanJudge, got {to!r:.80} instead.")
     given = iter(others)
     responses = [one.responses[0] if own else next(given) for one, own in zip(sets, answered)]
     frame = sets.to_frame()[["prompt"]]
@@ -96,24 +104,23 @@ def _distinct(one: PredictionSet) -> list[Any]:
 
 
 def _by_file(sets: PredictionSets, path: Path) -> list[object]:
-    """Responses of a file; those that are missing, empty ones included, are written into it."""
-    import pandas as pd
-
+    """Responses of a file; prompts that are missing are written into it."""
     prompts = [one.prompt for one in sets]
     if not all(isinstance(prompt, str) for prompt in prompts):
         raise TypeError("prompts must be text for a file, got others instead; give a function.")
     for prompt in prompts:
         check_text(prompt, "a prompt")
-    found: dict[str, str] = {}
+    lines: list[dict[str, Any]] = []
     if path.exists():
-        known = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if lacking := {"prompt", "response"} - set(known.columns):
-            raise ValueError(
-                f"{str(path)!r} must have the columns prompt and response, lacks {lacking}."
-            )
-        found = dict(zip(known["prompt"], known["response"]))
-    new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in found]
-    if new:
-        rows = pd.DataFrame({"prompt": new, "response": ""})
-        rows.to_csv(path, mode="a", header=not path.exists(), index=False)
-    return [found.get(prompt) or None for prompt in prompts]
+        for where, line in read_lines(path, _COLUMNS):
+            if not set(_COLUMNS) <= set(line):
+                raise ValueError(f"{str(path)!r}, {where}, must have a prompt and a response.")
+            lines.append({name: text_of(cell) for name, cell in line.items() if name is not None})
+    asked = [text_of(prompt) for prompt in prompts]
+    known = {line["prompt"] for line in lines}
+    if new := [text for text in dict.fromkeys(asked) if text not in known]:
+        columns = list(lines[0]) if lines else _COLUMNS
+        lines += [dict.fromkeys(columns, "") | {"prompt": text} for text in new]
+        write_lines(path, lines, columns)
+    found = {line["prompt"]: line["response"] for line in lines if line["response"]}
+    return [found.get(text) for text in asked]

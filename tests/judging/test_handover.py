@@ -79,3 +79,34 @@ def test_nothing_escalated_and_bad_files(tmp_path):
         hand_over(SETS, path)
     with pytest.raises(TypeError, match="prompts"):
         hand_over(sets_of([np.ones(2)], [False]), path)
+    for sets, to in ((SETS, None), (list(SETS), path)):
+        with pytest.raises(TypeError, match="must be"):
+            hand_over(sets, to)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prompt,response\nq1,x",  # no end of line
+        "who,response,prompt\nAda,x,q1\n",
+        "prompt;response\nq1;x\nq1; \n",
+    ],
+)
+def test_new_prompts_go_below_what_people_saved(tmp_path, text):
+    (path := tmp_path / "escalated.csv").write_text(text, encoding="utf-8")
+    for _ in range(2):
+        assert hand_over(SETS, path)["response"].tolist() == ["a", "x", None, "x"]
+    assert pd.read_csv(path)["prompt"].tolist()[-1] == "q2"
+
+
+def test_a_spreadsheet_takes_no_prompt_for_a_formula(tmp_path):
+    prompts = ["=cmd|' /C calc'!A0", "+1", " @x", "\t-2", "two\r\nlines", "'=quoted'", "NA", "1.0"]
+    sets, path = sets_of(prompts, [False] * len(prompts)), tmp_path / "escalated.csv"
+    hand_over(sets, path)
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    assert not table["prompt"].str.strip().str[0].isin(list("=+-@")).any()
+    responses = [f"-{i}" for i in range(len(prompts))]
+    table.assign(response=responses).to_csv(path, index=False)
+    assert hand_over(sets, path)["response"].tolist() == responses
+    hand_over(sets_of(["another"], [False]), path)
+    assert hand_over(sets, path)["response"].tolist() == responses
