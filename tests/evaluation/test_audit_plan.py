@@ -1,5 +1,7 @@
 """Planning an audit from a pilot that a model and people have judged."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -53,24 +55,30 @@ def verdicts_needed(truth, n_prompts, epsilon, delta):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("truth", "terms", "design"),
+    ("truth", "terms", "design", "share"),
     [
-        *WORLDS,
-        ((0.05, 0.01), {"n_prompts": 500, "epsilon": 0.1, "delta": 0.05}, "two-phase"),
-        ((0.264, 0.001, 0.3), {"n_prompts": 1292, "epsilon": 0.3, "delta": 0.05}, "people"),
+        (*WORLDS[0], 0.9),
+        # a pilot of 50 holds 3 prompts that people alone admit, one of five pilots at most one
+        (*WORLDS[1], 0.75),
+        ((0.05, 0.01), {"n_prompts": 500, "epsilon": 0.1, "delta": 0.05}, "two-phase", 0.9),
+        ((0.33, 0.005, 0.5), {"n_prompts": 1192, "epsilon": 0.25, "delta": 0.05}, "people", 0.9),
     ],
 )
-def test_nine_of_ten_small_pilots_name_it_and_pay_for_themselves(truth, terms, design):
-    rng, n_pilot, n_pilots = np.random.default_rng(1), 50, 60
+def test_small_pilots_name_it_and_pay_for_themselves(truth, terms, design, share):
+    rng, n_pilot, n_pilots = np.random.default_rng(1), 50, 100
     needed = verdicts_needed(truth, **terms)
     assert min(needed, key=needed.get) == design
-    plans = [plan_audits(*pilot(rng, n_pilot, *truth), **terms) for _ in range(n_pilots)]
-    named = [plan.design for plan in plans]
-    # no fewer than nine of ten, as far as so many pilots tell
-    assert named.count(design) >= binom.ppf(0.01, n_pilots, 0.9)
+    # of a pilot only the counts of its pairs matter
+    pilots = Counter(tuple(sorted(zip(*pilot(rng, n_pilot, *truth)))) for _ in range(n_pilots))
+    named = Counter()
+    for pairs, n in pilots.items():
+        named[plan_audits(*zip(*pairs), **terms).design] += n
+    # no fewer than this share, as far as so many pilots tell
+    assert named[design] >= binom.ppf(0.01, n_pilots, share)
     if design == "two-phase":
         # what is saved on people alone, wrong plans included, is more than the pilot takes
-        assert needed["people"] - np.mean([needed[name] for name in named]) > n_pilot
+        paid = sum(needed[name] * n for name, n in named.items()) / n_pilots
+        assert needed["people"] - paid > n_pilot
 
 
 def test_a_judge_that_is_often_lenient_leaves_no_number():

@@ -8,10 +8,12 @@ from functools import cache, partial
 from types import SimpleNamespace
 
 import numpy as np
+from scipy.stats import binom
 
-from sklearn_clm.calibration import Claim, two_phase_p_value
+from sklearn_clm.calibration import Claim, binomial_p_value, two_phase_p_value
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._two_phase import _Design
 from sklearn_clm.policies import AuditedJudging, ThresholdPolicy
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._base import Terms
@@ -128,6 +130,43 @@ class RefusedOnesAudited(_Broken):
         return two_phase_p_value(n_refused, len(order), missed, N_AUDITS, steps.level)
 
 
+@cache
+def _rejected(n_prompts: int, n_audited: int, level: float, delta: float) -> np.ndarray:
+    """For each number of refusals the most rejections with which the test still certifies."""
+    return _Design(n_prompts, n_audited, level).rejected(delta)
+
+
+class NumberAfterTheRefusals(_Broken):
+    """People audit as many as certify most often at epsilon, given how many are refused."""
+
+    def p_value(self, steps, step, order, refused, pairs_of):
+        n, k, delta = len(order), int(refused.sum()), steps.part.delta
+        share = steps.refusals[step] / len(steps.part.searched)
+        rejected = max(steps.level - share, 0.0) / (1 - share)
+        numbers = np.arange(3, n - k + 1)
+        most = np.array(
+            [[*_rejected(n, m, steps.level, delta), *[-1] * n][k] for m in numbers.tolist()]
+        )
+        number = int(numbers[binom.cdf(most, numbers, rejected).argmax()])
+        _, prompts, draws = pairs_of(order[~refused[order]][:number])
+        n_missed = int(np.sum(~self.said(steps, prompts, draws)))
+        return two_phase_p_value(k, n, n_missed, number, steps.level)
+
+
+class DesignAfterTheVerdicts(_Broken):
+    """Two phases, then people alone on other prompts, and the design that certifies is told."""
+
+    def p_value(self, steps, step, order, refused, pairs_of):
+        _, prompts, draws = pairs_of(order[~refused[order]][:N_AUDITS])
+        n_missed = int(np.sum(~self.said(steps, prompts, draws)))
+        counts = int(refused.sum()), len(order), n_missed, N_AUDITS
+        judged = order[-N_AUDITS:]
+        members, _ = steps.members(step)
+        right = self.verdicts.truth[steps.part.rows[judged]] & members[judged]
+        alone = binomial_p_value(int(np.sum(~right.any(axis=1))), N_AUDITS, steps.level)
+        return min(two_phase_p_value(*counts, steps.level), alone)
+
+
 class WitnessAfterTheAudit(_Broken):
     """Where people reject a witness, one that they admit takes its place."""
 
@@ -141,8 +180,16 @@ AUDIT_PROCEDURES = {
     "audits_auto": partial(audits, design="auto"),
 }
 
-#: Name of the judge, calibrations that notice it, and the broken procedure.
+#: World, judge, calibrations that notice it, and the broken procedure. Where all draws of a prompt
+#: are alike the risk is a + (1 - a) b itself.
 AUDIT_MUTATIONS = {
-    "audits of refused prompts counted": ("strict", 60, partial(audits, audit=RefusedOnesAudited)),
-    "witness chosen after the audit": ("lenient", 60, partial(audits, audit=WitnessAfterTheAudit)),
+    "audits of refused prompts counted": ("mixed", "strict", 60, RefusedOnesAudited),
+    "witness chosen after the audit": ("mixed", "lenient", 60, WitnessAfterTheAudit),
+    "number of audits chosen after the refusals": (
+        "all_duplicates",
+        "led by difficulty",
+        1000,
+        NumberAfterTheRefusals,
+    ),
+    "design chosen after the verdicts": ("all_duplicates", "lenient", 600, DesignAfterTheVerdicts),
 }

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration._tests import AdmissionTest
 
-from .audits import AUDIT_MUTATIONS
+from .audits import AUDIT_MUTATIONS, audits
 from .deployment import DEPLOYMENT_MUTATIONS
 from .policies import (
     copies_by_any_label,
@@ -164,7 +164,12 @@ MUTATIONS = {
         for name, (cell, procedure) in DEPLOYMENT_MUTATIONS.items()
     },
     **{
-        name: Mutation(audit_cell("audits", judge, delta=0.2), procedure=procedure, cost=10, n=n)
-        for name, (judge, n, procedure) in AUDIT_MUTATIONS.items()
+        name: Mutation(
+            audit_cell("audits", judge, world, delta=0.2),
+            procedure=partial(audits, audit=audit),
+            cost=10,
+            n=n,
+        )
+        for name, (world, judge, n, audit) in AUDIT_MUTATIONS.items()
     },
 }

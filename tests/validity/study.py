@@ -124,12 +124,12 @@ def deployed_cells() -> Iterator[Cell]:
     yield Cell("sampler_losses", "mixed", "first_k", Setting(60, share + 0.2, 0.1))
 
 
-def audit_cell(procedure: str, judge: str, n: int = 150, delta: float = 0.1) -> Cell:
+def audit_cell(procedure: str, judge: str, world: str = "mixed", delta: float = 0.1) -> Cell:
     """Epsilon just under the risk of all draws, so that each certificate is an error.
 
     The set score of such a cell is the name of its judge.
     """
-    return Cell(procedure, "mixed", judge, Setting(n, first_k_error("mixed") - 0.003, delta))
+    return Cell(procedure, world, judge, Setting(150, first_k_error(world) - 0.003, delta))
 
 
 def all_cells() -> Iterator[Cell]:
