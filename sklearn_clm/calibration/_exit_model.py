@@ -195,16 +195,15 @@ class TextPaths:
             np.broadcast_to(np.log(draws), share.shape),
         ]
         if self.tiers is not None:
-            found += self._shares_in_tiers(rows)
+            found += self._shares_in_tiers(rows, self.tiers)
             depth = _depth(self.n_draws[rows], self.tiers)[:, np.newaxis]
             found += [np.broadcast_to(one, share.shape) for one in np.moveaxis(depth, -1, 0)]
         return present, np.stack(found, axis=2)
 
-    def _shares_in_tiers(self, rows: np.ndarray) -> list[np.ndarray]:
+    def _shares_in_tiers(self, rows: np.ndarray, tiers: Tiers) -> list[np.ndarray]:
         """The share of each text among the draws of each tier, (m, K); 0 where none was made."""
-        assert self.tiers is not None
         made = np.arange(self.k_max) < self.n_draws[rows][:, np.newaxis]
-        of_draw, counts = self.tiers.of_draw[: self.k_max], self.tiers.counts(self.n_draws[rows])
+        of_draw, counts = tiers.of_draw[: self.k_max], tiers.counts(self.n_draws[rows])
         shares = []
         for tier in range(counts.shape[1]):
             at, draws = np.nonzero(made & (of_draw == tier))
