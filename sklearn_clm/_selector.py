@@ -295,10 +295,13 @@ class ComponentSelector(CalibratedEstimator):
             prompts=checked.digests(),
             provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
         )
-        verdicts = ComponentVerdicts(admission, references, responses, split, self.n_jobs)
+        audited = self.judging if isinstance(self.judging, AuditedJudging) else None
         first, people = split[:_N_TRIED], None
-        if isinstance(self.judging, AuditedJudging):
-            auditor = get_component_admission(self.judging.people, splitter)
+        verdicts = ComponentVerdicts(
+            admission, references, responses, split, self.n_jobs, bare=audited is not None
+        )
+        if audited is not None:
+            auditor = get_component_admission(audited.people, splitter)
             shown = shown_to(auditor, checked, references)
             by_people = ComponentVerdicts(auditor, shown, responses, split, self.n_jobs)
             people = ComponentCollection(data, by_people, checked, rows, first, names)

@@ -34,6 +34,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |
 | a promise read for each prompt, or for each topic | `groups=` fixed beforehand |
 | a judge, or references, that are wrong | the promise is about them: audit the judge |
+| verdicts changed after a calibration that was saved, or is in use | calibrate again |
 | a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
 | draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |

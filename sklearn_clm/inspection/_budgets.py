@@ -205,9 +205,9 @@ class PromptGainDisplay(EstimatorDisplay):
     title = "What more prompts bring"
     kinds = (ConformalSampler, ComponentSelector)
     wanted = (
-        "have a rule for all prompts, or those of unknown groups, with guarantee='pac' and no "
-        "other loss than admission, enough prompts for a test and labels that tell the errors of "
-        "its safest sets"
+        "have a rule for all prompts, or those of unknown groups, with guarantee='pac', no audit "
+        "and no other loss than admission, enough prompts for a test and labels that tell the "
+        "errors of its safest sets"
     )
 
     def smallest(self, sizes: ArrayLike) -> np.ndarray:
@@ -221,7 +221,8 @@ class PromptGainDisplay(EstimatorDisplay):
         if not record.uses_pooled_rule or claim.guarantee == "marginal" or tests is None:
             return None
         n_errors = tests.errors_of_safest
-        if n_errors is None:
+        # by a model's standard these errors say nothing of what people would certify
+        if n_errors is None or claim.audit is not None:
             return None
         return cls(
             n_errors=n_errors,

@@ -135,9 +135,10 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     details += _shift(record)
     if pooled and isinstance(tests, LearnThenTestResult):
         details.append(_frontier(estimator, tests))
+    audited = claim.audit is not None  # the labels are those of a model
     if pooled and isinstance(tests, ComponentThreshold) and len(tests.thresholds):
-        details += _thresholds(tests, exact=data.unknown is None)
-    if of_sets and data is not None and data.unknown is None and claim.admission:
+        details += _thresholds(tests, exact=data.unknown is None and not audited)
+    if of_sets and data is not None and data.unknown is None and claim.admission and not audited:
         details.append(_band(data, AchievableBandDisplay._of(estimator)))
     details += _more_prompts(gain)
     if of_sets and data is not None and (data.unknown is not None or record.n_judgements):
@@ -224,7 +225,9 @@ def _groups(record: Record) -> Iterable[Section]:
             "which all other figures are about; within a group it promises nothing."
         )
     columns = (*record.rule.priced, f"smallest {record.claim.level_name}")
-    header = ("group", "", "rule", "errors", _INTERVAL, *columns)
+    audited = any(claim.audit is not None for _, claim in record.by_group.values())
+    errors_by = "refused by the model, or by people alone" if audited else "errors"
+    header = ("group", "", "rule", errors_by, _INTERVAL, *columns)
     yield Section("Groups", (others, _OF_GROUPS), (header, *rows))
 
 
@@ -258,7 +261,8 @@ def _tests(
         f"failed: {passed} passed."
     )
     shown = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
-    rows: list[Row] = [("test", *columns, "errors", "p-value", "")]
+    errors = "errors" if result.audit is None else "refused by the model"
+    rows: list[Row] = [("test", *columns, errors, "p-value", "")]
     before = -1
     for i in [*shown, m]:
         if i > before + 1:
@@ -328,7 +332,8 @@ def _numbers(heading: str, numbers: Mapping[str, object], *texts: str) -> Sectio
 
 def _expected(record: Record, outcomes: Outcomes) -> Section:
     """What the prompts that calibrated were given."""
-    rows = [("error", *_share(*outcomes.errors))]
+    error = "error" if record.claim.audit is None else "error by the model's standard"
+    rows = [(error, *_share(*outcomes.errors))]
     rows += [(name, *_mean(values)) for name, values in outcomes.of_prompts.items()]
     n = len(next(iter(outcomes.of_prompts.values())))
     text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"

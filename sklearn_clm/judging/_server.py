@@ -90,7 +90,13 @@ def serve(
     uvicorn = _needed("uvicorn")
     session = JudgingSession(judge, wanted, judged_by=judged_by)
     token = secrets.token_urlsafe(32)
-    with socket.create_server((_HOST, port)) as listening:
+    try:
+        listening = socket.create_server((_HOST, port))
+    except OSError as error:
+        raise ValueError(
+            f"port must be free, got {port} instead ({error.strerror}); port=0 takes a free one."
+        ) from None
+    with listening:
         # connections take it over; else the end of an answer waits 40 ms for an acknowledgement
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port = listening.getsockname()[1]

@@ -69,7 +69,7 @@ class JudgingSession:
     >>> session = JudgingSession(judge, [WantedVerdict(JudgedPrompt("2+2?"), "four")])
     >>> pair = session.turn("window").pair
     >>> session.act("window", pair.id, "y").conclusion
-    'Nothing is left to judge: 1 of 1 judged.'
+    'Nothing is left to judge: 1 of 1 judged. Now run the calibration again: it may ask for more.'
     """
 
     def __init__(
@@ -274,7 +274,10 @@ class JudgingSession:
         """Find what is wanted next, or that nothing is; what went wrong, in words."""
         if self._ask is None:
             n = len(self._wanted)
-            self._conclusion = f"Nothing is left to judge: {n} of {n} judged."
+            self._conclusion = (
+                f"Nothing is left to judge: {n} of {n} judged. Now run the calibration again: it "
+                "may ask for more."
+            )
             return ""
         try:
             self._conclusion = str(self._ask())

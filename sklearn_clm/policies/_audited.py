@@ -59,7 +59,8 @@ from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
 _ENOUGH_POWER = 0.8
-_N_QUANTILES = 9  # of the posterior of a rule's share of refusals
+_QUANTILES = (np.arange(9) + 0.5) / 9  # of the posterior of a rule's share of refusals
+_N_PILOT = 50  # prompts on which `rejected` is supposed to rest
 
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """What people judge: which of some prompts each pair belongs to, and its place in the verdicts."""
@@ -98,10 +99,11 @@ class AuditedJudging(BaseEstimator):
     Notes
     -----
     *Which rule is tested.* Each configuration of the path, each level, or each threshold of
-    components has an expected power: that of the test at `rejected` and at its share of prompts
-    that the model refuses, averaged over the posterior (uniform prior) of that share given the part
-    that shapes. The last, which is the cheapest, or selects most, whose expected power is at least
-    .8 is tested; if there is none, the one of largest power.
+    components has an expected power: that of the test, averaged over the posterior of the share of
+    prompts that the model refuses, given the part that shapes, and over what a pilot of 50 prompts
+    leaves open of `rejected`. Of all but the first rule, one more prompt counts as refused, since
+    these were found as the best of many. The last, which is the cheapest, or selects most, whose
+    expected power is at least .8 is tested; if there is none, the one of largest power.
 
     ``fit`` asks the model anew each time that people are waited for: call ``collect`` once and then
     ``calibrate``, or keep its labels by :class:`sklearn_clm.caching.CachedAdmission`.
@@ -161,9 +163,10 @@ class Steps(ABC):
     @property
     def shares(self) -> np.ndarray:
         """Quantiles of the share of prompts that the model refuses, (steps, m)."""
-        n, refusals = len(self.part.searched), self.refusals[:, np.newaxis]
-        at = (np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES
-        return np.asarray(betaincinv(refusals + 1.0, n - refusals + 1.0, at))
+        n, others = len(self.part.searched), np.arange(len(self.refusals)) > 0
+        # those that look best of many are refused more often elsewhere; the first is always there
+        refusals = np.minimum(self.refusals + others, n)[:, np.newaxis]
+        return np.asarray(betaincinv(refusals + 0.5, n - refusals + 0.5, _QUANTILES))
 
     @abstractmethod
     def seen_by_model(self, step: int) -> tuple[np.ndarray, Callable[[np.ndarray], Pairs]]:
@@ -284,9 +287,8 @@ class Audit:
     @staticmethod
     def _with_words(certified: Certified, words: str) -> Certified:
         rule, claim = certified
-        if claim.null is not None:
-            return Certified(rule, claim.nullified(f"{claim.null} {words}"))
-        return Certified(rule, replace(claim, audit=words))
+        null = None if claim.null is None else f"{claim.null} {words}"
+        return Certified(rule, replace(claim, null=null, audit=words))
 
     def _chosen(self, steps: Steps, n_audits: int) -> tuple[int, str]:
         """The step that is tested, and the design, from the part that shapes alone."""
@@ -294,11 +296,14 @@ class Audit:
         # many thresholds of components have equal refusals
         shares, step_of = np.unique(steps.shares, axis=0, return_inverse=True)
         allowed = int(critical_count(n_audits, steps.level, part.delta))
+        of_pilot = rejected * _N_PILOT, (1.0 - rejected) * _N_PILOT
+        missed = betaincinv(of_pilot[0] + 0.5, of_pilot[1] + 0.5, _QUANTILES)
+        counts = n_prompts, n_audits, steps.level, part.delta
         powers = {
-            "two-phase": two_phase_power(
-                shares, rejected, n_prompts, n_audits, steps.level, part.delta
+            "two-phase": np.mean([two_phase_power(shares, b, *counts) for b in missed], axis=0),
+            "people": np.mean(
+                [binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b) for b in missed], axis=0
             ),
-            "people": binom.cdf(allowed, n_audits, shares + (1.0 - shares) * rejected),
         }
         if self.judging.design != "auto":
             powers = {self.judging.design: powers[self.judging.design]}

@@ -19,6 +19,7 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._audited import AuditedJudging
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, progress_bar
@@ -70,9 +71,9 @@ class Collection:
         self.groups = groups
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
-        self.verdicts = Verdicts(
-            sampler.admission, references, self.responses, sampler.n_jobs, k_max
-        )
+        audited = isinstance(sampler.judging, AuditedJudging)
+        asked = references, self.responses, sampler.n_jobs, k_max
+        self.verdicts = Verdicts(sampler.admission, *asked, bare=audited)
         self._quality, self._similarity = sampler.quality, sampler.similarity
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
         self._memory: DrawMemory = sampler.memory_

@@ -30,7 +30,8 @@ class Verdicts:
     """The admission, asked for single draws of collected prompts.
 
     Further draws may be appended to `responses`; K is then `k_max`. `labels`, of shape (n, K), are
-    1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all.
+    1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all. `bare` says that
+    the admission is a model, which sees the references of what people are asked.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class Verdicts:
         responses: list[list[Any]],
         n_jobs: int | None,
         k_max: int | None = None,
+        *,
+        bare: bool = False,
     ) -> None:
         if k_max is None:
             k_max = len(responses[0]) if responses else 0
@@ -48,7 +51,7 @@ class Verdicts:
         self.admission = admission
         self.references, self._responses = references, responses
         self.by_model: np.ndarray | None = None  # labels that these verdicts audit
-        self._n_jobs = n_jobs
+        self._n_jobs, self._bare = n_jobs, bare
         self._others: list[tuple[object, Verdicts]] = []
 
     def by(self, admission: str | Admission) -> "Verdicts":
@@ -56,12 +59,8 @@ class Verdicts:
         for other, verdicts in self._others:
             if other is admission:
                 return verdicts
-        bare = [
-            list(one.references) if isinstance(one, JudgedPrompt) else one
-            for one in self.references
-        ]
-        k_max = self.labels.shape[1]
-        verdicts = Verdicts(admission, bare, self._responses, self._n_jobs, k_max)
+        asked = self.references, self._responses, self._n_jobs, self.labels.shape[1]
+        verdicts = Verdicts(admission, *asked, bare=True)
         self._others.append((admission, verdicts))
         return verdicts
 
@@ -84,7 +83,8 @@ class Verdicts:
         """Ask about one draw, which does not count: a judge that fails does so early."""
         if not self.of_people:
             row = [self.references[prompt]], [self._responses[prompt]]
-            Verdicts(self.admission, *row, n_jobs=None).ask(np.zeros(1, int), np.zeros(1, int))
+            one = Verdicts(self.admission, *row, n_jobs=None, bare=self._bare)
+            one.ask(np.zeros(1, int), np.zeros(1, int))
 
     def pairs(
         self, prompts: np.ndarray, draws: np.ndarray
@@ -118,6 +118,10 @@ class Verdicts:
                 "admissions that are functions are not in a pickle, and more labels are needed; "
                 "call collect again."
             )
+        if self._bare:
+            references = [
+                list(one.references) if isinstance(one, JudgedPrompt) else one for one in references
+            ]
         own = np.split(draws, starts[1:])
         responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, own)]
         with noting_lost_verdicts(self.admission, references):
@@ -183,6 +187,8 @@ class ComponentVerdicts(Verdicts):
         responses: Sequence[Sequence[Response]],
         found: Sequence[DistinctComponents],
         n_jobs: int | None,
+        *,
+        bare: bool = False,
     ) -> None:
         asked: list[Reference] = []
         for reference, row, distinct in zip(references, responses, found):
@@ -194,7 +200,7 @@ class ComponentVerdicts(Verdicts):
                 else:
                     asked.append(reference)
         components = [[one] for distinct in found for one in distinct.components]
-        super().__init__(admission, asked, components, n_jobs)
+        super().__init__(admission, asked, components, n_jobs, bare=bare)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import socket
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from sklearn_clm.caching import Context, JudgedPrompt, WantedVerdict
-from sklearn_clm.judging import JudgingSession, judging_app
+from sklearn_clm.judging import JudgingSession, judging_app, serve
 
 TOKEN, PORT = "token-of-this-test", 4321
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -337,3 +338,11 @@ def test_other_prompts_and_responses_are_shown_as_text(judge):
     assert shown["prompt"][0]["text"].startswith("[0, 1, 2, 3,")
     assert (shown["response"], shown["references"]) == ([["5", False]], [[["4", False]]])
     assert view(judge, WantedVerdict(JudgedPrompt(None, ("b",)), ""))["prompt"] == []
+
+
+def test_a_port_that_is_taken_is_refused_in_words(judge):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        pytest.raises(ValueError, match="port=0 takes a free one"),
+    ):
+        serve(judge, PAIRS, port=other.getsockname()[1])

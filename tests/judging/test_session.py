@@ -22,7 +22,7 @@ def test_pairs_come_in_order_and_verdicts_are_kept(judge):
         turn = session.act("a", pair.id, "yn"[k % 2])
         assert judge.verdicts([pair]) == [k % 2 == 0]
     assert turn.pair is None
-    assert turn.conclusion == "Nothing is left to judge: 6 of 6 judged."
+    assert turn.conclusion.startswith("Nothing is left to judge: 6 of 6 judged. Now run the")
     assert [row.judge for row in judge.history()] == ["Ada"] * 6
 
 
