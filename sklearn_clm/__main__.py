@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NullCalibrationError as null:
         print(f"{name}: {null}", file=sys.stderr)
         return 1
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, RecursionError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2
     return status or 0

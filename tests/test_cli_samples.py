@@ -22,6 +22,7 @@ from sklearn_clm.__main__ import main
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import learn_then_test
 from sklearn_clm.generators import PrecomputedGenerator, _logs
+from sklearn_clm.generators._logs import read_records
 from tests.examples.loading import EXAMPLES, load
 
 NAMES = ["--prompt", "question", "--response", "answer"]
@@ -577,3 +578,26 @@ def test_commands_of_the_readme_run_word_for_word(logs):
 def test_the_script_of_the_package_is_main():
     project = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["scripts"] == {"sklearn-clm": f"{main.__module__}:main"}
+
+
+@pytest.mark.parametrize("header", [[], None, {"status": ["success"]}])
+def test_an_archive_of_another_header_is_named(tmp_path, header, capsys):
+    with zipfile.ZipFile(path := tmp_path / "log.eval", "w") as archive:
+        archive.writestr("header.json", json.dumps(header))
+    assert main(["plan", str(path)]) == 2
+    assert "status 'success'" in capsys.readouterr().err
+
+
+def test_references_too_deep_to_compare_are_an_error(tmp_path, capsys):
+    line = '{"prompt": "a", "response": "b", "reference": ' + "[" * 900 + "]" * 900 + "}\n"
+    (path := tmp_path / "deep.jsonl").write_text(line * 2, encoding="utf-8")
+    assert main(["plan", str(path)]) == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_a_cell_of_a_table_may_be_long(tmp_path):
+    text = "x" * 200_000
+    (path := tmp_path / "long.csv").write_text(f"prompt,response\n{text},a\n", encoding="utf-8")
+    ((_, row),) = read_records(path)
+    assert row["prompt"] == text
+    assert csv.field_size_limit() < len(text)

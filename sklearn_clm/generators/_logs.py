@@ -298,7 +298,9 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
 
 def _csv_rows(path: AnyPath) -> Iterator[Record]:
     with open(path, newline="", encoding="utf-8-sig") as file:
+        limit = csv.field_size_limit()
         try:
+            csv.field_size_limit(max(os.fstat(file.fileno()).st_size, limit))
             header = file.readline()
             file.seek(0)
             delimiter = next((one for one in ",;\t" if one in header), ",")
@@ -313,6 +315,8 @@ def _csv_rows(path: AnyPath) -> Iterator[Record]:
                 f"{path} is not a CSV file in UTF-8: {error}. Save it as one (iconv -f LATIN1 -t "
                 "UTF-8 makes one of an older CSV file)."
             ) from error
+        finally:
+            csv.field_size_limit(limit)
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[Record]:
@@ -403,9 +407,10 @@ def _of_inspect(
     path: AnyPath, log: Mapping[str, Any], samples: Iterable[tuple[str, Any]]
 ) -> Iterator[Record]:
     """Samples of Inspect as records of one draw, epoch by epoch."""
-    if log.get("status") != "success":
+    status = log.get("status") if isinstance(log, dict) else log
+    if status != "success":
         raise ValueError(
-            f"{path} must be of an evaluation with status 'success', got {log.get('status')!r} "
+            f"{path} must be of an evaluation with status 'success', got {status!r:.80} "
             "instead: the samples that were ready first are no random ones."
         )
     records = []

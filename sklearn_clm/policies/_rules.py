@@ -129,8 +129,9 @@ def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
 def taken_of(content: dict[str, Any], k_max: int) -> tuple[float, ...]:
     """The shares of a file."""
     shares = tuple(map(float, content.get("taken", ())))
-    if len(shares) not in (0, k_max):
-        raise ValueError(f"taken must hold {k_max} shares")
+    falls = np.all(np.diff([1.0, *shares, 0.0]) <= 0.0)
+    if len(shares) not in (0, k_max) or not falls:
+        raise ValueError(f"taken must hold {k_max} shares that do not rise")
     return shares
 
 
