@@ -411,6 +411,8 @@ def _calibrate(arguments: argparse.Namespace) -> None:
 
 def _plan(arguments: argparse.Namespace) -> None:
     if arguments.judge is not None:
+        if arguments.samples:
+            raise ValueError("input must be SAMPLES, or the FILE of --judge, got both instead.")
         _refuse_inputs([arguments.output], [arguments.judge])
         by_model, by_people = double_verdicts(arguments.judge)
         options = {name: getattr(arguments, name) for name in ("epsilon", "delta", "power")}

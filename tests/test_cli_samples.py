@@ -601,3 +601,8 @@ def test_a_cell_of_a_table_may_be_long(tmp_path):
     ((_, row),) = read_records(path)
     assert row["prompt"] == text
     assert csv.field_size_limit() < len(text)
+
+
+def test_verdicts_of_two_judges_stand_in_place_of_samples(capsys):
+    assert main(["plan", "samples.csv", "--judge", "pilot.csv"]) == 2
+    assert "got both" in capsys.readouterr().err
