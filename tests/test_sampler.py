@@ -386,7 +386,7 @@ def test_progress_counts_draws(capsys):
     toy_sampler(verbose=1, k_max=3, epsilon=0.7).fit(*questions(40)).predict(["item 1"])
     shown = capsys.readouterr().err
     assert "120/120" in shown
-    assert "0draw" not in shown  # no bar where all draws are made
+    assert "0draw [" not in shown  # no bar where all draws are made
 
 
 def test_the_baseline_on_text():
