@@ -39,15 +39,20 @@ DESIGNS = (
 )
 
 
+def reference_of(line: dict) -> str:
+    """All references of a question as one: the verdicts are about all of them."""
+    return "; ".join(line["references"])
+
+
 class Known:
-    """Verdicts that are in the file, by the question: an admission."""
+    """Verdicts that are in the file: an admission."""
 
     def __init__(self, lines: list[dict], name: str) -> None:
         self.name = name
-        self.verdicts = {line["question"]: line[name] for line in lines}
+        self.verdicts = {(reference_of(line), line["answer"]): line[name] for line in lines}
 
-    def __call__(self, asked, answer: str) -> bool:
-        return self.verdicts[asked.prompt]
+    def __call__(self, reference: str, answer: str) -> bool:
+        return self.verdicts[reference, answer]
 
     def fingerprint(self) -> str:
         return f"Known {self.name}"
@@ -106,7 +111,6 @@ def main(argv: list[str] | None = None) -> dict[tuple[str, str, int], float]:
 def collected(lines: list[dict], name: str, judging: AuditedJudging):
     """A sampler of the answers, one for each question, and what it has collected."""
     questions = [line["question"] for line in lines]
-    asked = HumanJudge("", judge="").asked(questions, [line["references"] for line in lines])
     sampler = ConformalSampler(
         PrecomputedGenerator(questions, [[line["answer"]] for line in lines]),
         k_max=1,
@@ -118,7 +122,7 @@ def collected(lines: list[dict], name: str, judging: AuditedJudging):
         judging=judging,
         random_state=0,
     )
-    return sampler, sampler.collect(questions, asked)
+    return sampler, sampler.collect(questions, [reference_of(line) for line in lines])
 
 
 # %% A person, a page, a hundred verdicts
