@@ -161,12 +161,10 @@ def collected(arguments: argparse.Namespace) -> CalibrationData:
     known = Provenance(quality=quality, seed=arguments.random_state)
     sampler = _sampler(log, arguments, known, k_max=max(arguments.k_max or [log.k_max]))
     data = sampler.collect(log.prompts, log.admissions)
-    told = data.provenance
-    data.provenance = known = replace(
-        told,
-        quality=told.quality if log.quality is None else None,
-        admission=told.admission if log.verdicts is None else None,
-    )
+    # quality and verdicts of a file have no name
+    unnamed = {"quality": log.quality, "admission": log.verdicts}
+    nameless = {name: None for name, given in unnamed.items() if given is not None}
+    data.provenance = known = replace(data.provenance, **nameless)
     if not arguments.quiet:
         print(
             f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "

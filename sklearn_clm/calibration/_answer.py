@@ -48,6 +48,7 @@ from sklearn_clm.calibration._exit_model import (
     ExitModel,
     Learner,
     TextPaths,
+    labels_by_last,
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._table import DrawEntries, Table
@@ -123,8 +124,7 @@ def search_answers(
     """Learn a path on the optimisation part alone; n prompts will calibrate."""
     n_seen, k_max = data.quality.shape
     if k_max > 1 and np.all(data.labels < 0):
-        first, seen = data.first, data.truncate(k_max - 1)
-        seen = seen.with_labels((first[:, :-1] == first[:, -1:]).astype(np.int8))
+        seen = data.truncate(k_max - 1).with_labels(labels_by_last(data.first))
         path = search_answers(seen, classifiers, n, alpha, delta, tiers, random_state)
         return replace(path, model=replace(path.model, k_max=k_max))
     paths = TextPaths.of(data.quality, data.similarity, tiers)
@@ -145,8 +145,7 @@ def search_answers(
         model = ExitModel(classifier, None, never, *scales, 1.0, k_max, tiers)
         for k_min in (k for k in _FIRST_DRAWS if k <= k_max):
             path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))
-            told = chance, wrong, doubts
-            found.append((path, path.expected_share(n, alpha, delta), told))
+            found.append((path, path.expected_share(n, alpha, delta), (chance, wrong, doubts)))
     enough = _NEARLY * max(share for _, share, _ in found)
     near = [one for one in found if one[1] >= enough]
     path, share, (chance, wrong, doubts) = min(near, key=lambda one: (one[0].k_min, -one[1]))

@@ -335,6 +335,11 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
     return counted(before, text, exits).max(axis=1), exits
 
 
+def labels_by_last(first: np.ndarray) -> np.ndarray:
+    """Labels of all draws but the last, (n, K - 1), as if each prompt's last were its reference."""
+    return np.asarray(first[:, :-1] == first[:, -1:], dtype=np.int8)
+
+
 def fit_exit_model(
     quality: np.ndarray,
     similarity: np.ndarray,
@@ -372,7 +377,7 @@ def fit_exit_model(
             quality[:, seen],
             similarity[:, seen, seen],
             first[:, seen],
-            (first[:, seen] == first[:, -1:]).astype(np.int8),
+            labels_by_last(first),
             new_classifier=new_classifier,
             epsilon=epsilon,
             look_ahead=look_ahead,
@@ -400,11 +405,11 @@ def fit_exit_model(
     text = adding.cross_fitted(folds, present)
     draws = np.arange(1, k_max + 1)
     stops, prices = horizons(draws, k_max, look_ahead, tiers)
-    told = _arrival_features(present.sum(axis=2), draws, text, k_max, tiers)
+    so_far = _arrival_features(present.sum(axis=2), draws, text, k_max, tiers)
     arrivals = [
         Learner(
             new_classifier,
-            told,
+            so_far,
             _arrives(labels, stop),
             np.broadcast_to(np.isfinite(price), (n, k_max)),
         )

@@ -123,6 +123,7 @@ class AnswerPolicy(Policy):
     """
 
     rule: ClassVar[type[Rule]] = AnswerLevel
+    _learnt_as: ClassVar[str] = "path_"
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "alpha": [Interval(Real, 0, 1, closed="neither")],
@@ -196,18 +197,6 @@ class AnswerPolicy(Policy):
         if self.estimator is None:
             classifiers.append(degree_two)
         return search_answers(data, classifiers, n, self.alpha, delta, tiers)
-
-    @property
-    def path(self) -> AnswerPath | None:
-        """What was learnt on other data."""
-        return getattr(self, "path_", None)
-
-    def __sklearn_clone__(self) -> Self:
-        # a policy that was fitted on other data stays so, as a frozen estimator does
-        copy: Self = super().__sklearn_clone__()
-        if self.path is not None:
-            copy.path_ = self.path
-        return copy
 
     def test(
         self, path: AnswerPath, table: Table, part: Part, terms: Terms, claim: Claim

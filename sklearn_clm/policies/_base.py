@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -54,6 +54,7 @@ class Policy(BaseEstimator, ABC):
     """How sampling stops and what is returned, with parameters of its own."""
 
     rule: ClassVar[type[Rule]]  # that it finds
+    _learnt_as: ClassVar[str] = ""  # the attribute that a `fit` on other data sets
     guarantee: Literal["pac", "marginal"]
     set_score: Any = "max"  # what predict reports of a set
 
@@ -68,9 +69,16 @@ class Policy(BaseEstimator, ABC):
         return {"policy": self.rule.kind}
 
     @property
-    @abstractmethod
     def path(self) -> Any:
         """What was searched or learnt on other data; None if nothing was."""
+        return getattr(self, self._learnt_as, None)
+
+    def __sklearn_clone__(self) -> Self:
+        # a policy that was fitted on other data stays so, as a frozen estimator does
+        copy: Self = super().__sklearn_clone__()
+        if self._learnt_as in vars(self):
+            setattr(copy, self._learnt_as, self.path)
+        return copy
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
         """Refuse parameters that do not go together, before anything is paid for."""

@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Container, Hashable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -223,6 +223,15 @@ def _content_of(rule: Rule) -> dict[str, Any]:
     return {"kind": rule.kind, "k_max": rule.k_max, **rule.content()}
 
 
+def _shares_of(values: Sequence[float], k_max: int) -> tuple[float, ...]:
+    """Shares of the prompts that took more than k draws, from a file."""
+    shares = tuple(map(float, values))
+    falls = np.all(np.diff([1.0, *shares, 0.0]) <= 0.0)
+    if len(shares) != k_max or not falls:
+        raise ValueError(f"taken must hold {k_max} shares that do not rise")
+    return shares
+
+
 def _is_count(value: object, least: int) -> bool:
     return type(value) is int and value >= least
 
@@ -314,7 +323,8 @@ class SamplerCalibration(Calibration):
         k_max, width = one["k_max"], content["width"]
         if not _is_count(k_max, 1) or not k_max <= width <= _MOST_DRAWS:
             raise ValueError(f"{k_max!r:.40} is no budget")
-        return SetRule.of_kind(one["kind"]).of_content(one, k_max)
+        rule: Any = SetRule.of_kind(one["kind"]).of_content(one, k_max)
+        return replace(rule, taken=_shares_of(one["taken"], k_max)) if "taken" in one else rule
 
     def sets(
         self,

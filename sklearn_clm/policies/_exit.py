@@ -52,7 +52,6 @@ from sklearn_clm.policies._rules import (
     Rule,
     SetRule,
     shares_taken,
-    taken_of,
 )
 from sklearn_clm.policies._verdicts import bounding
 
@@ -189,7 +188,6 @@ class LevelRule(SetRule):
             _model_of(content["model"], k_max),
             bool(content["equal_texts"]),
             float(content["level"]),
-            taken=taken_of(content, k_max),
         )
 
 
@@ -321,6 +319,7 @@ class ExitPolicy(Policy):
     """
 
     rule: ClassVar[type[Rule]] = LevelRule
+    _learnt_as: ClassVar[str] = "model_"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
         "guarantee": [StrOptions({"pac", "marginal"})],
@@ -417,11 +416,6 @@ class ExitPolicy(Policy):
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
 
     @property
-    def path(self) -> ExitModel | None:
-        """What was learnt on other data."""
-        return getattr(self, "model_", None)
-
-    @property
     def described(self) -> dict[str, object]:
         model = None if self.path is None else joblib.hash(_model_content(self.path))
         return {**super().described, "same_text": str(self.same_text), "model": model}
@@ -505,13 +499,6 @@ class ExitPolicy(Policy):
         smallest = result.smallest_epsilon
         return nothing_passed(claim, n, "exit level", smallest, exact=not lazily, advice=advice)
 
-    def __sklearn_clone__(self) -> Self:
-        # a policy that was fitted on other data stays so, as a frozen estimator does
-        copy: Self = super().__sklearn_clone__()
-        if self.path is not None:
-            copy.model_ = self.path
-        return copy
-
 
 class LevelSteps(SetSteps):
     """Levels of an exit policy, one of which people audit."""
@@ -567,4 +554,5 @@ class LevelSteps(SetSteps):
         if step is None:
             return super().rule(None, found)
         equal_texts = self.table.data.texts is not None
-        return LevelRule(self.path, equal_texts, found.level, found)
+        taken = shares_taken(found.draws, self.path.k_max)
+        return LevelRule(self.path, equal_texts, found.level, found, taken)

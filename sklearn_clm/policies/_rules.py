@@ -126,15 +126,6 @@ def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
     return tuple(np.mean(draws[:, np.newaxis] > np.arange(k_max), axis=0).tolist())
 
 
-def taken_of(content: dict[str, Any], k_max: int) -> tuple[float, ...]:
-    """The shares of a file."""
-    shares = tuple(map(float, content.get("taken", ())))
-    falls = np.all(np.diff([1.0, *shares, 0.0]) <= 0.0)
-    if len(shares) not in (0, k_max) or not falls:
-        raise ValueError(f"taken must hold {k_max} shares that do not rise")
-    return shares
-
-
 def _kinds(base: type[Rule]) -> Iterator[type[Rule]]:
     for one in base.__subclasses__():
         yield one

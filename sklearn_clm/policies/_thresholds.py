@@ -41,7 +41,6 @@ from sklearn_clm.policies._rules import (
     Rule,
     SetRule,
     shares_taken,
-    taken_of,
 )
 from sklearn_clm.policies._verdicts import bounding
 
@@ -95,7 +94,7 @@ class ThresholdRule(SetRule):
         values = {name: float(value) for name, value in content["lambda_hat"].items()}
         if any(map(math.isnan, values.values())):
             raise ValueError("thresholds must not be NaN")
-        return cls(Configuration(**values), k_max, taken=taken_of(content, k_max))
+        return cls(Configuration(**values), k_max)
 
 
 class ThresholdPolicy(Policy):
@@ -313,7 +312,9 @@ class ThresholdSteps(SetSteps):
     def rule(self, step: int | None, found: LearnThenTestResult) -> Any:
         if found.lambda_hat is None or found.k_max_hat is None:
             return super().rule(None, found)
-        return ThresholdRule(found.lambda_hat, found.k_max_hat, found)
+        draws = self._columns(found.frontier, self.part.rows)[0].samples
+        taken = shares_taken(draws, found.k_max_hat)
+        return ThresholdRule(found.lambda_hat, found.k_max_hat, found, taken=taken)
 
     def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
         return Columns(self.table, rows, path, get_set_score(self.policy.set_score))
