@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias
@@ -18,13 +17,12 @@ from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationW
 from sklearn_clm import _samples as samples
 from sklearn_clm._exceptions import report_null
 from sklearn_clm._results import counted
-from sklearn_clm.caching import CachedGenerator, HumanJudge
+from sklearn_clm.caching import HumanJudge
 from sklearn_clm.caching._verdict_files import double_verdicts
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import plan, plan_audits
-from sklearn_clm.generators import OpenAIGenerator, PrecomputedGenerator
-from sklearn_clm.generators._records import json_lines, json_value, naming
+from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import serve, wanted_from_file
 from sklearn_clm.metrics import set_outcomes
@@ -63,14 +61,6 @@ decided epsilon must not calibrate."""
 _JUDGE = """\
 Serve a page on this machine on which a person judges responses. The verdicts are kept in the
 SQLite file of a HumanJudge, each on the disk before the next response is shown."""
-_BATCH = """\
-Have draws made by a batch service at a discount: write the requests for those that a store lacks,
-as OpenAI's Batch API and vllm run-batch read them, and read the answers into the store. A
-CachedGenerator with this store then gives the draws without a request; where it has a key, --key
-must be the same."""
-_READ = """\
-Keep the answers, which may stand in any order, be incomplete, occur twice or be errors, and write
-the requests for what is still missing."""
 _CONFIDENCE = 0.95  # of intervals
 
 
@@ -117,7 +107,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_predict(commands)
     _add_plan(commands)
     _add_judge(commands)
-    _add_batch(commands)
     return parser
 
 
@@ -130,7 +119,7 @@ def _command(
 ) -> _Add:
     """What adds an argument to a new command."""
     command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
-    command.set_defaults(run=run, answers=[])
+    command.set_defaults(run=run)
     return command.add_argument
 
 
@@ -224,31 +213,6 @@ def _add_judge(commands: _Commands) -> None:
     add("--question", metavar="TEXT", help=text)
     add("--name", help="who judges (default: the user)")
     _number(add, "--port", 0, "port; 0 takes a free one")
-
-
-def _add_batch(commands: _Commands) -> None:
-    batch = commands.add_parser(
-        "batch", help="draw by files of a batch service", description=_BATCH
-    )
-    actions = batch.add_subparsers(dest="action", required=True, metavar="ACTION")
-    text = "write the requests for draws that the store lacks"
-    write = _command(actions, "write", _batch, text, f"W{text[1:]}.")
-    text = "keep the answers, and write the requests for what is still missing"
-    read = _command(actions, "read", _batch, text, _READ)
-    text = "output and error files of the service"
-    read("answers", nargs="+", metavar="ANSWERS", help=text)
-    for add, output in ((write, "requests.jsonl"), (read, "missing.jsonl")):
-        need = partial(add, required=True, metavar="FILE")
-        need("--store", help="the file of the CachedGenerator")
-        need("--generator", help="the parameters of the OpenAIGenerator, as a JSON object")
-        need("--prompts", help="the prompts, one object a line (JSON)")
-        text = "the key of the CachedGenerator, where it has one: draws under another are not found"
-        add("--key", metavar="NAME", help=text)
-        add("--field", default="prompt", metavar="NAME", help="field of a line with the prompt")
-        _number(add, "--draws", 20, "draws per prompt")
-        _number(add, "--seed", 0, "random_state of the sampler")
-        text = "requests to write; what one file may not hold goes to further, numbered ones"
-        add("--output", type=Path, default=Path(output), metavar="FILE", help=text)
 
 
 def _add_input(add: _Add) -> None:
@@ -445,29 +409,6 @@ def _judge(arguments: argparse.Namespace) -> None:
             f"{judge.question!r}; the store knows {known}."
         )
     serve(judge, wanted, port=arguments.port)
-
-
-def _batch(arguments: argparse.Namespace) -> None:
-    inputs = arguments.store, arguments.generator, arguments.prompts, *arguments.answers
-    _refuse_inputs([arguments.output], inputs)
-    with naming(f"{arguments.generator} does not hold the parameters of an OpenAIGenerator"):
-        generator = OpenAIGenerator(**json_value(Path(arguments.generator).read_bytes()))
-    field, seed = arguments.field, arguments.seed
-    prompts: list[object] = []
-    for where, line in json_lines(arguments.prompts):
-        if field not in line:
-            raise ValueError(f"{where}: no field {field!r}; it has {sorted(line)}.")
-        prompts.append(line[field])
-    cached = CachedGenerator(generator, arguments.store, key=arguments.key)
-    if arguments.answers:
-        n_new = cached.import_draws(generator.read_batch(*arguments.answers, seed=seed), seed=seed)
-        print(f"{counted(n_new, 'new draw')} kept in {arguments.store}.")
-    known = cached.known_draws(prompts, arguments.draws, seed=seed)
-    files = generator.write_batch(
-        prompts, arguments.draws, arguments.output, seed=seed, known=known
-    )
-    written = f"Wrote {', '.join(map(str, files))}." if files else "Nothing is missing."
-    print(f"{counted(len(known), 'draw')} of these prompts are there. {written}")
 
 
 if __name__ == "__main__":

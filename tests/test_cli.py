@@ -163,7 +163,6 @@ def test_usage_errors_exit_with_2(capsys):
         ("calibrate", "seed of the splits (default: 0)"),
         ("plan", "larger must mean more alike"),
         ("judge", "STORE"),
-        ("batch", "write"),
     ],
 )
 def test_every_command_has_help(command, text, capsys):

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sklearn_clm.caching._cache import ResultCache, Shared
@@ -18,7 +18,6 @@ from sklearn_clm.generators._records import (
     draw_from_record,
     draw_to_record,
     json_value,
-    key_digest,
     naming,
 )
 
@@ -118,46 +117,6 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         if keeper.n_hits:
             counts = keeper.n_hits, keeper.n_misses
             _logger.info("%d draws were kept, and %d made: %s", *counts, keeper.path)
-
-    def known_draws(
-        self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> set[tuple[bytes, int]]:
-        """Which draws are kept, as :meth:`OpenAIGenerator.write_batch` takes them.
-
-        Parameters
-        ----------
-        prompts, n_samples, start, seed
-            As in :meth:`BaseGenerator.sample`.
-
-        Returns
-        -------
-        set of (bytes, int)
-            Prompt digest and index of each draw.
-        """
-        digests = list(dict.fromkeys(map(key_digest, prompts)))
-        store = self._shared().store
-        return set(store.lookup(self._space(), digests, seed, start, start + n_samples))
-
-    def import_draws(self, draws: Iterable[tuple[bytes, int, Generation]], *, seed: int = 0) -> int:
-        """Keep draws that were made elsewhere, as :meth:`OpenAIGenerator.read_batch` yields them.
-
-        Parameters
-        ----------
-        draws : iterable of (bytes, int, Generation)
-            Prompt digest, index and draw. Those that are kept already stay as they are.
-        seed : int, default=0
-            The seed that they were made with.
-
-        Returns
-        -------
-        int
-            Number of draws that are new; none is kept where `draws` raises.
-        """
-        space = self._space()
-        return self._shared().store.put_all(
-            Row(space, digest, None, seed, draw, encoded(draw_to_record(generation)))
-            for digest, draw, generation in draws
-        )
 
     def fingerprint(self) -> str:
         """The inner generator's (or `key`), with a digest of what it was fitted on here."""

@@ -20,7 +20,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -109,14 +109,10 @@ class Store:
 
     def put(self, row: Row) -> str:
         """Store a value; the first one stored under a key stays, and is what is returned."""
-        if self.put_all([row]):
+        if self.write(lambda connection: _insert(connection, row)):
             return row.value
         known = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
         return known[row.digest, row.draw]
-
-    def put_all(self, rows: Iterable[Row]) -> int:
-        """Store many values at once, all or (where `rows` raises) none; the number that is new."""
-        return self.write(lambda connection: sum(_insert(connection, row) for row in rows))
 
     def first_value(self, space: Space) -> str | None:
         """Some stored value of a space, or None."""

@@ -57,18 +57,11 @@ and its settings: a draw once made is the draw from then on.
 
 Requests run concurrently and are repeated where they fail in passing, after the pause that a
 service over its rate limit (status 429) asks for. Keys come from the environment and appear in no
-repr, pickle, cache or error. Half the price and a day to wait:
-:meth:`OpenAIGenerator.write_batch` writes the requests for the Batch API (or ``vllm run-batch``),
-and :meth:`OpenAIGenerator.read_batch` reads the answers.
+repr, pickle, cache or error.
 
 A prediction asks for a draw once the rule wants it, so none is paid for in vain, and a prompt alone
 waits for its draws one after the other. `draw_ahead` buys time with draws that will probably be
 needed: see *In production* in `sklearn_clm.evaluation`.
-
-On the command line, ``sklearn-clm batch write`` and ``batch read`` do this with the file
-of a ``CachedGenerator``: answers go into the store, what is missing into the next file, and a
-``fit`` goes on from the store without a request. Where the ``CachedGenerator`` has a ``key=``, give
-both commands the same ``--key``.
 
 ## Samples that you have
 

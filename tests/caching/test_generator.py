@@ -11,7 +11,6 @@ from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, Generation
-from sklearn_clm.generators._records import key_digest
 from tests.toy import Answering, Keyed, Streaming, n_stored, run_sql, together
 
 
@@ -169,7 +168,7 @@ def test_what_a_failing_call_of_sample_had_drawn_is_lost_with_its_chunk(path, si
     prompts = [f"prompt {i}" for i in range(10)]
     with pytest.raises(RuntimeError, match="went away"):
         cached.sample(prompts, 2)
-    assert len(cached.known_draws(prompts, 2)) == 2 * n_kept
+    assert n_stored(cached) == 2 * n_kept
 
 
 class Trained(Keyed):
@@ -195,23 +194,6 @@ def test_fit_is_the_inner_ones_and_part_of_the_key(path, key):
     if key is not None:
         assert cached.fingerprint() == key
         assert one.fingerprint().startswith(f"{key}-")
-
-
-def test_draws_made_elsewhere_are_all_kept_or_none():
-    cached = CachedGenerator(Keyed())
-
-    def draws(n):
-        for j in range(n):
-            if j == 3:
-                raise ValueError("line 4")
-            yield key_digest("a"), j, Keyed().draw("a", 2, j)
-
-    with pytest.raises(ValueError, match="line 4"):
-        cached.import_draws(draws(4), seed=2)
-    assert cached.known_draws(["a"], 3, seed=2) == set()
-    assert (cached.import_draws(draws(2), seed=2), cached.import_draws(draws(3), seed=2)) == (2, 1)
-    assert cached.sample(["a"], 3, seed=2) == Keyed().sample(["a"], 3, seed=2)
-    assert cached.n_misses_ == 0
 
 
 def _foreign_database(path):
@@ -275,10 +257,14 @@ def test_kept_draws_of_many_prompts_are_read_in_little_memory(tmp_path):
         def __iter__(self):
             return (self[i] for i in range(self.n))
 
+    class Long(Keyed):
+        def draw(self, prompt, seed, j):
+            return Generation("x" * 1_000)
+
     def peak(n):
-        cached = CachedGenerator(Keyed(), tmp_path / f"{n}.sqlite")
-        draws = ((key_digest(prompt), 0, Generation("x" * 1_000)) for prompt in Many(n))
-        assert cached.import_draws(draws) == n
+        cached = CachedGenerator(Long(), tmp_path / f"{n}.sqlite")
+        cached.serve(DrawQueue(Many(n), 1))
+        Keyed.asked.clear()
         tracemalloc.start()
         cached.serve(DrawQueue(Many(n), 1))
         used = tracemalloc.get_traced_memory()[1]

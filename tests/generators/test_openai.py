@@ -1,18 +1,15 @@
 """Draws from a service: what is sent, what is understood, faults, budget."""
 
 import email.utils
-import json
 import multiprocessing
 import os
 import pickle
 import random
-import tempfile
 import time
 import tracemalloc
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from itertools import chain
 
 import numpy as np
@@ -23,6 +20,7 @@ from sklearn.base import clone
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, OpenAIGenerator, ServiceError
+from sklearn_clm.generators._draws import draw_seed
 from sklearn_clm.scoring import LLMJudge
 from tests.toy import n_stored
 
@@ -34,15 +32,6 @@ pytestmark = pytest.mark.usefixtures("short_waits")
 def generator_for(server, **params):
     params = {"timeout": 0.5, **params}
     return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
-
-
-@cache
-def draw_seed(prompt, seed, draw):
-    """The seed of one draw, as its request in a batch file has it."""
-    with tempfile.TemporaryDirectory() as folder:
-        generator, path = OpenAIGenerator("m"), f"{folder}/requests.jsonl"
-        (written,) = generator.write_batch([prompt], 1, path, start=draw, seed=seed)
-        return json.loads(written.read_text())["body"]["seed"]
 
 
 def expected(prompt, seed, draw):

@@ -4,28 +4,21 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.generators._base import Template, filled, refuse_single_text
+from sklearn_clm.generators._base import Template, filled
 from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws
 from sklearn_clm.generators._draws import Generation, Prompt, check_text, draw_seed, is_chat
 from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._prompts import prompt_line
 from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
-from sklearn_clm.generators.openai._batch import (
-    answered_draws,
-    missing_draws,
-    run_name,
-    write_requests,
-)
-from sklearn_clm.generators.openai._service import PATHS, Account, Secret, Service, ServiceError
+from sklearn_clm.generators.openai._service import Account, Secret, Service, ServiceError
 
 Request = dict[str, object]
 
@@ -240,98 +233,6 @@ class OpenAIGenerator(ConcurrentGenerator):
                     self._service(), self.endpoint, self._request("Hello", plain=True)
                 )
             return shared.gives_logprobs[key]
-
-    def write_batch(
-        self,
-        prompts: Sequence[object],
-        n_samples: int,
-        path: str | os.PathLike[str],
-        *,
-        start: int = 0,
-        seed: int = 0,
-        known: Collection[tuple[bytes, int]] = (),
-    ) -> list[Path]:
-        """Write the requests for some draws to files of OpenAI's Batch API.
-
-        ``vllm run-batch`` reads them, too (with ``endpoint="chat"``). The answers give the same
-        draws as a call would, on services that honour seeds.
-
-        Parameters
-        ----------
-        prompts, n_samples, start, seed
-            As in :meth:`BaseGenerator.sample`. A prompt that occurs several times is written once.
-        path : str or path
-            The JSON Lines file. Where more requests are needed than one file may hold (50,000, or
-            200 MB), further files get the numbers 2, 3, ... before the suffix.
-        known : collection of (bytes, int), default=()
-            Draws that are not needed, as (prompt digest, draw): what :meth:`read_batch` gave so
-            far, so that the next file asks for what is missing.
-
-        Returns
-        -------
-        list of Path
-            The files that were written; none where nothing is missing.
-
-        Notes
-        -----
-        `max_draws` does not count what a batch draws.
-
-        Examples
-        --------
-        >>> import json, tempfile
-        >>> from sklearn_clm.generators import OpenAIGenerator
-        >>> generator = OpenAIGenerator("my-model", logprobs=False)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     (path,) = generator.write_batch(["2+2?"], 3, f"{folder}/requests.jsonl")
-        ...     lines = path.read_text().splitlines()
-        >>> len(lines), json.loads(lines[0])["url"]
-        (3, '/v1/chat/completions')
-        """
-        refuse_single_text(prompts)
-        self._check(prompts)  # a bad prompt leaves no half of a file
-        run, draws = run_name(self.fingerprint(), seed), range(start, start + n_samples)
-        records: Iterator[Request] = (
-            {
-                "custom_id": custom_id,
-                "method": "POST",
-                "url": f"/v1{PATHS[self.endpoint]}",
-                "body": self._request(prompt, several, seed),
-            }
-            for custom_id, prompt, several in missing_draws(
-                run, prompts, draws, known, self.n_per_request
-            )
-        )
-        return write_requests(path, records)
-
-    def read_batch(
-        self, *paths: str | os.PathLike[str], seed: int = 0
-    ) -> Iterator[tuple[bytes, int, Generation]]:
-        """Yield the draws in the answers to files of :meth:`write_batch`.
-
-        Parameters
-        ----------
-        *paths : str or path
-            Output and error files of a batch: in any order, incomplete, with answers that occur
-            twice (the first one counts) or are errors (they stay missing).
-        seed : int, default=0
-            The seed that the requests were written with.
-
-        Yields
-        ------
-        prompt_digest : bytes
-            The key under which a store keeps draws of the prompt.
-        draw : int
-            Index of the draw.
-        generation : Generation
-            The draw.
-
-        Raises
-        ------
-        ValueError
-            If a file is not JSON Lines, or answers requests of another generator or seed.
-        """
-        self._validate()
-        return answered_draws(paths, run_name(self.fingerprint(), seed), self._understood)
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the service's address and what shapes a response."""
