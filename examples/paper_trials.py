@@ -69,7 +69,7 @@ def main(argv=None):
     mpl.use("Agg")
     given = vars(arguments(argv))
     arrays = given.pop("scores"), given.pop("similarity"), given.pop("labels")
-    data, output = CalibrationData.from_arrays(*arrays, mmap=True), given.pop("output")
+    data, output = CalibrationData.from_arrays(*arrays), given.pop("output")
     output.mkdir(parents=True, exist_ok=True)
     given["epsilons"] = np.unique(given["epsilons"])
     results = run_trials(data, **given, random_state=0, verbose=1)

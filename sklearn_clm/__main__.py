@@ -262,7 +262,7 @@ def _load(arguments: argparse.Namespace, *outputs: Path | None) -> CalibrationDa
         raise ValueError(
             "input must be SAMPLES, or --scores, --labels and --similarity, or --data alone."
         )
-    return CalibrationData.from_arrays(*arrays, mmap=True)
+    return CalibrationData.from_arrays(*arrays)
 
 
 def _refuse_inputs(outputs: Iterable[Path | None], inputs: Iterable[str | None]) -> None:

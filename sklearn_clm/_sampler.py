@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -272,7 +271,6 @@ class ConformalSampler(CalibratedEstimator):
         *,
         groups: object = None,
         prompt_weight: object = None,
-        memory: str | os.PathLike[str] | None = None,
     ) -> CalibrationData:
         """Draw, score and judge: the expensive half of ``fit``.
 
@@ -284,10 +282,6 @@ class ConformalSampler(CalibratedEstimator):
             As X, y, groups and prompt_weight in :meth:`fit`. With `admissions` None nothing is
             judged, and nothing forgotten: the draws are those of the generator in use, and teach
             an :class:`sklearn_clm.policies.ExitPolicy`.
-        memory : str or path, default=None
-            A .npy file for the similarities, n x K x K numbers of 8 bytes. They are written as
-            draws are scored, read as calibration needs them, and never whole in memory; the data
-            need the file as long as they are in use. None keeps them in memory.
 
         Returns
         -------
@@ -297,12 +291,10 @@ class ConformalSampler(CalibratedEstimator):
         """
         self._validate_params()
         if admissions is None:
-            return self._collect_unlabeled(prompts, memory)
-        return self._collect(prompts, admissions, groups, prompt_weight, memory=memory)
+            return self._collect_unlabeled(prompts)
+        return self._collect(prompts, admissions, groups, prompt_weight)
 
-    def _collect_unlabeled(
-        self, X: object, memory: str | os.PathLike[str] | None
-    ) -> CalibrationData:
+    def _collect_unlabeled(self, X: object) -> CalibrationData:
         """All draws of prompts of which no label is known."""
         prompts, k_max = check_prompts(X), draw_budgets(self.k_max)[-1]
         source = self._source_of("prompts", Provenance())
@@ -319,7 +311,7 @@ class ConformalSampler(CalibratedEstimator):
             k_max=k_max,
             sampler=self,
         )
-        collected.fill(k_max, judges=False, keeps=False, file=memory)
+        collected.fill(k_max, judges=False, keeps=False)
         return collected.data
 
     def _collect(
@@ -330,7 +322,6 @@ class ConformalSampler(CalibratedEstimator):
         prompt_weight: object,
         *,
         lazily: bool = False,
-        memory: str | os.PathLike[str] | None = None,
         tries: TryOut | None = None,
     ) -> CalibrationData:
         """Collect all draws; `lazily`, where judging is lazy, the first one of each prompt.
@@ -371,7 +362,6 @@ class ConformalSampler(CalibratedEstimator):
             1 if lazily and judging is not None else k_max,
             judges=judging is None,
             keeps=self.judging != "all" or self.losses is not None or collected.verdicts.of_people,
-            file=memory,
             tries=tries,
         )
         self._forget()

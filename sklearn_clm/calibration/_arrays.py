@@ -50,21 +50,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
         raise
 
 
-@contextlib.contextmanager
-def mapped_array(
-    path: str | os.PathLike[str] | None, shape: tuple[int, ...]
-) -> Iterator[np.ndarray | None]:
-    """A mapped array of float64 in a .npy file, to be filled; None where there is no path."""
-    if path is None:
-        yield None
-        return
-    with replacing(path) as unfinished:
-        whole = np.lib.format.open_memmap(unfinished, "w+", np.float64, shape)
-        yield whole
-        whole.flush()
-        del whole
-
-
 def as_numbers(values: ArrayLike, name: str, ndim: int) -> np.ndarray:
     """An array of numbers; what is not in single precision becomes float64."""
     try:
@@ -214,13 +199,12 @@ class SavedArrays:
 
 
 def digest_of_arrays(arrays: Mapping[str, Any]) -> str:
-    """A digest of named arrays, some of which may be larger than memory."""
+    """A digest of named arrays."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
         array = np.atleast_1d(arrays[name])
         digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        for start in range(0, len(array), _ROWS_AT_ONCE):
-            digest.update(np.ascontiguousarray(array[start : start + _ROWS_AT_ONCE]).tobytes())
+        digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
@@ -235,10 +219,10 @@ def refuse_unknown(
         )
 
 
-def read_npy(source: Source, name: str, *, mmap: bool = False) -> ArrayLike:
+def read_npy(source: Source, name: str) -> ArrayLike:
     """The array of a .npy file; what is no path is returned as it is."""
     if not isinstance(source, (str, os.PathLike)):
         return source
     with naming(source, f"must be an intact .npy file of numbers for {name}"):
-        array: ArrayLike = np.load(source, "r" if mmap else None, allow_pickle=False)
+        array: ArrayLike = np.load(source, allow_pickle=False)
         return array

@@ -36,8 +36,8 @@ class CalibrationData(SavedArrays):
         Q(x_i, y_ij), not NaN. Held as float64: new scores must be computed, or rounded, as these
         were, or those that tie with a threshold fall elsewhere.
     similarity : array-like of shape (n, K, K)
-        S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32, float64 and
-        memory-mapped arrays are kept as they are.
+        S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32 and float64
+        are kept as they are.
     admissible : array-like of shape (n, K)
         A_i(y_ij): booleans, or numbers 0 and 1; -1 where the label is unknown.
     provenance : Provenance or None, default=None
@@ -210,7 +210,6 @@ class CalibrationData(SavedArrays):
         similarity: Source,
         labels: Source,
         *,
-        mmap: bool = False,
         provenance: Provenance | None = None,
     ) -> "CalibrationData":
         """From the three files that are customary in this field, or from arrays.
@@ -221,14 +220,12 @@ class CalibrationData(SavedArrays):
             Quality (scores.npy), similarity to earlier draws (diversity.npy, where a *large* value
             means a near duplicate all the same; zeros where there are none), and 1 where the draw
             is admissible (labels.npy), of the shapes that the class takes.
-        mmap : bool, default=False
-            Leave the similarities on disk and read them as they are needed.
         provenance : Provenance or None, default=None
             What the draws were collected with, where it is known.
         """
         return cls(
             read_npy(scores, "scores"),
-            read_npy(similarity, "similarity", mmap=mmap),
+            read_npy(similarity, "similarity"),
             read_npy(labels, "labels"),
             provenance,
         )
@@ -316,8 +313,7 @@ def split_prompts(
     """Split rows at random into two parts, those with equal digests into the same part.
 
     The first part has as near to `n_first` rows as whole prompts allow, and one prompt at least.
-    With None the digests alone decide, in whatever order they stand. The positions ascend, so that
-    they read a memory map from front to back.
+    With None the digests alone decide, in whatever order they stand. The positions ascend.
     """
     distinct, first_row, prompt_of_row, n_rows = np.unique(
         digests, return_index=True, return_inverse=True, return_counts=True

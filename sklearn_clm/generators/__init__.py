@@ -136,13 +136,11 @@ core, without the time of a model (``python tests/benchmarks --only scaling``):
 | 1,000 | 1.5 s | 0.07 s | 0.24 GiB | 3 MB |
 | 10,000 | 21 s | 0.50 s | 0.47 GiB | 32 MB |
 | 100,000 | 190 s | 5.1 s | 1.5 GiB | 0.3 GB |
-| 100,000, similarities on disk | 171 s | 5.3 s | 1.1 GiB | 0.3 GB |
 
-Draws are made, scored and judged some thousand prompts at a time. ``collect(prompts, references,
-memory="similarity.npy")`` writes the similarities to a file that calibration reads block by block.
-A process remembers the latest gigabyte of its draws, about a million; beyond that, a
-:class:`sklearn_clm.caching.CachedGenerator` holds them all. More are seldom worth it: with 100,000
-prompts the risk is known to 0.3 percentage points.
+Draws are made, scored and judged some thousand prompts at a time. A process remembers the latest
+gigabyte of its draws, about a million; beyond that, a :class:`sklearn_clm.caching.CachedGenerator`
+holds them all. More are seldom worth it: with 100,000 prompts the risk is known to 0.3 percentage
+points.
 """
 
 from sklearn_clm.generators._base import BaseGenerator, Generator, check_keyed

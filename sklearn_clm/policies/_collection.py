@@ -1,6 +1,5 @@
 """What an estimator has collected: the draws of its prompts, their scores and verdicts."""
 
-import os
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +11,7 @@ import numpy as np
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._arrays import mapped_array, refuse_unknown
+from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._data import refuse_missing_draws
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import Generation
@@ -190,19 +189,15 @@ class Collection:
         *,
         judges: bool,
         keeps: bool,
-        file: str | os.PathLike[str] | None,
         tries: TryOut | None = None,
     ) -> None:
         """Make the first draws of each prompt.
 
-        All are judged at once, or none. They are kept where they are looked at later on. Of `file`,
-        see :meth:`ConformalSampler.collect`; ``tries(prompts, draws)`` uses a few draws as the
-        caller will use all of them.
+        All are judged at once, or none. They are kept where they are looked at later on.
+        ``tries(prompts, draws)`` uses a few draws as the caller will use all of them.
         """
         n, k_max = self.data.quality.shape
-        with mapped_array(file, (n, k_max, k_max)) as whole, self.drawing(self._memory):
-            if whole is not None:
-                self.data.similarity = whole
+        with self.drawing(self._memory):
             # a few draws are used in every way in which all will be, before the others are paid
             # for; people are not asked before all is drawn
             few, n_tried = np.arange(min(TRIED_PROMPTS, n)), min(TRIED_DRAWS, n_draws)
@@ -230,8 +225,6 @@ class Collection:
                     for i in rows.tolist():
                         self.draws[i], self._seen[i] = [], {}
                         self.responses[i].clear()
-        if whole is not None and file is not None:
-            self.data.similarity = np.load(file, mmap_mode="r", allow_pickle=False)
         # last of all: a function that notes its calls is another one after them
         self.data.provenance = replace(
             self.data.provenance,

@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,31 +48,30 @@ class Reports(BaseGenerator):
 def rows(quick: bool = False) -> Iterator[Row]:
     """Collect and calibrate at growing n; then one process beside two."""
     sizes = [1_000, 3_000, 10_000] if quick else [1_000, 10_000, 100_000]
-    for where in ("in memory", "on disk"):
-        first = None
-        for n in sizes:
-            measured = measured_apart(__name__, f"{n} {where}")
-            first = first or (n, measured)
-            expected = {name: value / first[0] * n for name, value in first[1].items()}
-            what = f"collect and calibrate, n = {n:,}, K = {_K}, similarities {where}"
-            seconds = measured["collect"] + measured["calibrate"]
-            linear = expected["collect"] + expected["calibrate"]
-            yield Row(
-                f"{what}: CPU time over that of n = {first[0]:,}, scaled up",
-                f"{linear:.1f} s",
-                f"{measured['collect']:.1f} s + {measured['calibrate']:.2f} s",
-                seconds / linear,
-            )
-            yield Row(
-                f"{what}: memory beyond that of the imports",
-                f"limit: 4 GiB; in all {measured['peak']:.2f} GiB",
-                f"{measured['grown']:.2f} GiB",
-                4.0 / measured["peak"],
-            )
+    first = None
+    for n in sizes:
+        measured = measured_apart(__name__, str(n))
+        first = first or (n, measured)
+        expected = {name: value / first[0] * n for name, value in first[1].items()}
+        what = f"collect and calibrate, n = {n:,}, K = {_K}"
+        seconds = measured["collect"] + measured["calibrate"]
+        linear = expected["collect"] + expected["calibrate"]
+        yield Row(
+            f"{what}: CPU time over that of n = {first[0]:,}, scaled up",
+            f"{linear:.1f} s",
+            f"{measured['collect']:.1f} s + {measured['calibrate']:.2f} s",
+            seconds / linear,
+        )
+        yield Row(
+            f"{what}: memory beyond that of the imports",
+            f"limit: 4 GiB; in all {measured['peak']:.2f} GiB",
+            f"{measured['grown']:.2f} GiB",
+            4.0 / measured["peak"],
+        )
     yield _two_processes(quick)
 
 
-def _measure(n: int, memory: str | None) -> None:
+def _measure(n: int) -> None:
     """In a process of its own: time and memory of one calibration."""
     prompts = [f"question {i}" for i in range(n)]
     sampler = ConformalSampler(
@@ -88,7 +86,7 @@ def _measure(n: int, memory: str | None) -> None:
     forget_peak()
     before = peak_gib()
     start = time.process_time()
-    data = sampler.collect(prompts, prompts, memory=memory)
+    data = sampler.collect(prompts, prompts)
     collected = time.process_time()
     sampler.calibrate(data)
     calibrated = time.process_time()
@@ -147,6 +145,4 @@ def _two_processes(quick: bool) -> Row:
 
 
 if __name__ == "__main__":
-    size, place = sys.argv[1].split(maxsplit=1)
-    with tempfile.TemporaryDirectory() as folder:
-        _measure(int(size), None if place == "in memory" else f"{folder}/similarity.npy")
+    _measure(int(sys.argv[1]))

@@ -15,9 +15,7 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     Provenance,
     _arrays,
-    learn_then_test,
 )
-from sklearn_clm.calibration._arrays import mapped_array
 from tests.calibration.strategies import calibration_data, random_data
 
 KNOWN = Provenance(
@@ -129,50 +127,26 @@ def test_load_of_a_foreign_archive(tmp_path, changes):
             kind.load(path)
 
 
-def test_from_arrays_reads_files_and_maps_memory(tmp_path):
+def test_from_arrays_reads_files(tmp_path):
     data = make(n=90, dtype=np.float32)
     paths = [tmp_path / f"{name}.npy" for name in ("scores", "diversity", "labels")]
     for path, array in zip(paths, (data.quality, data.similarity, data.admissible.astype(int))):
         np.save(path, array)
-    mapped, in_memory = (CalibrationData.from_arrays(*paths, mmap=mmap) for mmap in (True, False))
-    assert isinstance(mapped.similarity, np.memmap)
-    assert not isinstance(in_memory.similarity, np.memmap)
-    for one in (mapped, in_memory):
-        assert_same(one, data)
-    taken = mapped.take([2, 0])
-    assert_same(taken, data.take([2, 0]))
-    assert not isinstance(taken.similarity, np.memmap)
-    found, wanted = (learn_then_test(one, 0.6, random_state=0) for one in (mapped, in_memory))
-    assert_array_equal(found.n_errors, wanted.n_errors)
+    assert_same(CalibrationData.from_arrays(*paths), data)
 
 
-@pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("content", [b"", b"0.1 0.2", b"PK", b"\x93NUMPY\x01\x00"])
-def test_from_arrays_of_bad_files(tmp_path, content, mmap):
+def test_from_arrays_of_bad_files(tmp_path, content):
     data, bad = make(), tmp_path / "bad"
     bad.write_bytes(content)
     with pytest.raises(ValueError, match=r"bad' must be an intact \.npy file .*similarity"):
-        CalibrationData.from_arrays(data.quality, bad, data.admissible, mmap=mmap)
+        CalibrationData.from_arrays(data.quality, bad, data.admissible)
     with pytest.raises(ValueError, match=r"bad' is not an intact file"):
         CalibrationData.load(bad)
     with pytest.raises(FileNotFoundError):
-        CalibrationData.from_arrays(data.quality, tmp_path / "none.npy", data.admissible, mmap=mmap)
+        CalibrationData.from_arrays(data.quality, tmp_path / "none.npy", data.admissible)
     with pytest.raises(FileNotFoundError):
         CalibrationData.load(tmp_path / "none.npz")
-
-
-def test_an_array_is_made_in_its_file(tmp_path):
-    array, path = np.random.default_rng(0).random((12, 3, 3)), tmp_path / "array.npy"
-    with mapped_array(None, array.shape) as nothing:
-        assert nothing is None
-    with mapped_array(path, array.shape) as on_disk:
-        on_disk[:] = array
-        assert not path.exists()
-    assert_array_equal(np.load(path), array)
-    with pytest.raises(ZeroDivisionError), mapped_array(path, (2,)) as on_disk:
-        on_disk[0] = 1 // 0
-    assert_array_equal(np.load(path), array)
-    assert list(tmp_path.iterdir()) == [path]
 
 
 # Provenance

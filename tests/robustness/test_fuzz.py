@@ -55,9 +55,9 @@ def load_archive(cls, path):
     return loaded
 
 
-def load_array(path, *, mmap):
+def load_array(path):
     arrays = DATA.quality, path, DATA.admissible
-    load = functools.partial(CalibrationData.from_arrays, *arrays, mmap=mmap)
+    load = functools.partial(CalibrationData.from_arrays, *arrays)
     return hostile.outcome(load, naming="similarity")
 
 
@@ -209,14 +209,7 @@ FORMATS = {
         )
         for name, thing in ARCHIVES.items()
     },
-    **{
-        name: (
-            "npy",
-            lambda folder: hostile.npy(DATA.similarity),
-            functools.partial(load_array, mmap=mmap),
-        )
-        for name, mmap in (("array", False), ("mapped array", True))
-    },
+    "array": ("npy", lambda folder: hostile.npy(DATA.similarity), load_array),
     "calibration": ("json", calibrated, load_calibration),
     "draws": ("jsonl", lambda folder: lines(ONE_A_LINE), read_draws),
     "lists of draws": ("jsonl", lambda folder: lines(LISTS), read_draws),
@@ -333,8 +326,7 @@ def test_forged_missing_and_pickled_members(name, folder, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # NumPy's, on its way
-@pytest.mark.parametrize("mmap", [False, True])
-def test_forged_arrays(mmap, tmp_path):
+def test_forged_arrays(tmp_path):
     bad, marker = tmp_path / "bad.npy", tmp_path / "marker"
     forgeries = {
         **hostile.FORGERIES,
@@ -348,7 +340,7 @@ def test_forged_arrays(mmap, tmp_path):
             (DATA.quality, bad, DATA.admissible),
             (DATA.quality, DATA.similarity, bad),
         ):
-            load = functools.partial(CalibrationData.from_arrays, *arrays, mmap=mmap)
+            load = functools.partial(CalibrationData.from_arrays, *arrays)
             assert hostile.outcome(load) is None, name
     assert not marker.exists()
 
