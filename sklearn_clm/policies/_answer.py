@@ -32,7 +32,7 @@ from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._rules import Certified, Everything, Row, Rule, Rules, shares_taken
+from sklearn_clm.policies._rules import Certified, Everything, Row, Rule, Rules
 from sklearn_clm.policies._verdicts import bounding
 
 
@@ -222,16 +222,12 @@ class AnswerPolicy(Policy):
             level=level,
             n_errors_allowed=int(critical_count(answered.n_prompts, self.alpha, part.delta)),
             n_optimization=len(part.searched),
-            smallest_epsilon=np.nan,
-            n_hopeless=None,
             n_errors=int(np.sum(answered.labels != 1)),
             sizes=np.isin(part.rows, answered.rows).astype(np.intp),
             draws=draws,
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
-        equal_texts = table.data.texts is not None
-        taken = shares_taken(draws, path.model.k_max)
-        rule = AnswerLevel(path.model, equal_texts, level, result, taken, path.k_min, path.cut)
+        rule = AnswerLevel.of(path.model, table, result, k_min=path.k_min, cut=path.cut)
         return Certified(rule, replace(claim, answered=result.size))
 
 

@@ -10,12 +10,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_clm._exceptions import warn
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
 from sklearn_clm.calibration._answer import ShareOfDraws
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._certify import may_ask, settle
-from sklearn_clm.calibration._claim import nothing_passed, percent
+from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import (
     check_collected,
     prompt_digests,
@@ -56,29 +55,35 @@ from sklearn_clm.policies._rules import (
 from sklearn_clm.policies._verdicts import bounding
 
 _MANY_MERGED = 0.05  # of the prompts
-_FEW_REPEATED = 0.1  # of the draws
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LevelResult:
     """What calibrating an exit level found."""
 
     level: float  # u-hat; -inf where none is certified
-    n_errors_allowed: int  # c of the calibration prompts; negative where none is allowed
+    n_errors_allowed: int = -1  # c of the calibration prompts; negative where none is allowed
     n_optimization: int  # prompts that learnt the policy
     # at which these prompts calibrate; NaN where too few labels are known. Where nothing is
     # certified lazily it is a bound: none below would have worked
-    smallest_epsilon: float
+    smallest_epsilon: float = np.nan
     # calibration prompts whose set at the level has no admissible response; with lazy judging
     # those in whose set none is known, the most that there can be
     n_errors: int
-    n_hopeless: int | None  # with no admissible draw; None where too few labels are known
+    n_hopeless: int | None = None  # with no admissible draw; None where too few labels are known
     sizes: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt's set
     draws: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt
-    n_judgements: int | None  # with lazy judging: responses of the calibration part
+    n_judgements: int | None = None  # with lazy judging: responses of the calibration part
     audit: AuditRecord | None = field(default=None, repr=False)  # in two phases
 
     parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
+
+    @classmethod
+    def at(cls, level: float, entries: ExitEntries, **found: Any) -> Self:
+        """What the sets at a level are, with what else was found."""
+        sizes = np.sum(entries.tau >= level, axis=1)
+        draws = 1 + np.sum(entries.exits[:, :-1] >= level, axis=1)
+        return cls(level=level, sizes=sizes, draws=draws, **found)
 
     @property
     def n_calibration(self) -> int:
@@ -174,6 +179,12 @@ class LevelRule(SetRule):
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""
         return ExitRule(self.level, self.model.rho, self.k_max)
+
+    @classmethod
+    def of(cls, model: ExitModel, table: Table, result: LevelResult, **others: Any) -> Self:
+        """The rule at the level of a result."""
+        taken = shares_taken(result.draws, model.k_max)
+        return cls(model, table.data.texts is not None, result.level, result, taken, **others)
 
     def content(self) -> dict[str, Any]:
         return {
@@ -347,27 +358,21 @@ class ExitPolicy(Policy):
         self,
         data: CalibrationData,
         *,
-        labels: np.ndarray | None = None,
         epsilon: float = 0.3,
         tiers: Tiers | None = None,
-        random_state: int = 0,
     ) -> Self:
         """Learn the probabilities from draws, with labels or without.
 
         Parameters
         ----------
         data : CalibrationData
-            Draws of prompts that will not calibrate.
-        labels : ndarray of int8, shape (n, K), default=None
-            1, 0, or -1 for unknown. None are the labels of `data`. Some that are unknown are
+            Draws of prompts that will not calibrate. Where some labels are unknown, these are
             estimated, as with lazy judging. Where none is known, the last draw of each prompt
             stands for its reference, which tells nothing where texts do not repeat.
         epsilon : float, default=0.3
             Risk for which the balance of both probabilities is chosen, in (0, 1).
         tiers : Tiers, default=None
             Prices of the draws: ``generator.tiers`` of a :class:`CascadeGenerator`.
-        random_state : int, default=0
-            Seed of the folds.
 
         Returns
         -------
@@ -379,21 +384,13 @@ class ExitPolicy(Policy):
         refuse_missing_draws(data)
         check_level(epsilon, "epsilon")
         check_tiers(tiers, data.k_max)
-        labels = (data if labels is None else data.with_labels(labels)).labels
-        same_text = self.same_text
+        labels, same_text = data.labels, self.same_text
         if isinstance(same_text, str):
             same_text = same_text_of(data.similarity, data.first, labels)
         texts = texts_of_draws(data.similarity, data.first, same_text)
-        repeated = np.mean(texts != np.arange(data.k_max))
         if np.any(labels >= 0) and np.any(labels < 0):
             estimator = classifier_factory(self.estimator)
             labels = impute_labels(data, texts, labels, estimator).astype(np.int8)
-        elif np.all(labels < 0) and repeated < _FEW_REPEATED:
-            warn(
-                f"without labels a policy learns from texts that repeat, and {percent(repeated)} "
-                "of these draws repeat an earlier one: it will know little, and its sets be large. "
-                "Give labels, or same_text."
-            )
         model: ExitModel = fit_exit_model(
             data.quality,
             data.similarity,
@@ -404,7 +401,6 @@ class ExitPolicy(Policy):
             look_ahead=self.look_ahead,
             draw_price=self.draw_price,
             tiers=tiers,
-            random_state=random_state,
         )
         self.model_ = replace(model, same_text=same_text, seen=prompt_digests(data))
         return self
@@ -427,12 +423,11 @@ class ExitPolicy(Policy):
 
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> ExitModel:
         part = table.part(rows)
-        labels = part.labels
         if terms.judging is not None:
-            _, labels = terms.judging.labels(table, rows, self.texts(table, rows))
+            _, known = terms.judging.labels(table, rows, self.texts(table, rows))
+            part = part.with_labels(known)
         learner = ExitPolicy(**self.get_params(deep=False))
-        learner.fit(part, labels=labels, epsilon=terms.epsilon, tiers=terms.tiers)
-        return learner.model_
+        return learner.fit(part, epsilon=terms.epsilon, tiers=terms.tiers).model_
 
     def test(
         self, path: ExitModel, table: Table, part: Part, terms: Terms, claim: Claim
@@ -453,36 +448,31 @@ class ExitPolicy(Policy):
             level = settle(entries, n - allowed)
         entries.draw_to(level)
         labels = entries.text_labels
-        shown = entries.texts == np.arange(path.k_max)
         smallest, hopeless = np.nan, None
         if not table.is_lazy or level == -np.inf:
+            shown = entries.texts == np.arange(path.k_max)
             hopeless = int(np.sum(~np.any(shown & (labels != 0), axis=1)))
             smallest = min((hopeless + 1) / (n + 1), 1.0)
             if pac:
                 smallest = float(smallest_epsilon(hopeless, n, part.delta))
-        inside = entries.tau >= level
-        right = np.any(inside & (labels == 1), axis=1)
+        right = np.any((entries.tau >= level) & (labels == 1), axis=1)
         if level == -np.inf and not table.is_lazy:
             # predict returns all draws, like texts or not
             right = (table.labels[part.rows] == 1).any(axis=1)
-        result = LevelResult(
-            level=level,
+        result = LevelResult.at(
+            level,
+            entries,
             n_errors_allowed=allowed,
             n_optimization=len(part.searched),
             smallest_epsilon=smallest,
             n_errors=n - int(right.sum()),
             n_hopeless=hopeless,
-            sizes=inside.sum(axis=1),
-            draws=1 + np.sum(entries.exits[:, :-1] >= level, axis=1),
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         if level == -np.inf:
             why = self._why_nothing(result, claim, path.same_text)
             return Certified(Everything(path.k_max, result), claim.nullified(why))
-        equal_texts = table.data.texts is not None
-        taken = shares_taken(result.draws, path.k_max)
-        rule = LevelRule(path, equal_texts, level, result, taken)
-        return Certified(rule, claim)
+        return Certified(LevelRule.of(path, table, result), claim)
 
     def _why_nothing(self, result: LevelResult, claim: Claim, same_text: float | None) -> str:
         n, hopeless = result.n_calibration, result.n_hopeless or 0
@@ -536,23 +526,17 @@ class LevelSteps(SetSteps):
         return self._tested.tau >= self.levels[step], self._tested.tau
 
     def result(self, step: int, tests: dict[str, Any], smallest: float) -> LevelResult:
-        level, found = float(self.levels[step]), self._tested
-        return LevelResult(
-            level=level if tests["n_valid"] else -np.inf,
-            n_errors_allowed=-1,
+        found = LevelResult.at(
+            float(self.levels[step]),
+            self._tested,
             n_optimization=len(self.part.searched),
             smallest_epsilon=smallest,
             n_errors=int(tests["n_errors"][0]),
-            n_hopeless=None,
-            sizes=np.sum(found.tau >= level, axis=1),
-            draws=1 + np.sum(found.exits[:, :-1] >= level, axis=1),
-            n_judgements=None,
             audit=tests["audit"],
         )
+        return found if tests["n_valid"] else replace(found, level=-np.inf)
 
     def rule(self, step: int | None, found: LevelResult) -> Any:
         if step is None:
             return super().rule(None, found)
-        equal_texts = self.table.data.texts is not None
-        taken = shares_taken(found.draws, self.path.k_max)
-        return LevelRule(self.path, equal_texts, found.level, found, taken)
+        return LevelRule.of(self.path, self.table, found)

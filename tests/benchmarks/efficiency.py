@@ -430,7 +430,8 @@ def _one_sample(
         }
         n_texts = int(np.sum(optimization.first == np.arange(data.k_max)))
         for few, texts in ((", few labels", n_known), ("", n_texts)):
-            policy = ExitPolicy().fit(optimization, labels=known if few else None, epsilon=epsilon)
+            seen = optimization.with_labels(known) if few else optimization
+            policy = ExitPolicy().fit(seen, epsilon=epsilon)
             exits = _exits(policy.model_, data)
             new = exits[int(np.argmin(np.abs(BALANCES - policy.model_.rho)))]
             for name, allowed in counts.items():

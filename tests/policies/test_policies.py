@@ -127,7 +127,7 @@ def test_labels_that_are_unknown_are_estimated():
     estimated = impute_labels(data, first, known, LogisticRegression).astype(np.int8)
     assert np.array_equal(estimated[known >= 0], known[known >= 0])
     policy = ExitPolicy(same_text=None)
-    given, alike = (policy.fit(data, labels=one).model_ for one in (known, estimated))
+    given, alike = (policy.fit(data.with_labels(one)).model_ for one in (known, estimated))
     assert np.array_equal(exit_scores_of(given, data)[0], exit_scores_of(alike, data)[0])
 
 
