@@ -50,7 +50,6 @@ from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import weighted, weights_of
 from sklearn_clm.policies._source import (
     DrawSource,
-    refuse_other_columns,
     source_of,
 )
 from sklearn_clm.scoring import likelihood
@@ -217,7 +216,6 @@ class ConformalSampler(CalibratedEstimator):
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
     }
-    _drawn_by: ClassVar[str] = "generator"
     _record_type: ClassVar[type[Calibration]] = SamplerCalibration
     _of_null: ClassVar[str] = "predict returns the trivial set of all draws, without any guarantee."
     _collected: Collection | None
@@ -329,7 +327,7 @@ class ConformalSampler(CalibratedEstimator):
         `tries` uses the first draws in its own way, before the others are paid for.
         """
         # mistakes are found before anything is paid for
-        prompts = check_prompts(X, estimator=self)
+        prompts = check_prompts(X)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
         weights = weights_of(self.shift, prompt_weight, len(prompts), prompts)
@@ -511,7 +509,7 @@ class ConformalSampler(CalibratedEstimator):
             marked ``guaranteed=False``, and a :class:`ComponentSelector` that is fitted on the
             sets leaves them out.
         """
-        checked = check_prompts(X, estimator=self)
+        checked = check_prompts(X)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
         return self._sets_of_fit(checked, groups)
 
@@ -752,7 +750,6 @@ class ConformalSampler(CalibratedEstimator):
     ) -> PredictionSets:
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
-        refuse_other_columns(source.generator, prompts)
         sets = record.sets(
             prompts,
             groups,

@@ -206,7 +206,6 @@ class ComponentSelector(CalibratedEstimator):
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
     }
-    _drawn_by: ClassVar[str] = "sampler"
     _record_type: ClassVar[type[Calibration]] = SelectorCalibration
     _of_null: ClassVar[str] = "Every such selection will be empty, which is valid."
 
@@ -482,7 +481,7 @@ class ComponentSelector(CalibratedEstimator):
         if not isinstance(X, PredictionSets):
             if (sampler := self._given_sampler()) is not None:
                 return check_fitted_prompts(sampler, X)
-            return check_prompts(X, estimator=self)
+            return check_prompts(X)
         if (sampler := self._given_sampler(X)) is None:
             raise ValueError(
                 "X holds prediction sets that know neither all their draws nor the sampler that "

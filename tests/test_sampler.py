@@ -16,7 +16,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 
 from sklearn_clm import (
     ComponentSelector,
@@ -433,9 +432,7 @@ def test_rows_that_repeat_earlier_ones_are_warned_of(framed):
     if framed:
         pandas = pytest.importorskip("pandas")
         rows = pandas.DataFrame(rows, columns=["a", "b"])
-        rows["c"] = pandas.Categorical(["one", "two"] * 20)
         twice = pandas.concat([rows, rows])
-        model = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression())
     sampler = ConformalSampler(EstimatorGenerator(model), k_max=3, epsilon=0.5, random_state=0)
     y = np.arange(40) // 2 % 2
     with warnings.catch_warnings():

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import InputTags, check_scalar
+from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
@@ -38,7 +38,6 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL)
 """
-_ANY_PROMPT = InputTags(dict=True, allow_nan=True)  # only groups are read from them
 AFTER_ALARM = (
     "The risk is above {epsilon:g}, or an event of probability {alpha:g} has occurred. Stop "
     "relying on the guarantee. Calibrate again on new prompts of the present kind, and start a new "
@@ -319,9 +318,7 @@ class RiskMonitor:
     def _promised(self, groups: object, n: int, prompts: Sequence[object] | None) -> list[bool]:
         """Whether the prompts are among those to which something is promised."""
         holds = [claim.holds for claim in self._claims.values()]
-        checked = None
-        if prompts is not None and len(prompts):
-            checked = check_prompts(prompts, tags=_ANY_PROMPT)
+        checked = check_prompts(prompts) if prompts is not None and len(prompts) else None
         if not n or (groups is None and all(holds)):
             return [True] * n
         names = groups_in_use(self._claims, self._groups, groups, n, checked)

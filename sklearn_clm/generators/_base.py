@@ -21,7 +21,6 @@ from sklearn_clm.generators._identity import (
     is_trainable,
     record_training,
 )
-from sklearn_clm.generators._prompts import take_over_tags
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
@@ -59,10 +58,7 @@ class BaseGenerator(BaseEstimator):
     `sample`, where draws become known one by one, which yields (position of the prompt, index of
     the draw, draw) in any order; or :meth:`QueueGenerator.serve`. A subclass that is itself trained
     on prompts and references defines ``fit(prompts, references)``; the estimators then clone it and
-    fit it on a part of the data that calibration never sees. Where its tags say
-    ``input_tags.dict``, prompts that come as a pandas data frame are given to ``fit`` as one, a row
-    that holds more than numbers is drawn for as a dict, and values may be missing; with
-    ``input_tags.allow_nan`` numbers may be missing.
+    fit it on a part of the data that calibration never sees.
 
     Attributes
     ----------
@@ -188,14 +184,6 @@ class WrappingGenerator(BaseGenerator):
         """The inner generator's fingerprint."""
         return fingerprint(self._inner())
 
-    @property
-    def feature_names_in_(self) -> np.ndarray:
-        """As the inner generator says."""
-        return np.asarray(self._inner().feature_names_in_)  # type: ignore[attr-defined]
-
-    def __sklearn_tags__(self) -> Any:
-        return take_over_tags(super().__sklearn_tags__(), self.generator)
-
     def _inner(self) -> Generator:
         return getattr(self, "generator_", self.generator)
 
@@ -293,11 +281,11 @@ def filled(template: Template, prompt: object, name: str = "a prompt") -> object
 
 
 def refuse_single_text(prompts: Prompts) -> None:
-    """Refuse a text in place of a list of texts, and half characters in any of them."""
-    if isinstance(prompts, (str, bytes)):
+    """Refuse a text or a table in place of a list of texts, and half characters in any of them."""
+    if isinstance(prompts, (str, bytes)) or hasattr(prompts, "columns"):
         raise TypeError(
-            f"prompts must be a sequence of prompts, got a single {type(prompts).__name__}: "
-            f"{prompts!r:.80}. Put it in a list."
+            f"prompts must be a list or an array of prompts, got the {type(prompts).__name__} "
+            f"{prompts!r:.80} instead."
         )
     if not isinstance(prompts, np.ndarray):
         for i, prompt in enumerate(prompts):

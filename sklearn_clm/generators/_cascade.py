@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from sklearn.base import clone
@@ -16,7 +16,6 @@ from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.generators._base import BaseGenerator, Generator, Prompts, serve, trained, trait
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._identity import digest_of, fingerprint, is_trainable
-from sklearn_clm.generators._prompts import take_over_tags
 from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest
 
 
@@ -146,9 +145,6 @@ class CascadeGenerator(BaseGenerator):
             )
         content = [[one, n] for one, n in zip(inner, self.n_draws)]
         return digest_of(type(self), {"generators": content})
-
-    def __sklearn_tags__(self) -> Any:
-        return take_over_tags(super().__sklearn_tags__(), self.generators[0])
 
     def _inner(self) -> Sequence[Generator]:
         return getattr(self, "generators_", self.generators)

@@ -12,7 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _get_feature_names, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm.generators._base import (
     OPEN_PROMPTS,
@@ -23,14 +23,6 @@ from sklearn_clm.generators._base import (
 )
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._identity import TRAINED_ON, digest_of
-from sklearn_clm.generators._prompts import (
-    check_fitted_prompts,
-    check_prompts,
-    input_tags,
-    is_table,
-    named_table,
-    table_of,
-)
 from sklearn_clm.generators._queue import DrawQueue
 
 
@@ -58,19 +50,10 @@ class EstimatorGenerator(BaseGenerator):
         The fitted classifier.
     classes_ : ndarray of shape (n_classes,)
         The classes.
-    feature_names_in_ : ndarray of str
-        Names of the columns that the classifier has learnt from, where it was a data frame's.
 
     Notes
     -----
-    A pandas data frame reaches the classifier as one, in ``fit`` and for draws, with the columns
-    and types that it had in ``fit``: a ColumnTransformer inside may name its columns. A row of
-    numbers is a prompt of numbers, and one that holds text or categories a dict, by column; a
-    single column of texts is a list of texts. An unknown category is a missing value. A frozen
-    classifier gets the names that it has learnt from, but no types other than those of numbers
-    and text.
-
-    Missing values are handed on: the classifier takes or refuses them.
+    The classifier gets an array, or a list of texts: columns of a data frame have no names there.
 
     Examples
     --------
@@ -98,7 +81,7 @@ class EstimatorGenerator(BaseGenerator):
 
         Parameters
         ----------
-        prompts : sequence of length n, array of shape (n, d) or pandas data frame
+        prompts : sequence of length n or array of shape (n, d)
             What the classifier takes as X.
         references : sequence of length n
             The class of each prompt. If there is but one class, it is drawn always, and
@@ -117,10 +100,6 @@ class EstimatorGenerator(BaseGenerator):
                     f"{type(reference).__name__} at position {i} instead."
                 )
         labels = np.asarray(references)
-        self._columns = None
-        if is_table(prompts):
-            checked = check_prompts(prompts, estimator=self)
-            prompts, self._columns = checked.as_given(), checked.columns
         one_class = len(np.unique(labels)) == 1
         classifier = DummyClassifier() if one_class else clone(self.estimator)
         self.estimator_ = classifier.fit(prompts, labels)
@@ -129,12 +108,6 @@ class EstimatorGenerator(BaseGenerator):
         learnt = {"given": [prompts, references], "learnt": [self.estimator_, self.classes_]}
         self._trained_on = digest_of(type(self), learnt)
         return self
-
-    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
-        """Draw classes, as in :meth:`BaseGenerator.sample`; each is one token."""
-        if is_table(prompts):
-            prompts = check_fitted_prompts(self, prompts).prompts
-        return super().sample(prompts, n_samples, start=start, seed=seed)
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
@@ -164,27 +137,11 @@ class EstimatorGenerator(BaseGenerator):
         training = getattr(self, TRAINED_ON, None)
         return digest_of(type(self), {"estimator": self.estimator, "training": training})
 
-    @property
-    def feature_names_in_(self) -> np.ndarray:
-        """Names of the columns that the classifier has learnt from."""
-        if not _is_trained_here(self):
-            return np.asarray(self.estimator.feature_names_in_)
-        names = None if self._columns is None else _get_feature_names(self._columns)
-        if names is None:
-            raise AttributeError("feature_names_in_ needs a data frame with names of columns.")
-        return names
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.dict = True
-        tags.input_tags.allow_nan = input_tags(self.estimator).allow_nan
-        return tags
-
     def _distributions(self, prompts: Prompts) -> list["_Distribution"]:
         """Distributions over the classes, for as many prompts as one batch holds."""
         estimator: Any = self.estimator_ if _is_trained_here(self) else self.estimator
         _refuse_without_probabilities(estimator)
-        batch = self._as_fitted(_filled_up(prompts, int(self.batch_size)))
+        batch = _filled_up(prompts, int(self.batch_size))
         probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
         cumulative = np.cumsum(probabilities, axis=1)
         cumulative /= cumulative[:, -1:]
@@ -195,13 +152,6 @@ class EstimatorGenerator(BaseGenerator):
             _Distribution(prompt_bytes(prompt), row, row_of_logs, labels, {})
             for prompt, row, row_of_logs in zip(prompts, cumulative.tolist(), logs)
         ]
-
-    def _as_fitted(self, prompts: Prompts) -> Prompts:
-        """Prompts as the data frame that the classifier has learnt from, if from any."""
-        if _is_trained_here(self):
-            return prompts if self._columns is None else table_of(prompts, self._columns)
-        names = getattr(self, "feature_names_in_", None)
-        return prompts if names is None else named_table(prompts, names)
 
 
 def _refuse_without_probabilities(estimator: object) -> None:
@@ -306,8 +256,6 @@ class ResamplingGenerator(BaseGenerator):
         A prompt keys its draws, and is ignored otherwise.
         """
         check_is_fitted(self)
-        if is_table(prompts):
-            prompts = check_prompts(prompts, estimator=self).prompts
         refuse_single_text(prompts)
         made: dict[int, Generation] = {}
         learnt = (self._cumulative.tolist(), self.log_frequencies_, self.responses_, made)
@@ -316,12 +264,6 @@ class ResamplingGenerator(BaseGenerator):
         repeated = [each for each in distributions for _ in draws]
         drawn = iter(_draw(repeated, seed, [*draws] * len(distributions)))
         return [[next(drawn) for _ in draws] for _ in distributions]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        # it looks at no prompt
-        tags.input_tags.dict = tags.input_tags.allow_nan = True
-        return tags
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the class and, once fitted, of what it draws."""

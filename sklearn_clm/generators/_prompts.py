@@ -1,4 +1,4 @@
-"""Prompts of any container in one plain form, as data frames again, and as short text."""
+"""Prompts of any container in one plain form, and as short text."""
 
 import hashlib
 import numbers
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import InputTags, _safe_indexing, check_array, get_tags
+from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
 from sklearn_clm.generators._draws import Prompt, is_chat, is_missing, prompt_bytes
@@ -27,7 +27,6 @@ class CheckedPrompts:
     numeric: bool
     n_features: int | None = None
     feature_names: np.ndarray | None = None
-    columns: Any = None  # a data frame without rows, where prompts are rows of a pandas data frame
     index: Any = None  # of a data frame or a Series of pandas
     positions: np.ndarray | None = None  # in what was given, where these are a part of it
 
@@ -45,36 +44,24 @@ class CheckedPrompts:
         positions = rows if self.positions is None else self.positions[rows]
         return replace(self, prompts=prompts, index=index, positions=positions)
 
-    def as_given(self) -> Any:
-        """The prompts; a pandas data frame where they are rows of one."""
-        return self.prompts if self.columns is None else table_of(self.prompts, self.columns)
-
     def digests(self) -> np.ndarray:
         """Numbers that tell prompts from each other."""
         digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)
         return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
 
 
-def check_prompts(
-    X: Any, *, estimator: object = None, tags: InputTags | None = None
-) -> CheckedPrompts:
-    """Prompts of any container as a list, or as a 2-D array where they are rows of numbers.
-
-    The tags, which are those of the estimator unless given, say whether a prompt may be a row of a
-    pandas data frame with columns of any kind (``dict``), missing values among them, and whether
-    numbers may be missing.
-    """
+def check_prompts(X: Any) -> CheckedPrompts:
+    """Prompts of any container as a list, or as a 2-D array where they are rows of numbers."""
     if isinstance(X, CheckedPrompts):
         return X
-    tags = tags or input_tags(estimator)
-    if is_table(X):
-        checked = _check_table(X, estimator, tags)
+    if hasattr(X, "columns") and hasattr(X, "shape"):  # a data frame, of pandas or another library
+        checked = _check_table(X)
     elif sparse.issparse(X) or (type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biufc"):
-        checked = _check_numbers(X, estimator, tags)
+        checked = _check_numbers(X)
     else:
         items = _items(X)
         if items and (all(map(is_number, items)) or all(map(_is_numeric_row, items))):
-            checked = _check_numbers(items, estimator, tags)
+            checked = _check_numbers(items)
         else:
             checked = _check_items(items)
     return replace(checked, index=X.index) if hasattr(X, "iloc") else checked
@@ -84,7 +71,7 @@ def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
     """Prompts for a fitted estimator, of the kind it was fitted on."""
     if isinstance(X, CheckedPrompts):
         return X
-    checked = check_prompts(X, estimator=estimator)
+    checked = check_prompts(X)
     fitted_numeric = getattr(estimator, "_numeric_prompts", None)
     if fitted_numeric is not None and checked.numeric != fitted_numeric:
         kinds = ("objects such as text", "rows of numbers")
@@ -98,12 +85,9 @@ def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
     return checked
 
 
-def _check_numbers(X: Any, estimator: object, tags: InputTags) -> CheckedPrompts:
-    # who takes data frames as they are sees to missing values as well
-    finite = "allow-nan" if tags.dict or tags.allow_nan else True
-    array = check_array(X, estimator=estimator, input_name="X", ensure_all_finite=finite)
-    columns = X.iloc[:0].copy() if is_table(X) and hasattr(X, "iloc") else None
-    return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X), columns)
+def _check_numbers(X: Any) -> CheckedPrompts:
+    array = check_array(X, input_name="X")
+    return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X))
 
 
 def _check_items(items: Sequence[Prompt]) -> CheckedPrompts:
@@ -119,9 +103,9 @@ def _check_items(items: Sequence[Prompt]) -> CheckedPrompts:
     return CheckedPrompts(items, False)
 
 
-def _check_table(X: Any, estimator: object, tags: InputTags) -> CheckedPrompts:
+def _check_table(X: Any) -> CheckedPrompts:
     if np.asarray(X).dtype.kind in "biufc":
-        return _check_numbers(X, estimator, tags)
+        return _check_numbers(X)
     columns = [listed(X[name]) for name in X.columns]
     others = [
         name
@@ -129,14 +113,11 @@ def _check_table(X: Any, estimator: object, tags: InputTags) -> CheckedPrompts:
         if not all(is_number(item) or is_missing(item) for item in column)
     ]
     if not others:
-        return _check_numbers(X, estimator, tags)
-    names = _get_feature_names(X)
-    if len(columns) == 1:
-        return replace(_check_items(columns[0]), n_features=1, feature_names=names)
-    if not (tags.dict and hasattr(X, "iloc")):
+        return _check_numbers(X)
+    if len(columns) > 1:
         raise _not_one_column(f"a data frame with the columns {others!r:.200} that hold no numbers")
-    rows = [dict(zip(X.columns, map(_plain_cell, row))) for row in zip(*columns)]
-    return CheckedPrompts(rows, False, len(columns), names, X.iloc[:0].copy())
+    names = _get_feature_names(X)
+    return replace(_check_items(columns[0]), n_features=1, feature_names=names)
 
 
 def _items(X: Any) -> list[Prompt]:
@@ -166,8 +147,7 @@ def _items(X: Any) -> list[Prompt]:
 def _not_one_column(got: str) -> ValueError:
     return ValueError(
         f"prompts (X) must be one column of prompts, or several of numbers, got {got} instead. "
-        "Pass one column, such as X['question']; a classifier, in an EstimatorGenerator or in a "
-        "DensityRatio, takes pandas data frames as they are."
+        "Pass one column, such as X['question']."
     )
 
 
@@ -194,10 +174,6 @@ def _is_numeric_row(item: object) -> bool:
     return isinstance(item, (list, tuple)) and all(map(is_number, item))
 
 
-def _plain_cell(item: object) -> object:
-    return None if is_missing(item) and not isinstance(item, float) else item
-
-
 def plain_prompt(item: Prompt) -> Prompt:
     """A prompt as Python objects, whatever table it comes from."""
     if isinstance(item, np.generic):
@@ -206,74 +182,6 @@ def plain_prompt(item: Prompt) -> Prompt:
     if isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim == 1:
         return item.tolist()
     return item
-
-
-# --- data frames ---
-
-
-def is_table(prompts: object) -> bool:
-    """Whether prompts come as a data frame, of pandas or of another library."""
-    return hasattr(prompts, "columns") and hasattr(prompts, "shape")
-
-
-def input_tags(estimator: object) -> InputTags:
-    """What an estimator says of its input; nothing is said by what has no tags."""
-    if isinstance(estimator, type) or not hasattr(estimator, "__sklearn_tags__"):
-        return InputTags()
-    return get_tags(estimator).input_tags
-
-
-def take_over_tags(own: Any, inner: object) -> Any:
-    """Tags of an estimator which hands its prompts on to another one."""
-    tags = input_tags(inner)
-    own.input_tags.allow_nan = tags.allow_nan
-    own.input_tags.dict = tags.dict
-    return own
-
-
-def table_of(rows: np.ndarray | Sequence[Mapping[Any, object]], empty: Any) -> Any:
-    """Rows as a pandas data frame with the columns of `empty`.
-
-    Columns of numbers hold floats and categories are those of `empty`, whatever rows stand
-    together; an unknown category is a missing value.
-    """
-    import pandas as pd
-
-    if isinstance(rows, np.ndarray):
-        values: Any = rows.T
-    else:
-        other = next((row for row in rows if not isinstance(row, Mapping)), None)
-        if other is not None:
-            raise TypeError(
-                "prompts (X) must be a data frame with the columns of fit, or dicts by column, got "
-                f"{type(other).__name__} {other!r:.60} instead; a single row is X.iloc[[i]]."
-            )
-        values = [[row[name] for row in rows] for name in empty.columns]
-    made = pd.DataFrame({j: _column(one, empty.dtypes.iloc[j]) for j, one in enumerate(values)})
-    made.columns = empty.columns
-    return made
-
-
-def _column(values: Sequence[object], type_: Any) -> Any:
-    import pandas as pd
-
-    column = pd.Series(values)
-    if isinstance(type_, pd.CategoricalDtype):
-        return column.where(column.isin(type_.categories)).astype(type_)
-    return column.astype(float if type_.kind in "biuf" else type_)
-
-
-def named_table(rows: np.ndarray | Sequence[Any], names: np.ndarray) -> Any:
-    """Rows as a data frame with the columns that an estimator has learnt from."""
-    try:
-        import pandas as pd
-    except ImportError:  # learnt from a data frame of another library
-        return rows
-    if isinstance(rows, np.ndarray):
-        return pd.DataFrame(rows, columns=names)
-    if all(isinstance(row, Mapping) for row in rows):
-        return pd.DataFrame(rows)[names.tolist()]
-    return rows
 
 
 # --- short text ---

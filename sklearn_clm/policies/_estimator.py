@@ -21,9 +21,7 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._data import describe_repetitions
-from sklearn_clm.generators import ResamplingGenerator
 from sklearn_clm.generators._identity import frozen
-from sklearn_clm.generators._prompts import take_over_tags
 from sklearn_clm.generators._queue import CANCELLED
 from sklearn_clm.policies._calibration import Calibration, unknown_fields
 from sklearn_clm.policies._files import refuse_differences, write_content
@@ -70,7 +68,6 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     on_null: str
     calibration_: Any
     # the parameter that holds what draws
-    _drawn_by: ClassVar[str]
     # what keeps a calibration
     _record_type: ClassVar[type[Calibration]]
     # what predict returns where nothing is certified
@@ -89,9 +86,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         Parameters
         ----------
         X : sequence of length n, numeric array of shape (n, d), or data frame
-            Prompts. Of a data frame one column, or several of numbers; for a generator that is a
-            classifier, of text and categories as well. A selector inside a Pipeline is given the
-            sets that the ``fit_transform`` of its sampler made: their draws are used again.
+            Prompts. Of a data frame one column, or several of numbers. A selector inside a Pipeline
+            is given the sets that the ``fit_transform`` of its sampler made: their draws are used
+            again.
         y : sequence of length n
             Admissions: for each prompt either a callable, ``A_i(response) -> bool`` (of a selector
             ``A^c_i(component)``), or a reference that `admission` judges by. A list, tuple or set
@@ -284,8 +281,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        given = getattr(self, self._drawn_by)
-        return take_over_tags(tags, ResamplingGenerator() if given is None else given)
+        return tags
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

@@ -17,7 +17,7 @@ from sklearn_clm.calibration import CalibrationData, Provenance, keep_by_weight
 from sklearn_clm.calibration._data import row_digests
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
-from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts, table_of
+from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies._groups import given_or_told
 
 _FEW_KEPT = 0.1  # of all prompts
@@ -192,8 +192,7 @@ class DensityRatio(BaseEstimator):
     Parameters
     ----------
     classifier : classifier with ``predict_proba``, default=None
-        Cloned. None is a logistic regression, on words and pairs of words for text. A classifier
-        gets pandas data frames as they are, columns of text and categories included.
+        Cloned. None is a logistic regression, on words and pairs of words for text.
     weight_bound : float, default=5.0
         Weights above it are clipped.
 
@@ -230,9 +229,9 @@ class DensityRatio(BaseEstimator):
 
         Parameters
         ----------
-        old : sequence of prompts, numeric array or pandas data frame
+        old : sequence of prompts, or numeric array
             Prompts like those that calibrate, but others.
-        new : sequence of prompts, numeric array or pandas data frame
+        new : sequence of prompts, or numeric array
             Prompts like those to come.
 
         Returns
@@ -246,10 +245,8 @@ class DensityRatio(BaseEstimator):
         from sklearn.pipeline import make_pipeline
 
         self._validate_params()
-        parts = check_prompts(old, estimator=self), check_prompts(new, estimator=self)
-        kinds = [(one.numeric, one.n_features, one.columns is None) for one in parts]
-        names = [[] if one.columns is None else list(one.columns) for one in parts]
-        if kinds[0] != kinds[1] or names[0] != names[1]:
+        parts = check_prompts(old), check_prompts(new)
+        if not _are_alike(*parts):
             raise ValueError("old and new must hold prompts of one kind, with the same columns.")
         model = self.classifier
         if model is None:
@@ -258,12 +255,8 @@ class DensityRatio(BaseEstimator):
                 model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), model)
         y = np.repeat([0, 1], [len(part) for part in parts])
         data: Any = [*parts[0], *parts[1]]
-        self._columns = parts[0].columns
-        if self._columns is not None:
-            import pandas as pd
-
-            data = pd.concat([part.as_given() for part in parts], ignore_index=True)
-        elif parts[0].numeric:
+        self._learnt = parts[0].take([])
+        if parts[0].numeric:
             data = np.asarray(data)
         self._odds = len(parts[0]) / len(parts[1])
         folds = StratifiedKFold(5, shuffle=True, random_state=0)
@@ -289,21 +282,15 @@ class DensityRatio(BaseEstimator):
         ndarray of shape (n,)
         """
         check_is_fitted(self)
-        checked = check_prompts(prompts, estimator=self)
-        data = checked.as_given()  # its names are checked by the classifier
-        if self._columns is not None and checked.columns is None:
-            data = table_of(checked.prompts, self._columns)
-        chance = self.classifier_.predict_proba(data)[:, 1]
+        checked = check_prompts(prompts)
+        if not _are_alike(self._learnt, checked):
+            raise ValueError("prompts must have the columns that DensityRatio was learnt from.")
+        chance = self.classifier_.predict_proba(checked.prompts)[:, 1]
         return np.minimum(self._ratio(chance), self.weight_bound)
 
     def __call__(self, prompt: Prompt) -> float:
         """The weight of one prompt."""
         return float(self.weights([prompt])[0])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.dict = self.classifier is not None
-        return tags
 
     def __sklearn_clone__(self) -> Self:
         # what was learnt on other prompts is kept, as in a frozen estimator
@@ -319,3 +306,12 @@ class DensityRatio(BaseEstimator):
                 f"{n_seen} of {len(prompts)} that it has seen: weights would fit them too well."
             )
         return self.weights(prompts)
+
+
+def _are_alike(one: CheckedPrompts, other: CheckedPrompts) -> bool:
+    """Whether prompts are of one kind, and columns of numbers the same where they have names."""
+    if not one.numeric or not other.numeric:
+        return one.numeric == other.numeric
+    if one.feature_names is None or other.feature_names is None:
+        return one.n_features == other.n_features
+    return np.array_equal(one.feature_names, other.feature_names)

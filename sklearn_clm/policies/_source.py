@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import validate_data
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
@@ -26,7 +25,7 @@ from sklearn_clm.generators import (
 from sklearn_clm.generators._base import sample, trained
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
-from sklearn_clm.generators._prompts import CheckedPrompts, input_tags
+from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._protocols import Reference
 
@@ -55,7 +54,6 @@ class DrawSource:
     ) -> "tuple[DrawSource, np.ndarray]":
         """The source of draws, trained where it can be, and positions of the other prompts."""
         own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
-        refuse_other_columns(own, prompts)
         digests = prompts.digests()
         train, rest = np.arange(0), np.arange(n)
         if is_trainable(own):
@@ -70,9 +68,7 @@ class DrawSource:
                     f"never sees, which takes at least 2 distinct prompts; got n_samples={n}, all "
                     "of one."
                 )
-            part = prompts.take(train)
-            given = part.as_given() if input_tags(own).dict else part.prompts
-            own = trained(own, given, [references[i] for i in train])
+            own = trained(own, prompts.take(train).prompts, [references[i] for i in train])
         return cls(own, fingerprint(own), seed, np.unique(digests[train])), rest
 
     @classmethod
@@ -170,12 +166,6 @@ class DrawSource:
                 "was changed or trained since. Call fit again. Where drawing changes what it "
                 "holds, give it a method fingerprint()."
             )
-
-
-def refuse_other_columns(generator: Generator, prompts: CheckedPrompts) -> None:
-    """Refuse a data frame of other columns than those that a generator has learnt from."""
-    if prompts.columns is not None and hasattr(generator, "feature_names_in_"):
-        validate_data(generator, prompts.columns, reset=False, skip_check_array=True)
 
 
 @contextmanager
