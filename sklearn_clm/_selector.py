@@ -22,7 +22,6 @@ from sklearn_clm.calibration import (
     prompts_needed,
 )
 from sklearn_clm.calibration._arrays import refuse_unknown
-from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._data import optimization_size, split_prompts
 from sklearn_clm.calibration._rows import Part
@@ -603,7 +602,6 @@ class ComponentSelector(CalibratedEstimator):
     def _remarks(
         self, record: SelectorCalibration, own: ComponentCollection | None
     ) -> Iterable[str | None]:
-        yield mistaken_delta(self.delta)
         if own is None or not record.certified:
             return
         tried, sampler = own.prompts.take(range(len(own.first))), record.sampler

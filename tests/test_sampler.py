@@ -29,7 +29,7 @@ from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import EstimatorGenerator, check_keyed
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import ExitPolicy, Losses, ThresholdPolicy
+from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests import toy
 from tests.toy import Answering, ToyModel, Trained, Unscored, drawn, questions
@@ -548,20 +548,6 @@ def test_data_of_another_generator_bring_that_generator():
     sampler.calibrate(data)
     assert sampler.generator_.skill == 0.9
     assert sampler.predict(X[:20]) == other.calibrate(data).predict(X[:20])
-
-
-def test_an_admission_that_admits_nothing_is_suspected():
-    X, y = questions(N_FIT)
-    with pytest.warns(NullCalibrationWarning, match="No draw is admissible .* check admission"):
-        toy_sampler(admission=lambda reference, response: False).fit(X, y)
-    by_chance = y[:10] + y[11:] + y[10:11]  # most references belong to other prompts
-    for options in ({}, {"policy": ExitPolicy()}, {"losses": Losses(lambda *args: 0.0, 0.5)}):
-        with pytest.warns(NullCalibrationWarning, match="Hardly any .* check admission") as caught:
-            toy_sampler(**options).fit(X, by_chance)
-        assert not any("sensibly" in str(one.message) for one in caught)
-    with pytest.warns(NullCalibrationWarning) as caught:
-        toy_sampler(epsilon=0.001).fit(X, y)
-    assert not any("check admission" in str(one.message) for one in caught)
 
 
 def test_a_null_warning_points_at_the_line_of_the_caller():

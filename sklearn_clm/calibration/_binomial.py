@@ -32,34 +32,6 @@ def check_level(value: Any, name: str) -> float:
     return float(check_probability(value, name))
 
 
-def mistaken_delta(delta: float) -> str | None:
-    """The advice for a delta that seems to be a confidence."""
-    if delta <= 0.5:
-        return None
-    return (
-        f"delta={delta:g} is the tolerated probability that calibration misleads, not the "
-        f"confidence: for a confidence of {delta:g} give delta={1 - delta:g}."
-    )
-
-
-def mistaken_epsilon(epsilon: float, first_error: float) -> str | None:
-    """The advice for an epsilon that seems to be a coverage: one draw errs less often."""
-    if epsilon <= 0.5 or not first_error <= epsilon:
-        return None
-    return (
-        f"epsilon={epsilon:g} is trivial: the first draw alone errs for "
-        f"{100 * first_error:.3g} % of the prompts. {not_the_coverage(epsilon)}"
-    )
-
-
-def not_the_coverage(epsilon: float) -> str:
-    """The advice for a coverage in place of epsilon."""
-    return (
-        "epsilon is the tolerated share of errors, not the coverage: for a coverage of "
-        f"{epsilon:g} give epsilon={1 - epsilon:g}."
-    )
-
-
 def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:
     counts, totals = np.asarray(n_errors), np.asarray(n)
     for array, name in ((counts, "n_errors"), (totals, "n")):

@@ -27,7 +27,7 @@ the draw at hand, so that one `minimum` turns "which conflicts are there" into "
 
 import math
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -36,15 +36,12 @@ from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScore
 
-# up to here, comparing with one threshold after the other beats a binary search
-_FEW_THRESHOLDS = 64
 _EXACT_BITS = 53
 # an excess is a fraction with a denominator of at most K: whole multiples of 1 / lcm(1, ..., K)
 # where that is small, else rounded to a multiple of this
 _FINEST = 2**41
 # sets of one block: two arrays of them fit into a cache of 1 to 2 MiB
 _BLOCK_SETS = 2**17
-_BLOCK_DISTINCT = 2**14
 _BLOCK_PROMPTS = (16, 1024)
 _TASKS_PER_JOB = 4
 # prompts times pairs that take about half a second: less is not worth other processes
@@ -52,18 +49,17 @@ _WORTH_A_PROCESS = 2**23
 
 
 class Pairs(NamedTuple):
-    """Pairs (l1[a], l2[b]) of ascending thresholds; `grid` if they are all pairs, b by b."""
+    """Pairs (l1[a], l2[b]) of ascending thresholds."""
 
     l1: np.ndarray
     l2: np.ndarray
     a: np.ndarray
     b: np.ndarray
-    grid: bool
 
     @classmethod
     def of_grid(cls, l1: np.ndarray, l2: np.ndarray) -> "Pairs":
         a, b = np.tile(np.arange(len(l1)), len(l2)), np.repeat(np.arange(len(l2)), len(l1))
-        return cls(l1, l2, a, b, grid=True)
+        return cls(l1, l2, a, b)
 
     def __len__(self) -> int:
         return len(self.a)
@@ -84,17 +80,8 @@ def _word_type(k: int) -> np.dtype:
 
 
 def _count_passed(passes: np.ufunc, values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """How many of the ascending thresholds each value reaches, or exceeds; NaN passes none.
-
-    `passes` is ``np.greater_equal`` or ``np.greater``.
-    """
-    dtype = np.min_scalar_type(len(thresholds))
-    if len(thresholds) > _FEW_THRESHOLDS:
-        side: Literal["left", "right"] = "right" if passes is np.greater_equal else "left"
-        counts = np.searchsorted(thresholds, values, side=side).astype(dtype)
-        counts[np.isnan(values)] = 0
-        return counts
-    counts = np.zeros(values.shape, dtype=dtype)
+    """How many thresholds each value passes; NaN passes none."""
+    counts = np.zeros(values.shape, dtype=np.min_scalar_type(len(thresholds)))
     for threshold in thresholds:
         counts += passes(values, threshold)
     return counts
@@ -135,24 +122,22 @@ def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray
 
 def _accepted_sets(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> np.ndarray:
     """Algorithm 1 without its stop: (W, B, n) and (K, W, A, n) give words (W, P, n)."""
-    k, n_words, _, n = conflicts.shape
-    # with all pairs in order, one row of conflicts serves each quality threshold
-    shape = (quality.shape[1], -1) if pairs.grid else (len(pairs), n)
-    accepted = quality[:, pairs.b].reshape(n_words, *shape)
+    k, _, _, n = conflicts.shape
+    accepted = quality[:, pairs.b]
     rejected = np.empty_like(accepted[0])
     # array with array is the fast form of `minimum`, array with scalar is not
-    bits = np.empty(rejected.shape[1], dtype=quality.dtype)
+    bits = np.empty(n, dtype=quality.dtype)
     for draw, (word, bit) in enumerate(_set_bits(k)):
         bits.fill(bit)
         for w in range(word + 1):
-            conflict = conflicts[draw, w].reshape(-1) if pairs.grid else conflicts[draw, w][pairs.a]
-            np.bitwise_and(accepted[w], conflict, out=rejected)
+            np.take(conflicts[draw, w], pairs.a, axis=0, out=rejected, mode="clip")
+            rejected &= accepted[w]
             if w < word:
                 rejected[rejected != 0] = bit
             np.minimum(rejected, bits, out=rejected)
-            np.bitwise_or(accepted[word], rejected, out=accepted[word])
-            np.bitwise_xor(accepted[word], rejected, out=accepted[word])
-    return accepted.reshape(n_words, len(pairs), n)
+            accepted[word] |= rejected
+            accepted[word] ^= rejected
+    return accepted
 
 
 class DistinctSets(NamedTuple):
@@ -166,18 +151,6 @@ class DistinctSets(NamedTuple):
     prompt: np.ndarray
     pairs: np.ndarray
     begin: np.ndarray
-
-    def blocks(self, size: int) -> Iterator["DistinctSets"]:
-        """The same in blocks of `size` sets."""
-        for start in range(0, len(self.prompt), size):
-            stop = min(start + size, len(self.prompt))
-            first, last = self.begin[start], self.begin[stop]
-            yield DistinctSets(
-                np.ascontiguousarray(self.accepted[:, start:stop]),
-                self.prompt[start:stop],
-                self.pairs[first:last],
-                self.begin[start : stop + 1] - first,
-            )
 
     def of_prompts(self, values: np.ndarray) -> np.ndarray:
         """Values (n, K) of prompts, at their sets: (K, U)."""
@@ -412,8 +385,7 @@ def sum_over_prompts(
     packing = Packing(data.k_max, n)
     block = int(np.clip(_BLOCK_SETS // len(pairs), *_BLOCK_PROMPTS))
     n_processes = effective_n_jobs(n_jobs)
-    called_set_by_set = set_score.running is None and set_score.of_sets is None
-    if n * len(pairs) * len(budgets) < _WORTH_A_PROCESS and not called_set_by_set:
+    if n * len(pairs) * len(budgets) < _WORTH_A_PROCESS:
         n_processes = 1
     size = -(-n // (n_processes * _TASKS_PER_JOB if n_processes > 1 else 1))
     size = max(1, min(-(-size // block) * block, packing.max_prompts))
@@ -441,15 +413,15 @@ def _packed_sum(
     total = np.zeros((len(pairs), len(budgets), len(l3)), dtype=np.complex128)
     for start in range(0, data.n_prompts, block):
         part = data.take(slice(start, start + block))
-        for sets in sets_of_pairs(part, pairs).blocks(_BLOCK_DISTINCT):
-            leads_to = csc_array(
-                (np.ones(len(sets.pairs)), sets.pairs, sets.begin),
-                shape=(len(pairs), len(sets.prompt)),
-            )
-            profiles = _packed_profiles(set_score, part, sets, l3, budgets, packing)
-            for i, profile in enumerate(profiles):
-                # real and imaginary parts side by side: twice as fast as the complex product
-                total[:, i] += (leads_to @ profile.view(np.float64)).view(np.complex128)
+        sets = sets_of_pairs(part, pairs)
+        leads_to = csc_array(
+            (np.ones(len(sets.pairs)), sets.pairs, sets.begin),
+            shape=(len(pairs), len(sets.prompt)),
+        )
+        profiles = _packed_profiles(set_score, part, sets, l3, budgets, packing)
+        for i, profile in enumerate(profiles):
+            # real and imaginary parts side by side: twice as fast as the complex product
+            total[:, i] += (leads_to @ profile.view(np.float64)).view(np.complex128)
     return total
 
 

@@ -35,8 +35,6 @@ from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest, LossTest
 
-_SUSPICIOUS = 0.9  # error of all draws, above which references may be wrong
-
 
 class AchievableEpsilon(NamedTuple):
     """The risks that are neither out of reach nor trivial (appendix C).
@@ -53,19 +51,6 @@ class AchievableEpsilon(NamedTuple):
         """The band of prompts whose draws are `admissible`, bool of shape (n, K)."""
         wrong = ~admissible
         return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
-
-
-def doubts_of_admission(error: float) -> str:
-    """What to look at where nearly no prompt has an admissible draw; nothing for other errors."""
-    if not error > _SUSPICIOUS:
-        return ""
-    what = "Hardly any prompt has an admissible draw"
-    if error == 1.0:
-        what = "No draw is admissible for any prompt"
-    return (
-        f"{what}: check admission and references (that each stands with its own prompt and is of "
-        "the type of the responses, and that several are a list)."
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,19 +199,22 @@ def learn_then_test(
             **weights,
         )
     else:
-        tested = np.arange(data.n_prompts)
+        seen, tested = np.arange(0), np.arange(data.n_prompts)
         budgets = check_budgets(frontier.k_max.tolist(), data.k_max)
         refuse_common_prompts("frontier", frontier.seen, data.truncate(int(budgets[-1])))
         refuse_too_few(data.n_prompts, largest)
-    n_optimization = data.n_prompts - len(tested)
-    band = AchievableEpsilon.of_labels(data.admissible)
     columns = Columns(Table(data), tested, frontier, score, n_jobs)
-    results = []
-    for level in epsilons:
-        test = AdmissionTest(columns, level, delta)
-        found = certify_frontier(columns, test, weights=weights, select="objective")
-        results.append(replace(found, n_optimization=n_optimization, achievable_epsilon=band))
-    return results[0] if np.ndim(epsilon) == 0 else tuple(results)
+    results = tuple(
+        certify_frontier(
+            columns,
+            AdmissionTest(columns, level, delta),
+            searched=seen,
+            weights=weights,
+            select="objective",
+        )
+        for level in epsilons
+    )
+    return results[0] if np.ndim(epsilon) == 0 else results
 
 
 def certify_frontier(
@@ -234,11 +222,12 @@ def certify_frontier(
     admission: AdmissionTest,
     others: Sequence[LossTest] = (),
     *,
+    searched: np.ndarray,
     weights: Weights,
     select: Literal["objective", "last"],
     tests_admission: bool = True,
 ) -> LearnThenTestResult:
-    """Test a frontier on other prompts than those it was searched on.
+    """Test a frontier on other prompts than those at `searched`, which it comes from.
 
     All of `others` must pass as well. Without `tests_admission`, admission only prices the
     configurations. Of a table that is filled on demand the result holds bounds of errors and
@@ -262,6 +251,7 @@ def certify_frontier(
         return all(passed)
 
     n_passed = count_passed(passes, m, start)
+    band = AchievableEpsilon(np.nan, np.nan)
     if lazily:
         risks, exact = _bounds(columns, admission, n_passed, select)
         tested = np.arange(m) <= n_passed
@@ -271,6 +261,8 @@ def certify_frontier(
         risks, exact = columns.risks, np.ones(m, dtype=bool)
         p_values = np.max([test.p_values() for test in tests], axis=0)
         objective = risks.objective(**weights)
+        labels = columns.table.labels[np.concatenate((searched, columns.rows))]
+        band = AchievableEpsilon.of_labels(labels == 1)
     chosen = None
     if n_passed:
         # argmin takes the first of equals, which is the safest
@@ -284,12 +276,12 @@ def certify_frontier(
         position=chosen,
         n_errors=risks.n_errors,
         p_values=p_values,
-        n_optimization=0,
+        n_optimization=len(searched),
         n_calibration=n,
         epsilon=admission.epsilon,
         delta=admission.delta,
         smallest_epsilon=smallest,
-        achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
+        achievable_epsilon=band,
         risks=risks,
         provenance=columns.table.data.provenance,
         exact=exact,

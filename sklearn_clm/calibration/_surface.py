@@ -121,7 +121,7 @@ def evaluate_configurations(
     l3, c = np.unique(configurations[:, 2], return_inverse=True)
     budgets, k = np.unique(budget_of, return_inverse=True)
     codes, pair = np.unique(a * len(l2) + b, return_inverse=True)
-    pairs = Pairs(l1, l2, codes // len(l2), codes % len(l2), grid=False)
+    pairs = Pairs(l1, l2, codes // len(l2), codes % len(l2))
     totals, unit = sum_over_prompts(data, pairs, l3, get_set_score(set_score), budgets, n_jobs)
     return _means(totals[:, pair, k, c], unit, data.n_prompts)
 

@@ -19,7 +19,6 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     clopper_pearson,
 )
-from sklearn_clm.calibration._binomial import mistaken_epsilon
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._set_scores import get_set_score
@@ -375,7 +374,7 @@ def _of_draws(record: SamplerCalibration) -> list[str]:
     (_, high), epsilon = record.achievable_epsilon, record.epsilon
     if record.claim.losses or not record.claim.admission:  # epsilon alone decides nothing
         return []
-    if not epsilon >= high or mistaken_epsilon(epsilon, high):  # which a remark says
+    if not epsilon >= high:
         return []
     return [
         f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {percent(high)} "

@@ -13,7 +13,6 @@ import numpy as np
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Configuration, LearnThenTestResult, Provenance
-from sklearn_clm.calibration._binomial import mistaken_delta, mistaken_epsilon
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -287,13 +286,9 @@ class SamplerCalibration(Calibration):
         return AchievableEpsilon.of_labels(self.data.admissible)
 
     def doubts(self) -> Iterator[str | None]:
-        """Warnings: delta looks mistaken, or the sets are certified and of little use."""
-        if self.claim.guarantee == "pac":
-            yield mistaken_delta(self.delta)
+        """Warnings: the sets are certified and of little use."""
         if any(one.rule.costs[0] < _MOSTLY_EMPTY for one in self.in_use.values()):
             yield why_empty(self.claim, self.epsilon)
-        elif not self.claim.losses:
-            yield mistaken_epsilon(self.epsilon, self.achievable_epsilon.high)
         size, _ = self.rule.costs
         if self.by_group is None and self.claim.holds and size == self.k_max > 1:
             lazily = ", or judging more of the optimisation part" * (self.n_judgements is not None)

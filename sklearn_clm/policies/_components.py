@@ -21,7 +21,6 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._components import ComponentEntries
-from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -301,7 +300,6 @@ def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
         f"Selecting what has the highest score errs for {percent(low)} of the prompts, and "
         f"selecting everything for {percent(high)}."
     )
-    advice = f"{advice} {doubts_of_admission(low)}".rstrip()
     exact = not np.isnan(high)
     return nothing_passed(
         claim, n, "threshold", result.smallest_alpha, exact=exact, advice=advice if exact else ""

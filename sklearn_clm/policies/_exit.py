@@ -33,7 +33,6 @@ from sklearn_clm.calibration._exit_model import (
     texts_of_draws,
 )
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
-from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
@@ -479,7 +478,7 @@ class ExitPolicy(Policy):
         # lazily, what was not judged may be right
         lazily = result.n_judgements is not None
         lacking = hopeless if lazily else result.n_errors
-        advice = doubts_of_admission(lacking / n)
+        advice = ""
         if hopeless - lacking > _MANY_MERGED * n:
             advice = (
                 f"For {hopeless - lacking} prompts a draw is admissible, but same_text="

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import Claim, SamplingRule
-from sklearn_clm.calibration._binomial import check_probability, not_the_coverage
+from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._tests import LossTest
 from sklearn_clm.generators import Generation
@@ -116,7 +116,7 @@ def why_empty(claim: Claim, epsilon: float) -> str:
     if not claim.losses:
         return (
             f"epsilon={epsilon:g} is certified with sets that are empty for more than half of the "
-            f"calibration prompts. {not_the_coverage(epsilon)}"
+            "calibration prompts: it is the tolerated share of errors, not the coverage."
         )
     what = f"epsilon={epsilon:g} tolerates as many without an admissible response"
     wanted = "a smaller epsilon"

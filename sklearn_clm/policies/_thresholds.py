@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -21,7 +21,6 @@ from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._learn_then_test import (
     AchievableEpsilon,
     certify_frontier,
-    doubts_of_admission,
 )
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
@@ -224,19 +223,15 @@ class ThresholdPolicy(Policy):
         losses = terms.losses
         others = [] if losses is None else losses.tests(columns, part.rows, part.delta)
         with bounding(table.judge, part.rows, admission.may_ask):
-            result = certify_frontier(
+            found = certify_frontier(
                 columns,
                 admission,
                 others,
+                searched=part.searched,
                 weights=self.weights,
                 select=self.select,
                 tests_admission=claim.admission,
             )
-        band = result.achievable_epsilon
-        if not table.is_lazy:
-            seen = np.concatenate((part.searched, part.rows))
-            band = AchievableEpsilon.of_labels(table.labels[seen] == 1)
-        found = replace(result, n_optimization=len(part.searched), achievable_epsilon=band)
         position, names = found.position or 0, losses.named if losses else ()
         means = {name: float(one.means[position]) for name, one in zip(names, others)}
         if found.lambda_hat is None or found.k_max_hat is None:
@@ -248,13 +243,11 @@ class ThresholdPolicy(Policy):
 
     def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
         n, (low, high) = result.n_calibration, result.achievable_epsilon
-        doubts = doubts_of_admission(low) if claim.admission else ""
         advice = ""
         if means:
             # the first configuration that was tested
             shown = "".join(f", mean {name} {value:.3g}" for name, value in means.items())
             advice = f"The first that was tested has a p-value of {result.p_values[0]:.3g}{shown}."
-            advice += f" {doubts}" if doubts else ""
         elif not np.isnan(low):
             last = result.frontier.k_max.max()
             between = "; epsilon can sensibly lie between the two (appendix C)."
@@ -262,7 +255,7 @@ class ThresholdPolicy(Policy):
                 between = "; the other draws found nothing more."
             advice = (
                 f"Sets of the first draw alone err for {percent(high)} of the prompts, and sets of "
-                f"all {last} draws still for {percent(low)}{f'. {doubts}' if doubts else between}"
+                f"all {last} draws still for {percent(low)}{between}"
             )
         return nothing_passed(
             claim,

@@ -493,6 +493,7 @@ def _lazy(
     result = certify_frontier(
         columns,
         AdmissionTest(columns, epsilon, DELTA),
+        searched=np.arange(0),
         weights={"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0},
         select=select,
     )

@@ -25,6 +25,7 @@ from tests.calibration.tables import equal_texts, lazy_table
 
 SCORES = [-np.inf, 0.0, 0.2, 0.2, 0.5, 1.0, np.inf]
 WEIGHTS = {"size_weight": 0.5, "excess_weight": 0.0, "draw_weight": 0.0}
+NOBODY = np.arange(0)
 SET_SCORES = ["max", "sum", "first_k", "first_k_reject"]
 
 
@@ -40,7 +41,7 @@ def certify(table, frontier, set_score="max", epsilon=0.4, delta=0.1):
     rows = np.arange(len(table.n_draws))
     columns = Columns(table, rows, frontier, get_set_score(set_score))
     test = AdmissionTest(columns, epsilon, delta)
-    return certify_frontier(columns, test, weights=WEIGHTS, select="objective")
+    return certify_frontier(columns, test, searched=NOBODY, weights=WEIGHTS, select="objective")
 
 
 class Listed(Entries):
@@ -225,7 +226,7 @@ def test_no_more_is_asked_than_was_said_beforehand(share):
         table = Table(data.with_labels(known), judge=judge)
         columns = Columns(table, np.arange(30), frontier, get_set_score("max"))
         tests.append(AdmissionTest(columns, 0.4, 0.1))
-        certify_frontier(columns, tests[0], weights=WEIGHTS, select="last")
+        certify_frontier(columns, tests[0], searched=NOBODY, weights=WEIGHTS, select="last")
         bounds.append(tests[0].may_ask())
         for earlier, later in itertools.pairwise(bounds):
             assert not (later & ~earlier).any()

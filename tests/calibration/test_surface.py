@@ -112,7 +112,6 @@ def test_result_does_not_depend_on_blocks_or_processes(monkeypatch, k, set_score
     monkeypatch.setattr(_engine, "_WORTH_A_PROCESS", 0)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
     monkeypatch.setattr(_engine, "_BLOCK_PROMPTS", (7, 7))
-    monkeypatch.setattr(_engine, "_BLOCK_DISTINCT", 11)
     for n_jobs in (1, 2):
         assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=n_jobs))
 

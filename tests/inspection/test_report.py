@@ -212,16 +212,10 @@ def late_draws(_):
     return CalibrationData(rng.random((300, 4)), np.zeros((300, 4, 4)), labels)
 
 
-def hardly_any(data):
-    return data.with_labels(np.where(np.arange(900)[:, np.newaxis] < 10, data.labels, 0))
-
-
 @pytest.mark.parametrize(
     ("change", "epsilon", "text"),
     [
         (lambda data: data, 0.5, "epsilon = 0.5 is trivial: the first draw"),
-        (lambda data: data, 0.6, "epsilon=0.6 is trivial: the first draw"),
-        (hardly_any, 0.3, "Hardly any prompt has an admissible draw: check"),
         (late_draws, 0.2, "The budget is exhausted often"),
         (late_draws, 0.02, "nothing smaller than the set of all"),
     ],
@@ -660,9 +654,8 @@ def test_a_null_by_texts_that_are_taken_for_one_says_so():
     generator = PrecomputedGenerator(prompts, draws)
     options = {"k_max": 10, "quality": "self_consistency", "epsilon": 0.2, "random_state": 0}
     sampler = ConformalSampler(generator, policy=ExitPolicy(same_text=0.5), **options)
-    with pytest.warns(NullCalibrationWarning, match="same_text") as noted:
+    with pytest.warns(NullCalibrationWarning, match="same_text"):
         sampler.fit(prompts, references)
-    assert "Hardly any" not in str(noted[0].message)
     missed = sum(right not in one for right, one in zip(references, sampler.predict(prompts)))
     assert missed == 0
     assert sampler.calibration_.rule.result.n_errors == 0
