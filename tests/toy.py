@@ -114,15 +114,17 @@ class Streaming(Keyed):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         return BaseGenerator.sample(self, prompts, n_samples, start=start, seed=seed)
 
-    def stream(self, prompts, n_samples, *, start=0, seed=0):
+    def serve(self, queue):
         n = 0
-        for j in reversed(range(start, start + n_samples)):
-            for i, prompt in enumerate(prompts):
+        while requests := queue.take():
+            wanted = ((i, j) for i, start, stop in requests for j in range(start, stop))
+            for i, j in sorted(wanted, key=lambda pair: (-pair[1], pair[0])):
                 if n == self.fail_after:
                     raise self.error("the service went away")
                 n += 1
-                self.asked.append((prompt, seed, j))
-                yield i, j, self.draw(prompt, seed, j)
+                prompt = queue.prompts[i]
+                self.asked.append((prompt, queue.seed, j))
+                queue.put(i, j, self.draw(prompt, queue.seed, j))
 
 
 class Answering(BaseGenerator):

@@ -103,7 +103,7 @@ True
 
 Where draws cost money or minutes, put it in a :class:`sklearn_clm.caching.CachedGenerator` and give
 the class ``chunk_size = 1``: draws are kept after each call of ``sample``, by default for 256
-prompts. A ``stream`` that yields draws one by one loses none at all.
+prompts.
 
 :func:`check_keyed` draws twice and compares. A generator with a ``fit(prompts, references)`` is
 cloned by the estimators and trained on a part of the data that calibration never sees. One that can

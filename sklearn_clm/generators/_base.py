@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, Protocol, Self, cast, runtime_checkable
 
@@ -25,7 +25,6 @@ from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
 Rows = list[list[Generation]]  # the draws of each prompt
-Stream = Iterator[tuple[int, int, Generation]]  # position of the prompt, index of the draw, draw
 Template = str | Callable[[Any], object] | None
 OPEN_PROMPTS = 4096  # at once, where draws are made in rounds: they are scored together
 
@@ -43,22 +42,13 @@ class Generator(Protocol):
         """Draws ``start`` to ``start + n_samples - 1`` of each prompt."""
 
 
-@runtime_checkable
-class StreamingGenerator(Protocol):
-    """A generator whose draws become known one by one."""
-
-    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Yield (position of the prompt, index of the draw, draw) in any order."""
-
-
 class BaseGenerator(BaseEstimator):
     """Base class of the generators of this package.
 
-    A subclass implements one of three methods: :meth:`sample`; ``stream``, with the parameters of
-    `sample`, where draws become known one by one, which yields (position of the prompt, index of
-    the draw, draw) in any order; or :meth:`QueueGenerator.serve`. A subclass that is itself trained
-    on prompts and references defines ``fit(prompts, references)``; the estimators then clone it and
-    fit it on a part of the data that calibration never sees.
+    A subclass implements :meth:`sample`, or :meth:`QueueGenerator.serve` where draws become known
+    one by one. A subclass that is itself trained on prompts and references defines
+    ``fit(prompts, references)``; the estimators then clone it and fit it on a part of the data that
+    calibration never sees.
 
     Attributes
     ----------
@@ -118,8 +108,8 @@ class BaseGenerator(BaseEstimator):
         list of n lists of `n_samples` Generation
             Draws ``start`` to ``start + n_samples - 1`` of each prompt, in order.
         """
-        if not isinstance(self, (QueueGenerator, StreamingGenerator)):
-            raise TypeError(f"{type(self).__name__} must define sample, stream or serve, got none.")
+        if not isinstance(self, QueueGenerator):
+            raise TypeError(f"{type(self).__name__} must define sample or serve, got neither.")
         return sample(self, prompts, n_samples, start=start, seed=seed)
 
     def __sklearn_clone__(self) -> Self:
@@ -216,10 +206,10 @@ def _recording(fit: Callable[..., Any]) -> Callable[..., Any]:
 def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws: int = 20) -> bool:
     """Whether a generator repeats a draw.
 
-    It makes a few draws together, then the later half of them anew, so that a generator that
-    counts its calls, keeps a random state or ignores `start` gives itself away. Responses that
-    coincide by chance hide it, so the answer yes is no proof. A cache gives back what it was given,
-    but mends no `start` that is ignored: the generator inside it is asked for that.
+    It makes a few draws together, then the later half of them anew: a generator that counts its
+    calls, keeps a random state or ignores `start` gives itself away. Responses may coincide by
+    chance, so that True is no proof, and a cache repeats whatever it was given: ask the generator
+    inside it.
 
     Parameters
     ----------
@@ -230,8 +220,7 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
     seed : int, default=0
         Seed of the run.
     n_draws : int, default=20
-        How many draws are made together; half of them are made again. With ten draws of yes or no
-        that are made again, the chance of a wrong answer is 1 in 1,000.
+        How many draws are made together.
 
     Returns
     -------
@@ -245,23 +234,10 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
     True
     """
     prompts: Any = prompt[np.newaxis] if isinstance(prompt, np.ndarray) else [prompt]
-    n_first = n_draws // 2
-
-    def drawn(asked: Generator) -> tuple[list[object], list[object]]:
-        (together,) = sample(asked, prompts, n_draws, seed=seed)
-        (again,) = sample(asked, prompts, n_draws - n_first, start=n_first, seed=seed)
-        return [one.response for one in together], [one.response for one in again]
-
-    inner = generator
-    while isinstance(inner, WrappingGenerator):
-        inner = inner._inner()
-    if inner is not generator:
-        together, again = drawn(inner)
-        ignores_start = again == together[: n_draws - n_first]
-        if ignores_start and again != together[n_first:]:
-            return False
-    together, again = drawn(generator)
-    return together[n_first:] == again
+    first = n_draws // 2
+    (together,) = sample(generator, prompts, n_draws, seed=seed)
+    (again,) = sample(generator, prompts, n_draws - first, start=first, seed=seed)
+    return [draw.response for draw in together[first:]] == [draw.response for draw in again]
 
 
 def filled(template: Template, prompt: object, name: str = "a prompt") -> object:
@@ -292,73 +268,10 @@ def refuse_single_text(prompts: Prompts) -> None:
             check_text(prompt, f"prompts[{i}]")
 
 
-def stream(
-    generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-) -> Stream:
-    """Yield the draws of any generator as :class:`StreamingGenerator` does, checked.
-
-    Plain strings are taken for responses without a log-probability.
-    """
-    # an estimator may hand on the methods of another one, so that no class has them
-    if isinstance(generator, type) or not (
-        hasattr(generator, "sample") or hasattr(generator, "stream")
-    ):
-        raise TypeError(
-            "generator must be an instance with a method sample or stream, got "
-            f"{generator!r:.80} instead."
-        )
-    refuse_single_text(prompts)
-    name = f"generator {type(generator).__name__}"
-    n = len(prompts)
-    given = bytearray(n * n_samples)
-    if isinstance(generator, StreamingGenerator):
-        draws = generator.stream(prompts, n_samples, start=start, seed=seed)
-        _refuse_async(f"{name}: stream", draws)
-    else:
-        draws = _streamed_samples(generator, prompts, n_samples, start, seed)
-    for i, j, generation in draws:
-        position = i * n_samples + j - start
-        if not (0 <= i < n and 0 <= j - start < n_samples) or given[position]:
-            raise ValueError(
-                f"{name} must give draws {start} to {start + n_samples - 1} of {n} prompts once "
-                f"each, got draw {j} of prompt {i} too."
-            )
-        given[position] = True
-        yield i, j, checked_draw(name, generation, f"draw {j} of prompt {i}")
-    if not all(given):
-        raise ValueError(
-            f"{name} must give {n_samples} draws for each of {n} prompts, got {sum(given)} draws "
-            "in all instead."
-        )
-
-
-def _streamed_samples(
-    generator: Any, prompts: Prompts, n_samples: int, start: int, seed: int
-) -> Stream:
-    """Draws of a generator with `sample`, a chunk of prompts after the other."""
-    chunk_size = trait(generator, "chunk_size")
-    name = f"generator {type(generator).__name__}: sample"
-    for first in range(0, len(prompts), chunk_size):
-        chunk = prompts[first : first + chunk_size]
-        rows = generator.sample(chunk, n_samples, start=start, seed=seed)
-        _refuse_async(name, rows)
-        for i, row in enumerate(_as_list(name, rows), first):
-            for j, generation in enumerate(_as_list(name, row), start):
-                yield i, j, generation
-
-
-def _as_list(name: str, values: Any) -> Sequence[Any]:
-    # the characters of a text would be taken for draws
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        got = type(values).__name__
-        raise TypeError(f"{name} must return a list of draws for each prompt, got {got!r} instead.")
-    return values
-
-
 def sample(
     generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
 ) -> Rows:
-    """Draws of any generator, checked as in :func:`stream`, as a list for each prompt."""
+    """Draws of any generator, as a list for each prompt; a plain text is a response."""
     refuse_single_text(prompts)
     if not isinstance(prompts, np.ndarray):
         prompts = list(prompts)  # a pandas Series looks positions up among its labels
@@ -383,24 +296,46 @@ def serve(generator: object, queue: DrawQueue) -> None:
     if isinstance(generator, QueueGenerator):
         generator.serve(queue)
         return
-    window = max(OPEN_PROMPTS, 4 * trait(generator, "chunk_size"))
-    while requests := queue.take(max_prompts=window):
-        for start, stop, indices in rounds_of(requests):
-            chunk = _safe_indexing(queue.prompts, indices)
-            draws = stream(generator, chunk, stop - start, start=start, seed=queue.seed)
-            for m, draw, generation in draws:
-                queue.put(indices[m], draw, generation)
-
-
-def _refuse_async(method: str, returned: Any) -> None:
-    """Refuse what an ``async`` method returns."""
-    if inspect.iscoroutine(returned) or inspect.isasyncgen(returned):
-        if inspect.iscoroutine(returned):
-            returned.close()  # Python would warn that nobody awaits it
+    # an estimator may hand on the method of another one, so that its class has none
+    if isinstance(generator, type) or not hasattr(generator, "sample"):
         raise TypeError(
-            f"{method} must be a plain method, got an async one instead; wanted "
+            f"generator must be an instance with a method sample, got {generator!r:.80} instead."
+        )
+    size, name = trait(generator, "chunk_size"), f"generator {type(generator).__name__}"
+    while requests := queue.take(max_prompts=max(OPEN_PROMPTS, 4 * size)):
+        for start, stop, indices in rounds_of(requests):
+            for first in range(0, len(indices), size):
+                chunk = indices[first : first + size]
+                prompts = _safe_indexing(queue.prompts, chunk)
+                rows = generator.sample(prompts, stop - start, start=start, seed=queue.seed)
+                _check_rows(name, rows, len(chunk), stop - start)
+                for index, row in zip(chunk, rows):
+                    for draw, generation in enumerate(row, start):
+                        queue.put(index, draw, checked_draw(name, generation, f"draw {draw}"))
+
+
+def _check_rows(name: str, rows: Any, n_prompts: int, n_samples: int) -> None:
+    """Refuse what is no list of lists of so many draws."""
+    if inspect.iscoroutine(rows):
+        rows.close()  # Python would warn that nobody awaits it
+        raise TypeError(
+            f"{name}: sample must be a plain method, got an async one instead; wanted "
             "FunctionGenerator(ask), which takes an async function of one prompt."
         )
+    for values, n in [(rows, n_prompts), *((row, n_samples) for row in _listed(name, rows))]:
+        if len(_listed(name, values)) != n:
+            raise ValueError(
+                f"{name} must give {n_samples} draws for each of {n_prompts} prompts, got "
+                f"{len(values)} in place of {n}."
+            )
+
+
+def _listed(name: str, values: Any) -> Sequence[Any]:
+    # the characters of a text would be taken for draws
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        got = type(values).__name__
+        raise TypeError(f"{name} must return a list of draws for each prompt, got {got!r} instead.")
+    return values
 
 
 def checked_draw(name: str, generation: object, where: str) -> Generation:

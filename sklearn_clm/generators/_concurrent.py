@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._draws import Generation, Prompt
-from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts
 from sklearn_clm.generators._queue import CANCELLED, DrawQueue, DrawRequest
 
 Draws = Iterable[tuple[int, Generation]]
@@ -42,9 +41,8 @@ class ConcurrentGenerator(BaseGenerator):
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
         Up to `max_concurrency` calls of this object are under way at a time, however many threads
-        ask it: the next one begins as soon as one ends, whichever it is. A prompt that occurs
-        several times is asked about once. Draws under way are handed in before an error is raised,
-        and after an interrupt for ten seconds at most.
+        ask it: the next one begins as soon as one ends, whichever it is. Draws under way are
+        handed in before an error is raised, and after an interrupt for ten seconds at most.
         """
         self._check(queue.prompts)
 
@@ -52,11 +50,10 @@ class ConcurrentGenerator(BaseGenerator):
             draws = range(request.start, request.stop)
             return self._make(queue.prompts[request.prompt], draws, queue.seed, stopping)
 
-        distinct = KeepingQueue(queue, RepeatedPrompts(queue.prompts))
         of, free = (os.getpid(), self.max_concurrency), threading.Semaphore(self.max_concurrency)
         slots = _SLOTS.setdefault(self, {}).setdefault(of, free)
         numbers = (self.max_concurrency, self.n_per_request, self.draw_ahead)
-        answer_concurrently(distinct, make, slots, *numbers)
+        answer_concurrently(queue, make, slots, *numbers)
 
     @abstractmethod
     def _check(self, prompts: Iterable[Prompt]) -> None:

@@ -1,7 +1,7 @@
 """A queue of draws that answers what is kept and passes on the rest."""
 
 import abc
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,26 +32,6 @@ class DrawKeeper(abc.ABC):
 
     def count(self, hits: int, misses: int) -> None:  # noqa: B027
         """Note how many draws were kept already, and how many had to be made."""
-
-
-class RepeatedPrompts(DrawKeeper):
-    """Draws of prompts that occur several times in a call, kept until it ends."""
-
-    def __init__(self, prompts: Sequence[Any]) -> None:
-        counts = Counter(map(key_digest, prompts))
-        self._draws: dict[bytes, dict[int, Generation]] = {
-            key: {} for key, count in counts.items() if count > 1
-        }
-
-    def recall(
-        self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
-    ) -> Sequence[Mapping[int, Generation]]:
-        return [self._draws.get(key, {}) for key in keys]
-
-    def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
-        if key in self._draws:
-            self._draws[key][draw] = generation
-        return generation
 
 
 class KeepingQueue(DrawQueue):

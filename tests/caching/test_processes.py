@@ -100,8 +100,10 @@ def test_threads_that_open_a_file_together_keep_it_locked(tmp_path):
 
 def test_an_interrupt_leaves_no_transaction_open(tmp_path, interrupted_after):
     class Instant(Slow):
-        def stream(self, prompts, n_samples, *, start=0, seed=0):
-            yield from ((0, j, Generation("at once")) for j in range(start, start + n_samples))
+        def serve(self, queue):
+            for i, start, stop in queue.take():
+                for j in range(start, stop):
+                    queue.put(i, j, Generation("at once"))
 
     path, errors = tmp_path / "draws.sqlite", []
     cached = CachedGenerator(Instant(), path, key="fast")

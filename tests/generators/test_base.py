@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.generators import BaseGenerator, Generation, check_keyed
-from sklearn_clm.generators._base import sample, stream
+from sklearn_clm.generators._base import sample
 
 
 class Echo(BaseGenerator):
@@ -27,13 +27,6 @@ class Echo(BaseGenerator):
         ]
 
 
-class Streaming(BaseGenerator):
-    def stream(self, prompts, n_samples, *, start=0, seed=0):
-        for draw in reversed(range(start, start + n_samples)):
-            for i, prompt in enumerate(prompts):
-                yield i, draw, Generation(f"{prompt}/{draw}")
-
-
 class Foreign:
     """A generator that knows nothing of this package but the method's name."""
 
@@ -44,14 +37,6 @@ class Foreign:
         return self.rows
 
 
-def test_a_stream_is_sampled():
-    rows = sample(Streaming(), ["a", "b"], 3, start=4)
-    assert [[g.response for g in row] for row in rows] == [
-        [f"{prompt}/{draw}" for draw in (4, 5, 6)] for prompt in "ab"
-    ]
-    assert Streaming().sample(["a", "b"], 3, start=4) == rows
-
-
 def test_plain_strings_are_taken_as_responses():
     assert sample(Foreign([["yes", "no"]]), ["?"], 2) == [[Generation("yes"), Generation("no")]]
 
@@ -59,18 +44,18 @@ def test_plain_strings_are_taken_as_responses():
 @pytest.mark.parametrize(
     ("rows", "shown"),
     [
-        ([["a"]], "got 1 draws"),
-        ([["a", "b", "c"]], "draw 5 of prompt 0"),
-        ([["a", "b"]] * 2, "draw 3 of prompt 1"),
-        ([[]], "got 0 draws"),
-        ([], "got 0 draws"),
+        ([["a"]], "got 1 in place of 2"),
+        ([["a", "b", "c"]], "got 3 in place of 2"),
+        ([["a", "b"]] * 2, "got 2 in place of 1"),
+        ([[]], "got 0 in place of 2"),
+        ([], "got 0 in place of 1"),
         (None, "NoneType"),
         (["ab"], "'str'"),
         ([Generation("a")], "'Generation'"),
-        ([["a", None]], "None as draw 4 of prompt 0"),
-        ([["a", 3]], "3 as draw 4 of prompt 0"),
-        ([["a", Generation(None)]], "draw 4 of prompt 0"),
-        ([["a", "half \ude00"]], "draw 4 of prompt 0 .*position 5"),
+        ([["a", None]], "None as draw 4"),
+        ([["a", 3]], "3 as draw 4"),
+        ([["a", Generation(None)]], "draw 4"),
+        ([["a", "half \ude00"]], "draw 4 .*position 5"),
     ],
 )
 def test_bad_draws_are_refused(rows, shown):
@@ -78,36 +63,17 @@ def test_bad_draws_are_refused(rows, shown):
         sample(Foreign(rows), ["?"], 2, start=3)
 
 
-@pytest.mark.parametrize(
-    ("draws", "shown"),
-    [
-        ([(0, 3)], "2 draws for each of 2 prompts, got 1"),
-        ([(0, 3), (0, 3)], "draw 3 of prompt 0"),
-        ([(7, 3)], "draw 3 of prompt 7"),
-        ([(0, 5)], "draw 5 of prompt 0"),
-    ],
-)
-def test_a_stream_of_other_draws_is_refused(draws, shown):
-    class Stray(Streaming):
-        def stream(self, prompts, n_samples, *, start=0, seed=0):
-            for prompt, draw in draws:
-                yield prompt, draw, Generation("one")
-
-    with pytest.raises(ValueError, match=rf"Stray .*{shown}"):
-        list(stream(Stray(), ["a", "b"], 2, start=3))
-
-
 def test_a_generator_that_draws_in_no_way_is_refused():
     class Mute(BaseGenerator):
         pass
 
     for draw in (Mute().sample, functools.partial(sample, Mute())):
-        with pytest.raises(TypeError, match=r"Mute .*sample,? (or )?stream"):
+        with pytest.raises(TypeError, match=r"Mute .*sample"):
             draw(["a"], 1)
 
 
 def test_prompts_are_checked_at_the_door():
-    for generator in (Echo(), Streaming(), Foreign([["a"]])):
+    for generator in (Echo(), Foreign([["a"]])):
         for prompts in ("why", b"why"):
             with pytest.raises(TypeError, match=r"prompts .*why"):
                 sample(generator, prompts, 1)

@@ -36,11 +36,12 @@ class Slow(BaseGenerator):
         self.seconds = seconds
         self.lucky = lucky
 
-    def stream(self, prompts, n_samples, *, start=0, seed=0):
-        for j in range(start, start + n_samples):
-            for i, prompt in enumerate(prompts):
-                time.sleep(self.seconds)
-                yield i, j, self.draw(prompt, seed, j)
+    def serve(self, queue):
+        while requests := queue.take():
+            for i, start, stop in requests:
+                for j in range(start, stop):
+                    time.sleep(self.seconds)
+                    queue.put(i, j, self.draw(queue.prompts[i], queue.seed, j))
 
     def draw(self, prompt, seed, j):
         u = draw_stream(prompt, seed, j).random()
