@@ -18,7 +18,6 @@ from transformers.utils import logging
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.generators import TransformersGenerator
 from sklearn_clm.policies import ExitPolicy
-from sklearn_clm.scoring import label_match
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "checkpoints" / "digit_reports"  # or the name of a model of yours
@@ -31,7 +30,7 @@ sampler = ConformalSampler(
     k_max=20,  # reports for a strip, at most
     epsilon=0.1,  # at most one set in ten may hold no right report ...
     delta=0.05,  # ... with confidence 95 %
-    admission=label_match(strips.read_report),  # right: all four digits are
+    admission=strips.same_reading,  # right: all four digits are
     similarity=strips.same_reading,  # alike: the same digits, however worded
     policy=ExitPolicy(same_text=0.5),  # stop when sure, and when hopeless
     random_state=0,

@@ -92,7 +92,7 @@ class ConformalSampler(CalibratedEstimator):
         list, tuple or set of references it is called once with each, and any will do; a dict,
         or a row of numbers, is one reference.
     quality : str, callable or classifier, default="likelihood"
-        Quality Q of a draw: "likelihood", "self_consistency", "verbalized", "p_true", a callable
+        Quality Q of a draw: "likelihood", "self_consistency", "p_true", a callable
         ``quality(prompt, generation) -> float``, or a fitted classifier with ``predict_proba``.
     similarity : str, callable or object with ``pairwise``, default="rouge_l"
         Similarity S of two responses: a name or ``similarity(a, b) -> float``.

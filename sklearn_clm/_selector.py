@@ -88,9 +88,9 @@ class ComponentSelector(CalibratedEstimator):
         Tolerated probability that calibration misleads, in (0, 1).
     splitter : str or callable, default="sentence"
         Splits a response into components: "sentence" (of English; German is
-        ``sklearn_clm.scoring.SentenceSplitter("de")``), "period", "line", or a callable that gives
-        (start, stop) character offsets, or the parts themselves, in order. A response that is not
-        text, such as a number, is a single component.
+        ``sklearn_clm.scoring.SentenceSplitter("de")``), or a callable, such as ``str.splitlines``,
+        that gives (start, stop) character offsets, or the parts themselves, in order. A response
+        that is not text, such as a number, is a single component.
     component_score : str, callable, classifier or object, default="span_likelihood"
         Confidence F^c in a component: a name, a callable ``f(prompt, component) -> float``, a
         fitted binary classifier, or an object with ``score_components``, see

@@ -53,16 +53,6 @@ def test_every_chapter_has_an_example_that_runs(name):
     assert "# doctest: +SKIP" not in chapter
 
 
-@pytest.mark.parametrize("name", ["sklearn_clm", *packages()])
-def test_arguments_that_do_not_exist_are_refused_by_the_class_that_was_called(name):
-    package = pkgutil.resolve_name(name)
-    public = [getattr(package, one) for one in package.__all__]
-    for one in public:
-        if isinstance(one, type) and not getattr(one, "_is_protocol", False):
-            with pytest.raises(TypeError, match=one.__name__):
-                one(no_such_argument=1)
-
-
 @pytest.mark.slow
 def test_pages_build_without_warnings_and_dead_links(tmp_path):
     pytest.importorskip("pdoc")

@@ -450,7 +450,7 @@ def selecting():
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"splitter": "line"}, "splitter"),
+        ({"splitter": str.splitlines}, "splitter"),
         ({"component_score": "support"}, "component_score"),
         ({"admission": "rouge_l"}, "admission"),
         ({"alpha": 0.2}, "alpha"),

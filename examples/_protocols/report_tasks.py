@@ -14,8 +14,8 @@ from checkpoints.digit_reports.strips import (
     N_DIGITS,
     draw_single_digits,
     draw_strips,
-    read_report,
     read_sentence,
+    same_reading,
     states_the_right_digit,
     write_report,
 )
@@ -60,14 +60,12 @@ class ReportTask:
 
 def strip_task(n_images: int, seed: int) -> ReportTask:
     """Strips of digits that the model beside this script has not seen."""
-    from sklearn_clm.scoring import label_match
-
     strips, labels = draw_strips(n_images, part="unseen", random_state=[seed, 1])
     return ReportTask(
         subject="strips of digits",
         images=strips,
         reports=[write_report(digits, [seed, i]) for i, digits in enumerate(labels)],
-        admission=label_match(read_report),
+        admission=same_reading,
         # not ROUGE-L: two sentences about different digits may share all other words
         sentence_admission=states_the_right_digit,
         match=states_the_same,
@@ -105,7 +103,7 @@ def file_task(
     path: Path, n_images: int, n_training: int, labeler: str | None, max_side: int, seed: int
 ) -> ReportTask:
     """Images and reports of a file of JSON lines; some of them train the classifier."""
-    from sklearn_clm.scoring import RougeL, component_match, label_match, threshold_admission
+    from sklearn_clm.scoring import RougeL, component_match, threshold_admission
 
     paths, reports = read_reports(path)
     order = np.random.default_rng(seed).permutation(len(paths))
@@ -130,7 +128,7 @@ def file_task(
     if labeler is None:
         admission = threshold_admission(rouge_l, ADMISSIBLE)
     else:
-        admission = label_match(load_labeler(labeler))
+        admission = same_labels(load_labeler(labeler))
     return ReportTask(
         subject=path.stem,
         images=[load_image(paths[i], max_side) for i in chosen],
@@ -177,6 +175,12 @@ def load_labeler(name: str) -> Callable[[str], Any]:
         raise SystemExit(f"--labeler {name}: {error}; wanted MODULE:FUNCTION") from None
     finally:
         sys.path.remove(os.getcwd())
+
+
+def same_labels(labeler: Callable[[str], Any]) -> Callable[[str, str], bool]:
+    """Admission of reports that a labeller labels as the reference; it sees each of them once."""
+    labels = cache(labeler)
+    return lambda reference, report: np.array_equal(labels(reference), labels(report))
 
 
 def image_and_words(image: Any, sentence: str) -> np.ndarray:

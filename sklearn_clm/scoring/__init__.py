@@ -10,14 +10,13 @@ one.
 | `similarity` | how alike are two responses? | ``(a, b) -> float`` |
 | `set_score` | is the set good enough? | ``(qualities) -> float`` |
 
-Names: admissions "exact_match" and "rouge_l"; qualities "likelihood", "self_consistency",
-"verbalized" and "p_true"; similarities "rouge_l" and "exact_match"; set scores "max", "sum",
-"first_k" and "first_k_reject" (:func:`get_set_score` defines them).
+Names: admissions "exact_match" and "rouge_l"; qualities "likelihood", "self_consistency" and
+"p_true"; similarities "rouge_l" and "exact_match"; set scores "max", "sum", "first_k" and
+"first_k_reject" (:func:`get_set_score` defines them).
 
-Components (sentences) ask two more: how a response is split (`splitter`: "sentence", "period",
-"line", or a callable), and how certain a component is (`component_score`: "span_likelihood",
-"support", "random", an :class:`EntailmentScore`, a classifier, or
-``(prompt, component) -> float``).
+Components (sentences) ask two more: how a response is split (`splitter`: "sentence" or a callable),
+and how certain a component is (`component_score`: "span_likelihood", "support", "random", an
+:class:`EntailmentScore`, a classifier, or ``(prompt, component) -> float``).
 
 Only the admission defines what the guarantee is about. A poor quality or similarity costs draws and
 size, never the guarantee.
@@ -29,13 +28,13 @@ size, never the guarantee.
   compare by equality. Other scripts have other punctuation: see below. "The answer is 42." is not
   42: have the answer alone returned, or read it out of the response.
 - Texts: :func:`threshold_admission` turns any metric into an admission.
-- Reports: :func:`label_match` compares what a labeller reads out of them.
+- Reports: a function that compares what a labeller reads out of them.
 - Meaning: :class:`LLMJudge` asks a model, :class:`EntailmentScore` a small NLI model.
 - People: :class:`sklearn_clm.caching.HumanJudge`.
 
 Where the judge errs, let it be stricter than you are: the guarantee then holds for the truth, too.
 
->>> from sklearn_clm.scoring import RougeL, exact_match, label_match, threshold_admission
+>>> from sklearn_clm.scoring import RougeL, exact_match, threshold_admission
 >>> exact_match("The Eiffel Tower", "eiffel tower."), exact_match("+1", "-1")
 (True, False)
 >>> def last_word(reference, response):
@@ -45,7 +44,9 @@ Where the judge errs, let it be stricter than you are: the guarantee then holds 
 >>> summary = threshold_admission(RougeL(use_stemmer=True), 0.35)
 >>> bool(summary("the cat sat on the mat", "a cat is sitting on a mat"))
 True
->>> label_match(str.split)("no finding", "no  finding")
+>>> def same_findings(reference, response):
+...     return all((word in reference) == (word in response) for word in ("edema", "fracture"))
+>>> same_findings("edema, no more", "an edema")
 True
 
 "rouge_l" compares ASCII letters and digits alone, as the `rouge-score` package does: for other
@@ -69,8 +70,8 @@ package's Porter stemmer, which the authors' scripts use for summaries and repor
 - "self_consistency", the agreement of a draw with the prompt's earlier ones, needs nothing: the
   choice for services without log-probabilities and short answers. The first draw has nothing to
   agree with.
-- :class:`VerbalizedConfidence` and :class:`PTrue` ask the model whether its answer is right, for
-  one more request per draw.
+- "p_true" (:class:`PTrue`) asks the model whether its answer is right, for one more request per
+  draw.
 - A classifier that was trained on other data beats them all where you have such data.
 
 >>> from sklearn_clm.generators import Generation
@@ -136,15 +137,11 @@ trained.
 
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.generators._draws import Occurrence
-from sklearn_clm.scoring._admission import admission_matrix, label_match, threshold_admission
-from sklearn_clm.scoring._components import (
-    SpanLikelihood,
-    Support,
-    component_match,
-)
+from sklearn_clm.scoring._admission import admission_matrix, threshold_admission
+from sklearn_clm.scoring._components import SpanLikelihood, Support, component_match
 from sklearn_clm.scoring._entailment import EntailmentScore
-from sklearn_clm.scoring._exact_match import exact_match, normalize_answer
-from sklearn_clm.scoring._language_model import LLMJudge, PTrue, VerbalizedConfidence
+from sklearn_clm.scoring._exact_match import exact_match
+from sklearn_clm.scoring._language_model import LLMJudge, PTrue
 from sklearn_clm.scoring._protocols import (
     ComponentScore,
     DrawScorer,
@@ -176,15 +173,12 @@ __all__ = [
     "SetScore",
     "SpanLikelihood",
     "Support",
-    "VerbalizedConfidence",
     "admission_matrix",
     "component_match",
     "exact_match",
     "get_set_score",
     "get_splitter",
-    "label_match",
     "likelihood",
-    "normalize_answer",
     "quality_matrix",
     "rouge_l",
     "rouge_l_matrix",

@@ -1,7 +1,6 @@
 """Admission A: whether a response is acceptable (section 3 of the paper)."""
 
 import math
-import re
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,13 +23,12 @@ from sklearn_clm.scoring._callables import (
     number_from,
     numbers_from,
 )
-from sklearn_clm.scoring._exact_match import answer_key, exact_match
+from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._protocols import (
     Admission,
     ArrivingVerdicts,
     PairJudge,
     PairScorer,
-    Predictor,
     Reference,
     Response,
     Responses,
@@ -43,17 +41,7 @@ Task: TypeAlias = tuple[Any, Response]
 Pairs: TypeAlias = Sequence[tuple[Reference, Response]]
 
 _JUDGES = "a callable (reference, response) -> bool"
-_SIZEABLE = 0.05  # share of prompts, below which nothing is said of their references
-_PRINTED_LIST = re.compile(r"""\s*\[\s*["'].*["']\s*,?\s*\]\s*""", re.DOTALL)
-_PRINTED = (
-    "a text that looks like a printed list, as one saved in a CSV file comes back, counts as one "
-    "text. ast.literal_eval (in the shell --references) makes a list of it, any text of which will "
-    "do."
-)
-_OTHER_TYPE = (
-    "admission='exact_match' never takes a text for equal to another object. Convert the "
-    "references to the type of the responses."
-)
+_MANY_OTHERS = 0.05  # share of prompts with references of another type, which is warned of
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,73 +100,6 @@ def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> 
     check_scalar(threshold, "threshold", Real)
     kind = PairThresholdAdmission if isinstance(metric, PairScorer) else ThresholdAdmission
     return kind(metric, float(threshold))
-
-
-class LabelMatch(Named, PairJudge):
-    """What :func:`label_match` gives."""
-
-    def __init__(self, labeler: Any) -> None:
-        self.labeler = labeler
-
-    def judge_pairs(
-        self, references: Sequence[Reference], responses: Responses
-    ) -> Iterator[tuple[int, bool]]:
-        """Verdicts, as in :class:`PairJudge`; each distinct text is labelled once."""
-        texts = list(dict.fromkeys([*references, *responses]))
-        labels = dict(zip(texts, map_chunks(self._label, texts)))
-        return enumerate(
-            np.array_equal(labels[a], labels[b]) for a, b in zip(references, responses)
-        )
-
-    def _label(self, texts: list[Response]) -> list[np.ndarray]:
-        if isinstance(self.labeler, Predictor):
-            labels = self.labeler.predict(texts)
-        else:
-            labels = map(self.labeler, texts)
-        labelled = []
-        for text, label in zip(texts, labels, strict=True):
-            entries = np.asarray(label, dtype=object)
-            if any(map(is_missing, entries.flat)):
-                raise ValueError(
-                    f"labeler of {self!r} must give a label, or a vector of labels, without None "
-                    f"or NaN, got {label!r:.80} for {text!r:.80} instead."
-                )
-            labelled.append(entries)
-        return labelled
-
-    def __repr__(self) -> str:
-        return f"label_match({name_of(self.labeler)})"
-
-
-def label_match(labeler: Callable[[Response], Any] | Predictor) -> PairJudge:
-    """Admission of responses that a labeller labels as the reference.
-
-    As the paper judges radiology reports by the 14 labels that CheXbert finds.
-
-    Parameters
-    ----------
-    labeler : callable, or fitted classifier with ``predict``
-        A callable gives one text its label, or its vector of labels; ``predict`` gives those of a
-        list of texts. Vectors are equal if all entries are. A label may be neither None nor NaN.
-
-    Returns
-    -------
-    callable (reference, response) -> bool, and PairJudge
-        The admission.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import label_match
-    >>> def findings(report):
-    ...     return [word in report for word in ("fracture", "effusion")]
-    >>> same_findings = label_match(findings)
-    >>> same_findings("small effusion", "an effusion on the left")
-    True
-    >>> same_findings("small effusion", "effusion and fracture")
-    False
-    """
-    others = "a callable, or a classifier with predict"
-    return LabelMatch(chosen("labeler", labeler, {}, others, (Predictor,)))
 
 
 # the paper takes 0.4 for sentences and 0.35 for summaries: what holds for the stricter of the two
@@ -422,55 +343,22 @@ def _as_verdict(value: object, admission: object) -> bool:
 def warn_of_references(
     admission: str | Admission,
     admissions: Sequence[Any],
-    responses: Sequence[Sequence[Response]] = (),
+    responses: Sequence[Sequence[Response]],
 ) -> None:
-    """Warn of references that can hardly be judged, of all draws or some or none.
-
-    A script that ROUGE-L does not know; labels that differ only in what matching ignores; printed
-    lists; references that are no texts where all responses are, or the other way round.
-    """
+    """Warn of references that can hardly be judged: of another script, or another type."""
     judge = get_admission(admission)
     every = checked_admissions(admissions, len(admissions))
     references = [aliases for aliases in every if not callable(aliases)]
-    drawn = list(chain.from_iterable(responses))
     if isinstance(judge, ThresholdAdmission):
         warn_of_script("admission", judge.metric, chain.from_iterable(references))
-    if judge is exact_match:
-        _warn_of_equal_labels(references)
-    doubts: dict[str, list[tuple[Reference, ...]]] = {}
-    if not any(map(_looks_like_a_list, drawn)):
-        doubts[_PRINTED] = [row for row in references if any(map(_looks_like_a_list, row))]
-    kinds = {isinstance(response, str) for response in drawn}
-    if judge is exact_match and len(kinds) == 1:
-        doubts[_OTHER_TYPE] = [
-            row for row in references if kinds.isdisjoint(isinstance(one, str) for one in row)
-        ]
-    for why, rows in doubts.items():
-        if rows and len(rows) >= _SIZEABLE * len(references):
-            beside = f", to judge responses such as {drawn[0]!r:.40}" if drawn else ""
-            warn(
-                f"References of {len(rows)} of the {len(references)} prompts looked at, such as "
-                f"{rows[0][0]!r:.80}{beside}, will hardly match any: {why}"
-            )
-
-
-def _warn_of_equal_labels(references: list[tuple[Reference, ...]]) -> None:
-    texts = [row[0] for row in references if len(row) == 1 and isinstance(row[0], str)]
-    labels = sorted({text.strip() for text in texts})
-    # answers of open questions hardly recur
-    if len(texts) < len(references) or 2 * len(labels) > len(texts):
+    drawn = list(chain.from_iterable(responses))
+    kinds = {isinstance(one, str) for one in drawn}
+    if judge is not exact_match or len(kinds) != 1:
         return
-    first: dict[Hashable, str] = {}
-    for label in labels:
-        other = first.setdefault(answer_key(label), label)
-        if other != label:
-            warn(
-                f"admission='exact_match' takes the references {other!r:.80} and {label!r:.80} "
-                "for equal: it ignores case, articles and most punctuation. For labels that "
-                "differ in these, use admission=operator.eq."
-            )
-            return
-
-
-def _looks_like_a_list(value: object) -> bool:
-    return isinstance(value, str) and _PRINTED_LIST.fullmatch(value) is not None
+    others = [row[0] for row in references if kinds.isdisjoint(isinstance(x, str) for x in row)]
+    if len(others) > _MANY_OTHERS * len(references):
+        warn(
+            "admission='exact_match' never takes a text for equal to another object: references "
+            f"of {len(others)} of {len(references)} prompts, such as {others[0]!r:.80}, match no "
+            f"response, such as {drawn[0]!r:.40}. Convert them to the type of the responses."
+        )

@@ -6,6 +6,7 @@ maximum over its occurrences is its score.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, groupby
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from sklearn_clm.scoring._callables import (
     chosen,
     map_chunks,
     name_of,
-    number_from,
+    numbers_from,
 )
 from sklearn_clm.scoring._protocols import (
     Admission,
@@ -130,21 +131,6 @@ class SpanLikelihood(BaseEstimator):
         return float(length_normalised(math.fsum(inside), n_tokens)) if inside else 0.0
 
 
-class RandomScore(BaseEstimator):
-    """A uniform random number, by (prompt, component, seed): the paper's baseline."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-
-    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
-        """Scores of all occurrences, as in :class:`ComponentScore`."""
-        return CallableScore(self._draw).score_components(prompts, generations, spans)
-
-    def _draw(self, prompt: Prompt, component: Response) -> float:
-        salt = b"component " + prompt_bytes(component)
-        return float(draw_stream(prompt, self.seed, 0, salt=salt).random())
-
-
 class Support(BaseEstimator):
     """Number of draws that hold the component or a near-duplicate of it.
 
@@ -213,14 +199,16 @@ class CallableScore:
         scored = []
         for prompt, draws, rows in zip(prompts, generations, spans):
             components, ids = numbered_components((draw.response for draw in draws), rows)
-            scores = np.empty(len(components))
-            for c, component in enumerate(components):
-                scores[c] = number_from(self.function, "component_score", prompt, component)
+            pairs = [(prompt, component) for component in components]
+            scores = np.array(numbers_from(self.function, "component_score", pairs, n_jobs=1))
             scored.append([scores[row] for row in ids])
         return scored
 
-    def __repr__(self) -> str:
-        return f"CallableScore({self.function!r})"
+
+def _uniform(seed: int, prompt: Prompt, component: Response) -> float:
+    """A uniform random number, by (prompt, component, seed): the paper's baseline."""
+    salt = b"component " + prompt_bytes(component)
+    return float(draw_stream(prompt, seed, 0, salt=salt).random())
 
 
 def get_component_score(
@@ -228,7 +216,7 @@ def get_component_score(
 ) -> ComponentScore:
     """Component score from its name, a callable ``f(prompt, component)``, or a classifier."""
     known: dict[str, ComponentScorer | ComponentScore | Classifier] = {
-        "random": RandomScore(seed=seed),
+        "random": partial(_uniform, seed),
         "span_likelihood": SpanLikelihood(),
         "support": Support(),
     }

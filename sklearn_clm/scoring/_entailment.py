@@ -25,8 +25,8 @@ Pair: TypeAlias = tuple[str, str]
 
 # A batch of another size or padding moves the last digits of float32, which must not decide
 # whether a score reaches the threshold that it set itself: log-odds are rounded, and those that a
-# batch leaves too near to a boundary of rounding are had from the pair alone. Errors of 4e-6 of a
-# BERT and of 9e-5 of a T5 with log-odds of 37 were seen (torch 2.13 on a CPU with AVX-512).
+# batch leaves too near to a boundary of rounding are had from the pair alone. Errors of 4e-6 were
+# seen (torch 2.13 on a CPU with AVX-512).
 _LOGIT_DECIMALS = 2
 _BATCH_ERROR = 1e-4
 _NO_LIMIT = 10**9  # transformers writes "unknown" as a number larger than this
@@ -43,17 +43,14 @@ class EntailmentScore(BaseEstimator):
     Parameters
     ----------
     model : str, path or transformers model
-        A sequence classification checkpoint of natural language inference, whose probability of
-        entailment is the score; or a T5-like encoder-decoder in the format of the TRUE
-        benchmark, which answers "1" to "premise: ... hypothesis: ..." (the score is then the
-        probability of that answer). Weights are read from safetensors only, and no code of a
-        checkpoint is run.
+        A classifier of natural language inference. Weights are read from safetensors only, and no
+        code of a checkpoint is run.
     tokenizer : transformers tokenizer, optional
         By default the one saved beside `model`. Wanted where `model` is a loaded model.
     premise : callable prompt -> str, optional
         Makes the premise of a prompt. By default the prompt itself, which must be a string.
     entailment_label : int or str, optional
-        Which class of a classifier means entailment; by default the one whose name says so.
+        Which class means entailment; by default the one whose name says so.
     batch_size : int, default=32
         Pairs in one forward pass.
     max_length : int, optional
@@ -162,19 +159,16 @@ class EntailmentScore(BaseEstimator):
         limit = tokenizer.model_max_length if self.max_length is None else self.max_length
         positions = getattr(model.config, "max_position_embeddings", None) or _NO_LIMIT
         limit = int(min(limit, positions, _NO_LIMIT))
+        encoded = tokenizer(
+            *map(list, zip(*pairs)),
+            padding=True,
+            truncation="only_first",
+            max_length=limit,
+            return_tensors="pt",
+        ).to(model.device)
+        wanted = _entailment_index(model.config, self.entailment_label)
         with torch.inference_mode():
-            if model.config.is_encoder_decoder:
-                values = _answer_log_probability(model, tokenizer, limit, pairs)
-            else:
-                encoded = tokenizer(
-                    *map(list, zip(*pairs)),
-                    padding=True,
-                    truncation="only_first",
-                    max_length=limit,
-                    return_tensors="pt",
-                ).to(model.device)
-                wanted = _entailment_index(model.config, self.entailment_label)
-                values = model(**encoded).logits.double().log_softmax(dim=-1)[:, wanted]
+            values = model(**encoded).logits.double().log_softmax(dim=-1)[:, wanted]
         log_probability = values.cpu().numpy()
         with np.errstate(divide="ignore"):
             return np.asarray(log_probability - np.log(-np.expm1(log_probability)))
@@ -189,13 +183,9 @@ class EntailmentScore(BaseEstimator):
         transformers = import_transformers("EntailmentScore")
         model, tokenizer = self.model, self.tokenizer
         if isinstance(model, (str, os.PathLike)):
-            name = model
+            name, kind = model, transformers.AutoModelForSequenceClassification
             options = {"trust_remote_code": False}  # and no question whether to
-            config = transformers.AutoConfig.from_pretrained(name, **options)  # nosec B615
-            kind = transformers.AutoModelForSequenceClassification
-            if config.is_encoder_decoder:
-                kind = transformers.AutoModelForSeq2SeqLM
-            model = kind.from_pretrained(name, use_safetensors=True, **options).float()
+            model = kind.from_pretrained(name, use_safetensors=True, **options).float()  # nosec B615
             if tokenizer is None:
                 tokens = transformers.AutoTokenizer
                 tokenizer = tokens.from_pretrained(name, **options)  # nosec B615
@@ -219,41 +209,3 @@ def _entailment_index(config: "PretrainedConfig", wanted: int | str | None) -> i
             "instead."
         )
     return found[0]
-
-
-def _answer_log_probability(
-    model: Any, tokenizer: Any, limit: int, pairs: list[Pair]
-) -> "torch.Tensor":
-    """Log-probability of the answer "1" to each pair."""
-    import torch
-
-    answer = list(tokenizer("1", add_special_tokens=False)["input_ids"])
-    if not answer or tokenizer.unk_token_id in answer:
-        raise ValueError(
-            "model must be a classifier or answer '1', as models of the TRUE benchmark do; got one "
-            "whose tokenizer has no such token instead."
-        )
-    rows = [_true_format(tokenizer, premise, hypothesis, limit) for premise, hypothesis in pairs]
-    encoded = tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(model.device)
-    start = model.config.decoder_start_token_id
-    logits = model(
-        input_ids=encoded["input_ids"],
-        attention_mask=encoded["attention_mask"],
-        decoder_input_ids=torch.tensor([[start, *answer[:-1]]] * len(rows), device=model.device),
-    ).logits
-    each = logits.double().log_softmax(dim=-1)[:, range(len(answer)), answer]
-    return each.sum(dim=1)
-
-
-def _true_format(
-    tokenizer: "PreTrainedTokenizerBase", premise: str, hypothesis: str, limit: int
-) -> list[int]:
-    """Token ids of a pair, the end of the premise cut off where it is too long."""
-    text = f"premise: {premise} hypothesis: {hypothesis}"
-    ids = tokenizer(text, verbose=False)["input_ids"]
-    if len(ids) <= limit:
-        return list(ids)
-    tail = tokenizer(f"hypothesis: {hypothesis}")["input_ids"]
-    premise = f"premise: {premise}"
-    head = tokenizer(premise, add_special_tokens=False, verbose=False)["input_ids"]
-    return [*head[: max(limit - len(tail), 0)], *tail]

@@ -28,49 +28,18 @@ _MEANINGFUL = re.compile(
 @lru_cache(maxsize=4096)
 def answer_key(text: str) -> tuple[bool, str]:
     """Equal for texts that match exactly, and only for those."""
-    text = _composed(text)
-    normalized = _normalize(text)
-    if not normalized:
+    # one spelling of letters with marks, which may be one character or several
+    text = unicodedata.normalize("NFC", text)
+    if not _normalized(text):
         # all articles and punctuation: without this, "The The" would match "A" and "!"
         return False, text.strip().lower()
-    if _MEANINGFUL.search(text) is None:
-        return True, normalized
     parts = _MEANINGFUL.split(text)
-    parts[::2] = map(_normalize, parts[::2])
+    parts[::2] = map(_normalized, parts[::2])
     return True, " ".join(filter(None, parts))
 
 
-def _composed(text: str) -> str:
-    """One spelling of letters with marks, which may be one character or several."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
-
-
-def _normalize(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def normalize_answer(text: str) -> str:
-    """Answer without what TriviaQA's evaluation ignores.
-
-    Parameters
-    ----------
-    text : str
-        An answer.
-
-    Returns
-    -------
-    str
-        `text` in lower case and in Unicode's form NFC, without the words "a", "an" and "the"; ASCII
-        punctuation, single quotation marks and runs of white space become one space, and none at
-        the ends.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import normalize_answer
-    >>> normalize_answer("The  Beatles' \\"White_Album\\"!")
-    'beatles white album'
-    """
-    return _normalize(_composed(text))
 
 
 def exact_match(reference: Reference, response: Response) -> bool:
@@ -88,12 +57,13 @@ def exact_match(reference: Reference, response: Response) -> bool:
     Returns
     -------
     bool
-        Two texts: whether they are equal after :func:`normalize_answer`, and agree in ``+``, ``<``,
-        ``>`` and ``=``; ``#`` after a word; ``-`` before a number or at the end of a word; a point
-        or a comma between digits (but not the comma of thousands), and a point before a first
-        digit. Where nothing is left of the reference (the band "The The"), whether they are equal
-        up to case and outer white space. Anything else: whether the two are equal, as numbers or
-        element by element; NaN equals nothing, and a text never equals a number.
+        Two texts: whether they are equal up to case, the words "a", "an" and "the", white space,
+        ASCII punctuation and single quotation marks, and agree in ``+``, ``<``, ``>`` and ``=``;
+        ``#`` after a word; ``-`` before a number or at the end of a word; a point or a comma
+        between digits (but not the comma of thousands), and a point before a first digit. Where
+        nothing else is left of the reference (the band "The The"), whether they are equal up to
+        case and outer white space. Anything else: whether the two are equal, arrays element by
+        element; NaN equals nothing, and a text never equals a number.
 
     Examples
     --------
@@ -118,11 +88,7 @@ def exact_match(reference: Reference, response: Response) -> bool:
 
 
 def same_value(first: Response, second: Response) -> bool:
-    """Whether two responses of any type are equal; arrays and sequences element by element."""
-    if isinstance(first, str) or isinstance(second, str):
-        return isinstance(first, str) and isinstance(second, str) and first == second
+    """Whether two responses of any type are equal; arrays element by element."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return bool(np.array_equal(first, second))
-    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
-        return len(first) == len(second) and all(map(same_value, first, second))
     return bool(first == second)

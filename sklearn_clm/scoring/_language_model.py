@@ -1,8 +1,4 @@
-"""Questions to a language model about responses: a judge, and two qualities.
-
-The judge asks whether a response is acceptable given a reference; the qualities ask how likely it
-is that a response is right, without a reference.
-"""
+"""Questions to a language model about responses: those of a judge, and those of a quality."""
 
 import math
 import re
@@ -33,12 +29,6 @@ from sklearn_clm.scoring._splitters import logprobs_inside
 Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
 
 _YES_NO = re.compile(r"[\W_]*(yes|no)\b(?!\s*(?:/|\\|or\b|and\b)\s*(?:yes|no)\b)", re.IGNORECASE)
-# "85", "85%", "0.85", "8.5/10", "85 out of 100"
-_CONFIDENCE = re.compile(
-    r"""[^\w.,-]* (?P<value>\d{1,3}(?:\.\d+|,\d{1,2})?|\.\d+) (?![.,]?\d) [*_]*
-    (?: \s*(?P<percent>%|per\s?cent) | \s*(?:/|out\s+of)\s*(?P<whole>\d+(?:\.\d+)?) )?""",
-    re.VERBOSE | re.IGNORECASE,
-)
 
 
 def _filled(template: str, fields: Mapping[str, object]) -> str:
@@ -70,28 +60,11 @@ def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
     return True, probability if is_yes else 1.0 - probability
 
 
-def _confidence(answer: Generation) -> float | None:
-    """The confidence that an answer begins with, between 0 and 1; None where there is none."""
-    found = _CONFIDENCE.match(str(answer.response))
-    if found is None:
-        return None
-    written = found["value"].replace(",", ".")
-    value = float(written)
-    if found["whole"] is not None:
-        whole = float(found["whole"])
-    else:
-        is_fraction = "." in written and value <= 1.0 and not found["percent"]
-        whole = 1.0 if is_fraction else 100.0
-    return value / whole if 0.0 < whole >= value else None
-
-
 class _Asking(BaseEstimator):
     """Questions about responses, from a template, and answers that are understood."""
 
     _template: str
-    _wanted = "yes or no"  # what answers begin with
 
-    # public classes have an __init__ of their own, which errors of wrong arguments name
     def __init__(
         self,
         generator: Generator | None = None,
@@ -131,9 +104,9 @@ class _Asking(BaseEstimator):
 
         Attempt j takes draw j: answers are as keyed as the generator's draws.
         """
-        if self.generator is None:
-            raise ValueError(f"generator of {type(self).__name__} must be given, got None instead.")
         name = type(self).__name__
+        if self.generator is None:
+            raise ValueError(f"generator of {name} must be given, got None instead.")
         unclear = list(range(len(questions)))
         answers: dict[int, object] = {}  # the last one to each question that is unclear
 
@@ -160,7 +133,7 @@ class _Asking(BaseEstimator):
             if not unclear:
                 return
         raise ValueError(
-            f"generator of {name} must give answers that begin with {self._wanted}, but to "
+            f"generator of {name} must give answers that begin with yes or no, but to "
             f"{len(unclear)} of {len(questions)} questions it did not in {self.max_attempts} "
             f"attempts; got {answers.get(unclear[0])!r:.80} for {questions[unclear[0]]!r:.400} "
             "instead."
@@ -215,16 +188,6 @@ class LLMJudge(_Asking, PairJudge):
     _template = _TEMPLATE
     _understood = staticmethod(_yes_or_no)
 
-    def __init__(
-        self,
-        generator: Generator | None = None,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
-
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
     ) -> ArrivingVerdicts:
@@ -233,7 +196,6 @@ class LLMJudge(_Asking, PairJudge):
         for reference, response in zip(references, responses):
             fields = reference if isinstance(reference, Mapping) else {"reference": reference}
             questions.append(self._question(reference, fields, response))
-
         return ArrivingVerdicts(partial(self._ask, questions))
 
 
@@ -244,50 +206,9 @@ Proposed answer: {response}
 
 Is the proposed answer right? Begin your answer with yes or no.
 Answer:"""
-_VERBALIZED = """\
-Question: {prompt}
-
-Proposed answer: {response}
-
-How likely is it that the proposed answer is right? Begin your answer with a number from 0 \
-(certainly wrong) to 100 (certainly right).
-Answer:"""
 
 
-class AskingQuality(_Asking):
-    """Quality from the answer of a model to a question about each response."""
-
-    def bind(self, generator: Generator) -> Self:
-        """This quality with a generator to ask: its own, or else the one given."""
-        if self.generator is not None:
-            return self
-        return type(self)(**{**self.get_params(deep=False), "generator": generator})
-
-    def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
-        """Quality of the draws from `start` on, as in :class:`DrawScorer`.
-
-        Equal responses to a prompt are asked about once.
-        """
-        questions: dict[bytes, Prompt] = {}
-        rows: list[list[bytes]] = []
-        for prompt, row in zip(prompts, generations):
-            fields = {"prompt": _contents(prompt)}
-            asked = [self._question(prompt, fields, draw.response) for draw in row[start:]]
-            rows.append([prompt_bytes(question) for question in asked])
-            questions.update(zip(rows[-1], asked))
-        answers = dict(zip(questions, self._qualities(list(questions.values()))))
-        shape = len(rows), len(rows[0]) if rows else 0
-        values = [answers[key] for row in rows for key in row]
-        return np.array(values, dtype=np.float64).reshape(shape)
-
-    def _qualities(self, questions: list[Prompt]) -> list[float]:
-        """The quality that each question asks for."""
-        answers: dict[int, float] = {}
-        self._ask(questions, answers.__setitem__)
-        return [answers[k] for k in range(len(questions))]
-
-
-class PTrue(AskingQuality):
+class PTrue(_Asking):
     """Probability that a model answers yes when asked whether a response is right.
 
     Where answers come with log-probabilities, one answer gives the probability: that of the tokens
@@ -328,7 +249,28 @@ class PTrue(AskingQuality):
         super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
         self.n_answers = n_answers
 
-    def _qualities(self, questions: list[Prompt]) -> list[float]:
+    def bind(self, generator: Generator) -> Self:
+        """This quality with a generator to ask: its own, or else the one given."""
+        if self.generator is not None:
+            return self
+        return type(self)(**{**self.get_params(deep=False), "generator": generator})
+
+    def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
+        """Quality of the draws from `start` on, as in :class:`DrawScorer`.
+
+        Equal responses to a prompt are asked about once.
+        """
+        questions: dict[bytes, Prompt] = {}
+        rows: list[list[bytes]] = []
+        for prompt, row in zip(prompts, generations):
+            fields = {"prompt": _contents(prompt)}
+            asked = [self._question(prompt, fields, draw.response) for draw in row[start:]]
+            rows.append([prompt_bytes(question) for question in asked])
+            questions.update(zip(rows[-1], asked))
+        answers = dict(zip(questions, self._probabilities(list(questions.values()))))
+        return np.array([[answers[key] for key in row] for row in rows], dtype=np.float64)
+
+    def _probabilities(self, questions: list[Prompt]) -> list[float]:
         first: dict[int, tuple[bool, float]] = {}
         self._ask(questions, first.__setitem__)
         values = [first[k][1] for k in range(len(questions))]
@@ -342,46 +284,6 @@ class PTrue(AskingQuality):
             if votes:
                 values[k] = float(np.mean(votes))
         return values
-
-
-class VerbalizedConfidence(AskingQuality):
-    """Confidence that a model names when asked how likely it is that a response is right.
-
-    The answer begins with a percentage ("95", "95%", "95 out of 100"), a decimal fraction of at
-    most 1 ("0.95", "1.0") or a ratio ("9/10"). "1" alone is 1 %, as the question asks for.
-
-    Parameters
-    ----------
-    generator : object with a method ``sample``, default=None
-        Answers the question. None in an estimator means the estimator's own generator; one without
-        a prompt template and stop strings of its own is better.
-    template, max_attempts, seed
-        As in :class:`LLMJudge`; a template has ``{prompt}`` in place of the reference, and asks
-        for a number from 0 to 100.
-
-    Examples
-    --------
-    >>> from sklearn_clm.generators import Generation, PrecomputedGenerator
-    >>> from sklearn_clm.scoring import VerbalizedConfidence
-    >>> model = PrecomputedGenerator(["2+2? 5?"], [["3 %"]])
-    >>> quality = VerbalizedConfidence(model, template="{prompt} {response}?")
-    >>> quality.score_draws(["2+2?"], [[Generation("5")]])
-    array([[0.03]])
-    """
-
-    _template = _VERBALIZED
-    _wanted = "a number from 0 to 100"
-    _understood = staticmethod(_confidence)
-
-    def __init__(
-        self,
-        generator: Generator | None = None,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
 
 
 def _contents(prompt: Prompt) -> object:

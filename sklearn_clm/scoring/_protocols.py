@@ -71,14 +71,6 @@ class Classifier(Protocol):
 
 
 @runtime_checkable
-class Predictor(Protocol):
-    """Labeller of many texts at once, such as a fitted classifier."""
-
-    def predict(self, texts: Sequence[Response]) -> Iterable[Any]:
-        """Label, or vector of labels, of each text, in order."""
-
-
-@runtime_checkable
 class PairJudge(Protocol):
     """Admission of many pairs at once.
 

@@ -18,7 +18,7 @@ from sklearn_clm.scoring._callables import (
     name_of,
     numbers_from,
 )
-from sklearn_clm.scoring._language_model import AskingQuality, PTrue, VerbalizedConfidence
+from sklearn_clm.scoring._language_model import PTrue
 from sklearn_clm.scoring._protocols import (
     Classifier,
     Draws,
@@ -252,7 +252,6 @@ _QUALITIES: dict[str, Quality | DrawScorer | Classifier] = {
     "likelihood": likelihood,
     "p_true": PTrue(),
     "self_consistency": SelfConsistency(),
-    "verbalized": VerbalizedConfidence(),
 }
 
 
@@ -284,7 +283,7 @@ def bind_quality(
 ) -> Quality | DrawScorer:
     """Quality from its name; one that has to ask a model and has none asks `generator`."""
     found = get_quality(quality)
-    return found.bind(generator) if isinstance(found, AskingQuality) else found
+    return found.bind(generator) if isinstance(found, PTrue) else found
 
 
 def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: np.ndarray) -> None:
@@ -317,7 +316,7 @@ def quality_matrix(
     Parameters
     ----------
     quality : str, callable, classifier or object
-        "likelihood", "self_consistency", "p_true" and "verbalized" are known by name. A callable
+        "likelihood", "self_consistency" and "p_true" are known by name. A callable
         ``f(prompt, generation) -> float`` scores one draw, a :class:`DrawScorer` all draws at once.
         A fitted classifier with ``predict_proba`` stands for :class:`ClassifierScore` of it.
     prompts : sequence of length n

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.scoring._callables import as_scores, check_draws, chosen, map_chunks, numbers_from
@@ -147,7 +148,8 @@ class RougeL:
         """Similarity of all pairs, as in :class:`PairwiseSimilarity`."""
         other = a if b is None else b
         if not all(isinstance(response, str) for response in chain(a, other)):
-            return _outer(self, a, other)
+            values = [self(first, second) for first in a for second in other]
+            return np.reshape(values, (len(a), len(other)))
         rows, columns = _encode_both(a, b, self.use_stemmer)
         measure = _measure(rows, columns)
         if not (all(rows) and all(columns)):
@@ -155,22 +157,9 @@ class RougeL:
         return measure
 
 
-@dataclass(frozen=True)
-class ExactMatch:
+def same_answer(first: Response, second: Response) -> float:
     """1.0 for responses that are equal as answers, else 0.0."""
-
-    def __call__(self, first: Response, second: Response) -> float:
-        """Similarity of two responses."""
-        return float(exact_match(first, second))
-
-    def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> np.ndarray:
-        """Similarity of all pairs, as in :class:`PairwiseSimilarity`."""
-        return _outer(self, a, a if b is None else b)
-
-
-def _outer(function: Similarity, a: Sequence[Response], b: Sequence[Response]) -> np.ndarray:
-    values = [function(first, second) for first in a for second in b]
-    return np.array(values).reshape(len(a), len(b))
+    return float(exact_match(first, second))
 
 
 def _stripped(texts: Sequence[str]) -> np.ndarray:
@@ -276,7 +265,7 @@ def _is_foreign(text: str) -> bool:
 
 
 _SIMILARITIES: dict[str, Similarity | PairwiseSimilarity] = {
-    "exact_match": ExactMatch(),
+    "exact_match": same_answer,
     "rouge_l": RougeL(),
 }
 
@@ -303,10 +292,9 @@ def similarity_tensor(
     Parameters
     ----------
     similarity : {"exact_match", "rouge_l"}, callable, or object with a method ``pairwise``
-        A callable ``f(a, b) -> float`` compares two responses, the later one first; equal responses
-        are compared once. ``pairwise``, of a :class:`PairwiseSimilarity`, is preferred where an
-        object has both. "exact_match" is 1.0 for equal answers, and 0.0 for others. "rouge_l" is
-        ``RougeL()``.
+        A callable ``f(a, b) -> float`` compares two responses, the later one first; equal pairs are
+        compared once. ``pairwise``, of a :class:`PairwiseSimilarity`, is preferred where an object
+        has both. "exact_match" is 1.0 for equal answers, else 0.0; "rouge_l" is ``RougeL()``.
     responses : sequence of n sequences of K responses
         The draws so far, in draw order.
     start : int, default=0
@@ -329,47 +317,33 @@ def similarity_tensor(
     compare = get_similarity(similarity)
     responses = [list(row) for row in responses]
     size = check_draws(responses, "responses", start)
-    if not responses or start == size:
-        return np.zeros((len(responses), size - start, size))
-    if isinstance(compare, RougeL):
-        chunk = _PROMPTS_PER_WORKER
-        blocks = map_chunks(_of_texts, responses, compare, start, n_jobs=n_jobs, min_chunk=chunk)
-    elif isinstance(compare, PairwiseSimilarity):
-        blocks = map_chunks(_matrices, responses, compare, start, n_jobs=n_jobs)
+    shape = len(responses), size - start, size
+    if 0 in shape:
+        return np.zeros(shape)
+    blocks: list[ArrayLike]
+    if isinstance(compare, PairwiseSimilarity):
+        chunk = _PROMPTS_PER_WORKER if isinstance(compare, RougeL) else 1
+        blocks = map_chunks(_matrices, responses, compare, start, n_jobs=n_jobs, min_chunk=chunk)
     else:
         some = max(1, _MOST_PAIRS // size**2)
         parts = (responses[first : first + some] for first in range(0, len(responses), some))
         blocks = [block for part in parts for block in _pair_by_pair(part, compare, start, n_jobs)]
-    tensor = np.stack(blocks)
+    tensor = as_scores(blocks, shape, "similarity", compare)
     tensor[:, np.arange(size) >= np.arange(start, size)[:, np.newaxis]] = 0.0
     return tensor
 
 
-def _of_texts(responses: Rows, rouge: RougeL, start: int) -> list[np.ndarray]:
-    """As :func:`_matrices`; for small matrices, checks would take as long as comparing."""
+def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> list[ArrayLike]:
+    """Similarity of the draws from `start` on to all draws of their prompt."""
     if start == 0:
-        return [rouge.pairwise(row) for row in responses]
-    return [rouge.pairwise(row[start:], row) for row in responses]
-
-
-def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> list[np.ndarray]:
-    blocks = []
-    for row in responses:
-        distinct, of = _distinct(row)
-        new = list(dict.fromkeys(of[start:]))
-        if start == 0:
-            given = similarity.pairwise(distinct)
-        else:
-            given = similarity.pairwise([distinct[j] for j in new], distinct)
-        values = as_scores(given, (len(new), len(distinct)), "similarity", similarity)
-        blocks.append(values[np.ix_([new.index(j) for j in of[start:]], of)])
-    return blocks
+        return [similarity.pairwise(row) for row in responses]
+    return [similarity.pairwise(row[start:], row) for row in responses]
 
 
 def _pair_by_pair(
     responses: Rows, similarity: Similarity, start: int, n_jobs: int | None
 ) -> np.ndarray:
-    """Similarity of later and earlier draws, each distinct pair of responses compared once."""
+    """The same of later and earlier draws, each distinct pair of responses compared once."""
     size = len(responses[0])
     distinct, numbers = _distinct(response for row in responses for response in row)
     of = np.reshape(numbers, (len(responses), size))

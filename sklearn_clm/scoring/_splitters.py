@@ -7,7 +7,6 @@ segments concatenate to the text exactly.
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ Splitter = Callable[[str], Iterable[Any]]
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_SPACE = re.compile(r"[^\S\n ]")
 _LONGEST_MARK = len("(99)")
-_PERIODS = re.compile(r"[^.]+\.?")
 
 
 class SentenceSplitter(BaseEstimator):
@@ -68,21 +66,6 @@ class SentenceSplitter(BaseEstimator):
         return _trimmed(text, offsets)
 
 
-def split_periods(text: str) -> Offsets:
-    """Offsets of the parts of a text that end in a period, that of "3.5" or "Dr." too.
-
-    As in the paper. Parts of periods alone are left out.
-    """
-    parts = (match.span() for match in _PERIODS.finditer(text))
-    return [(start, stop) for start, stop in _trimmed(text, parts) if text[start:stop] != "."]
-
-
-def split_lines(text: str) -> Offsets:
-    """Offsets of the lines of a text that are not empty."""
-    lengths = map(len, text.splitlines(keepends=True))
-    return _trimmed(text, pairwise(accumulate(lengths, initial=0)))
-
-
 class CheckedSplitter:
     """A user's splitter, with its result checked and in the form of offsets."""
 
@@ -113,11 +96,7 @@ class CheckedSplitter:
         return f"get_splitter({name_of(self.function)})"
 
 
-_SPLITTERS: dict[str, Splitter] = {
-    "line": split_lines,
-    "period": split_periods,
-    "sentence": SentenceSplitter(),
-}
+_SPLITTERS: dict[str, Splitter] = {"sentence": SentenceSplitter()}
 
 
 def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
@@ -125,10 +104,10 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
 
     Parameters
     ----------
-    splitter : {"line", "period", "sentence"} or callable
-        "sentence" is ``SentenceSplitter()``, which is for English. A callable takes a text, and
-        returns its components in order: as (start, stop) character offsets, or as the parts of
-        the text themselves.
+    splitter : "sentence" or callable
+        "sentence" is ``SentenceSplitter()``, which is for English. A callable, such as
+        ``str.splitlines``, takes a text, and returns its components in order: as (start, stop)
+        character offsets, or as the parts of the text themselves.
 
     Returns
     -------
@@ -141,13 +120,11 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     >>> from sklearn_clm.scoring import get_splitter
     >>> get_splitter("sentence")("It is e.g. 3.5 cm. Yes!")
     [(0, 18), (19, 23)]
-    >>> get_splitter(lambda text: text.split(";"))("one; two")
+    >>> get_splitter(str.splitlines)("one\\n two")
     [(0, 3), (5, 8)]
     """
     split = chosen("splitter", splitter, _SPLITTERS, "a callable")
-    if split in (split_lines, split_periods) or isinstance(
-        split, (CheckedSplitter, SentenceSplitter)
-    ):
+    if isinstance(split, (CheckedSplitter, SentenceSplitter)):
         return split
     return CheckedSplitter(split)
 

@@ -52,7 +52,8 @@ def test_recall():
     assert np.array_equal(recall, [0.5, 0.0, np.nan], equal_nan=True)
     assert component_recall(REFERENCES, sets()) == 0.25
     assert component_recall(REFERENCES, sets(), match=lambda part, component: True) == 0.5
-    assert component_recall(REFERENCES, sets(), match="exact_match", splitter="period") == 0.25
+    options = {"match": "exact_match", "splitter": lambda text: text.split(".")}
+    assert component_recall(REFERENCES, sets(), **options) == 0.25
     best = [REFERENCES[0], ["Nothing of the kind.", "The lungs are clear."], REFERENCES[1]]
     covered = component_recall(best, sets([SELECTED[0], SELECTED[0], SELECTED[2]]), average=False)
     assert covered.tolist() == [0.5, 1.0, 1.0]

@@ -203,22 +203,21 @@ def test_zero_and_one_are_verdicts(kind):
         assert_array_equal(verdicts, expected)
     accept = [lambda y: kind(y == "a"), lambda y: kind(y == "d")]
     assert_array_equal(admission_matrix("exact_match", accept, responses), expected)
-    assert component_match(equal, "line")("one\ntwo", "two") == 1
+    assert component_match(equal, str.splitlines)("one\ntwo", "two") == 1
 
 
-def warnings_of(*args):
+def warnings_of(admission, references, responses=()):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_references(*args)
+        warn_of_references(admission, references, responses)
     assert all(one.filename == __file__ for one in caught)
     return [str(one.message) for one in caught]
 
 
 STEMMED = threshold_admission(RougeL(use_stemmer=True), 0.5)
-PRINTED = ["['Kira Evers', 'Evers']", '["Rome"]', "[]", "[1, 2]", "('a') or ('b')", "Paris"]
 # judge, references and responses, and what is said
 OF_SCRIPTS = [
-    (name, [text, [text, "an alias"], "Paris"] * 2, repr(text))
+    (name, [text, [text, "an alias"], "Paris"] * 2, [], repr(text))
     for text in ("北京是中国的首都", "2024年在北京", "القاهرة عاصمة مصر", "Москва, 1147")
     for name in ("rouge_l", STEMMED)
 ]
@@ -227,17 +226,13 @@ OF_SCRIPTS = [
 @pytest.mark.parametrize(
     ("name", "references", "responses", "said"),
     [
-        *((name, references, None, said) for name, references, said in OF_SCRIPTS),
-        ("exact_match", ["a_b", "a-b", "c"] * 4, None, "'a-b' and 'a_b'"),
-        *((name, PRINTED, [["Kira"]], "of 2 of the 6 prompts") for name in ("exact_match", eq)),
-        ("exact_match", [4, 5], [["4", "5"]], "such as 4, to judge responses such as"),
-        ("exact_match", ["4", ["5", "6"]], [[np.int64(4)]], "such as np.int64(4)"),
-        ("exact_match", ["4", 4, [5, 6], [7, "7"]], [["4"]], "of 2 of the 4 prompts"),
+        *OF_SCRIPTS,
+        ("exact_match", [4, 5], [["4", "5"]], "such as 4, match"),
+        ("exact_match", ["4", 4, [5, 6], [7, "7"]], [["4"]], "of 2 of 4 prompts"),
     ],
 )
 def test_references_that_will_hardly_match_are_warned_of(name, references, responses, said):
-    given = (references,) if responses is None else (references, responses)
-    (message,) = warnings_of(name, *given)
+    (message,) = warnings_of(name, references, responses)
     assert said in message
 
 
@@ -249,15 +244,6 @@ def test_references_that_will_hardly_match_are_warned_of(name, references, respo
         ("rouge_l", [bool]),
         ("rouge_l", ["Příliš žluťoučký kůň", "Cộng hòa xã hội", "Zürich", "—", "🙂", 3]),
         ("rouge_l", ["Paris"] * 20 + ["北京"]),
-        (eq, ["a_b", "a-b", "c"] * 4),
-        ("exact_match", ["+1", "-1", "C++", "C#"] * 4),
-        ("exact_match", [1, 2] * 4),
-        # answers of open questions hardly recur, and aliases are meant to be alike
-        ("exact_match", ["Spider-Man", "Spider Man", "Paris"]),
-        ("exact_match", [["US", "us"]] * 9),
-        ("exact_match", PRINTED[2:], [["Kira"]]),
-        ("exact_match", PRINTED, [["['Kira']"]]),
-        ("exact_match", [*PRINTED, *["Paris"] * 40], [["Kira"]]),
         ("exact_match", ["4", 4], [["4", 4]]),
         ("exact_match", ["4"] * 40 + [4], [["4"]]),
         ("exact_match", [4, 5], [[4.0]]),

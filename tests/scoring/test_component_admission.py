@@ -22,7 +22,7 @@ def test_rouge_of_at_least_four_tenths_with_any_sentence():
 def test_splitter_of_the_reference():
     assert not component_match("exact_match")("two; six", "six")
     assert component_match("exact_match", lambda text: text.split(";"))("two; six", "six")
-    assert component_match("exact_match", "line")("a\nb", "B.")
+    assert component_match("exact_match", str.splitlines)("a\nb", "B.")
 
 
 def test_a_reference_without_components_admits_nothing():

@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import ClassifierScore, SpanLikelihood, Support, rouge_l
 from sklearn_clm.scoring._components import (
-    RandomScore,
     component_scores,
     component_spans,
     distinct_components,
@@ -70,13 +69,14 @@ def test_span_likelihood_refuses_impossible_log_probabilities(value):
 
 
 def test_random_score_depends_on_prompt_component_and_seed_alone():
-    first = scored(RandomScore(), "No effusion. Clear lungs.", "No effusion.")
-    second = scored(RandomScore(), "Clear lungs.")
+    random, other_seed = (get_component_score("random", seed=seed) for seed in (0, 1))
+    first = scored(random, "No effusion. Clear lungs.", "No effusion.")
+    second = scored(random, "Clear lungs.")
     assert first[0][0] == first[1][0]
     assert first[0][1] == second[0][0]
     assert first[0][0] != first[0][1]
-    assert scored(RandomScore(), "No effusion.", prompt="other")[0] != first[1]
-    assert scored(RandomScore(seed=1), "No effusion.")[0] != first[1]
+    assert scored(random, "No effusion.", prompt="other")[0] != first[1]
+    assert scored(other_seed, "No effusion.")[0] != first[1]
 
 
 def test_support_counts_samples_not_occurrences():
@@ -115,7 +115,7 @@ def test_scores_never_fall_when_samples_are_added(texts, data):
 
     draws = [likelihood_like(text) for text in texts]
     kept = data.draw(st.lists(st.sampled_from(range(len(draws))), unique=True)) if draws else []
-    for score in (SpanLikelihood(), RandomScore(), Support()):
+    for score in (SpanLikelihood(), get_component_score("random"), Support()):
         best = [best_scores(score, [draws[j] for j in of]) for of in (range(len(draws)), kept)]
         assert all(value <= best[0][component] for component, value in best[1].items())
 
@@ -171,7 +171,6 @@ def test_callable_is_asked_once_for_each_component():
 
 def test_names():
     assert isinstance(get_component_score("span_likelihood"), SpanLikelihood)
-    assert get_component_score("random", seed=3).seed == 3
     support = Support(threshold=0.5)
     assert get_component_score(support) is support
     for wrong, error in ((LogisticRegression(), ValueError), (Support, TypeError), (3, TypeError)):

@@ -15,7 +15,7 @@ from sklearn_clm.scoring._admission import judge
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-TEXT = "the heart lungs are is clear large small no effusion premise : hypothesis 0 1 ."
+TEXT = "the heart lungs are is clear large small no effusion ."
 PAIRS = [
     ("the heart is large", "the heart is small"),
     ("no effusion", "the lungs are clear . no effusion . the heart is large"),
@@ -23,7 +23,7 @@ PAIRS = [
 ]
 
 
-def word_tokenizer(template, pair=None, special=()):
+def word_tokenizer(special=("<s>", "</s>")):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -32,7 +32,9 @@ def word_tokenizer(template, pair=None, special=()):
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=template, pair=pair, special_tokens=[(token, ids[token]) for token in special]
+        single="<s> $A </s>",
+        pair="<s> $A </s> $B:1 </s>:1",
+        special_tokens=[(token, ids[token]) for token in special],
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", model_max_length=40
@@ -43,7 +45,7 @@ def word_tokenizer(template, pair=None, special=()):
 def classifier(tmp_path_factory):
     from transformers import BertConfig, BertForSequenceClassification
 
-    tokenizer = word_tokenizer("<s> $A </s>", "<s> $A </s> $B:1 </s>:1", ["<s>", "</s>"])
+    tokenizer = word_tokenizer()
     torch.manual_seed(0)
     labels = {0: "contradiction", 1: "neutral", 2: "ENTAILMENT"}
     config = BertConfig(
@@ -70,30 +72,6 @@ def loaded(classifier):
     return load(classifier).eval(), transformers.AutoTokenizer.from_pretrained(classifier)
 
 
-@pytest.fixture(scope="module")
-def true_t5(tmp_path_factory):
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    tokenizer = word_tokenizer("$A </s>", special=["</s>"])
-    torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        d_kv=8,
-        d_ff=16,
-        num_layers=1,
-        num_heads=2,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-        eos_token_id=2,
-        initializer_factor=3.0,
-    )
-    path = tmp_path_factory.mktemp("t5")
-    T5ForConditionalGeneration(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
 def test_classifier_gives_the_probability_of_entailment(classifier, loaded):
     scores = EntailmentScore(classifier, batch_size=2).score_pairs(*zip(*PAIRS))
     model, tokenizer = loaded
@@ -106,28 +84,10 @@ def test_classifier_gives_the_probability_of_entailment(classifier, loaded):
     assert len(set(scores)) == 3
 
 
-def test_t5_gives_the_probability_of_the_answer_one(true_t5):
-    score = EntailmentScore(true_t5, batch_size=2)
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(true_t5).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(true_t5)
-    one = tokenizer.convert_tokens_to_ids("1")
-    alone = []
-    for premise, hypothesis in PAIRS:
-        inputs = tokenizer(f"premise: {premise} hypothesis: {hypothesis}", return_tensors="pt")
-        with torch.no_grad():
-            logits = model(
-                input_ids=inputs["input_ids"], decoder_input_ids=torch.tensor([[0]])
-            ).logits
-        alone.append(float(logits[0, 0].softmax(-1)[one]))
-    assert score.score_pairs(*zip(*PAIRS)) == pytest.approx(alone, rel=6e-3)
-    assert score(*PAIRS[0]) == score.score_pairs(*zip(*PAIRS))[0]
-
-
-def test_batches_do_not_matter(classifier, true_t5):
-    for path in (classifier, true_t5):
-        one = EntailmentScore(path, batch_size=1).score_pairs(*zip(*PAIRS))
-        assert np.array_equal(one, EntailmentScore(path, batch_size=8).score_pairs(*zip(*PAIRS)))
-        assert EntailmentScore(path).score_pairs([], []).shape == (0,)
+def test_batches_do_not_matter(classifier):
+    one, many = (EntailmentScore(classifier, batch_size=size) for size in (1, 8))
+    assert np.array_equal(one.score_pairs(*zip(*PAIRS)), many.score_pairs(*zip(*PAIRS)))
+    assert one.score_pairs([], []).shape == (0,)
 
 
 def perturbed(model, size=8e-5):
@@ -188,14 +148,13 @@ def test_a_model_in_training_scores_without_dropout(classifier, loaded):
     assert all(np.array_equal(result, np.tile(expected, 5)) for result in results)
 
 
-def test_a_long_premise_is_cut_and_the_hypothesis_kept(classifier, true_t5):
+def test_a_long_premise_is_cut_and_the_hypothesis_kept(classifier):
     premise = "the heart is large . " * 30
-    for path in (classifier, true_t5):
-        score = EntailmentScore(path, max_length=20)
-        long = score.score_pairs([premise] * 2, ["no effusion", "the lungs are clear"])
-        assert long[0] != long[1]
-        # what is cut off does not matter
-        assert score(premise + "no effusion", "no effusion") == long[0]
+    score = EntailmentScore(classifier, max_length=20)
+    long = score.score_pairs([premise] * 2, ["no effusion", "the lungs are clear"])
+    assert long[0] != long[1]
+    # what is cut off does not matter
+    assert score(premise + "no effusion", "no effusion") == long[0]
 
 
 def test_each_distinct_component_is_judged_once(classifier, monkeypatch):
@@ -243,14 +202,19 @@ def test_it_can_admit_components(classifier):
     assert [row.tolist() for row in verdicts] == [[score(*pair) >= value] * 2 for pair in PAIRS]
 
 
-def test_another_model_is_loaded(classifier, true_t5):
+def test_another_model_is_loaded(classifier, loaded, tmp_path):
+    model, tokenizer = loaded
+    with torch.no_grad():
+        model.classifier.bias += torch.tensor([0.0, 0.0, 2.0])
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     score = EntailmentScore(classifier)
     first = score(*PAIRS[0])
-    assert score.set_params(model=true_t5)(*PAIRS[0]) != first
+    assert score.set_params(model=tmp_path)(*PAIRS[0]) > first
     assert score.set_params(model=classifier)(*PAIRS[0]) == first
 
 
-def test_bad_input(classifier, loaded, t5_path):
+def test_bad_input(classifier, loaded):
     for pair in ((1.0, "no effusion"), ("no effusion", None)):
         with pytest.raises(TypeError, match="pairs of texts"):
             EntailmentScore(classifier).score_pairs(*zip(PAIRS[0], pair))
@@ -258,7 +222,6 @@ def test_bad_input(classifier, loaded, t5_path):
         "entailment_label": EntailmentScore(classifier, entailment_label="yes"),
         "batch_size": EntailmentScore(classifier, batch_size=0),
         "tokenizer": EntailmentScore(loaded[0]),
-        "model": EntailmentScore(t5_path),  # has no answer "1"
     }.items():
         with pytest.raises(ValueError, match=name):
             wrong(*PAIRS[0])

@@ -229,10 +229,10 @@ def same_reading(one, other):
 
     Returns
     -------
-    float
-        1 where :func:`read_report` reads the same digits, else 0.
+    bool
+        Whether :func:`read_report` reads the same digits.
     """
-    return float(read_report(one) == read_report(other))
+    return read_report(one) == read_report(other)
 
 
 def states_the_right_digit(report, sentence):

@@ -31,7 +31,7 @@ _PROMPT_WIDTH = 80  # characters of a prompt that is a text, in an error
 _NO_LOGPROBS = (
     "the service gives no log-probabilities (model {model!r}, endpoint={endpoint!r}), which "
     "logprobs=True and quality='likelihood' need. Use OpenAIGenerator(logprobs=False) with "
-    "quality='self_consistency', 'p_true' or 'verbalized' or any callable (prompt, generation) -> "
+    "quality='self_consistency' or 'p_true' or any callable (prompt, generation) -> "
     "float; or another endpoint ('chat', 'completions') or server that gives them."
 )
 _REASONING = (

@@ -7,7 +7,7 @@ import pytest
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring import PTrue, VerbalizedConfidence, quality_matrix
+from sklearn_clm.scoring import PTrue, quality_matrix
 from sklearn_clm.scoring._quality import get_quality
 from tests.toy import Answering
 
@@ -19,8 +19,6 @@ def votes(prompt, draw):
     text = str(prompt)
     if "Proposed answer" not in text:
         return Generation(["Paris", "Lyon", "Rome"][draw % 3], math.log(0.5), 1)
-    if "from 0" in text:
-        return "80%" if "Paris" in text else "5 out of 100"
     return "Yes" if draw % 5 < (4 if "Paris" in text else 1) else "No"
 
 
@@ -91,59 +89,6 @@ def test_votes_do_not_hang_on_what_else_is_asked():
     np.testing.assert_allclose(together, [[math.exp(-0.5), 1 / 3, math.exp(-0.5)]])
 
 
-def test_verbalized_confidence():
-    values = quality_matrix(VerbalizedConfidence(Answering(sure)), ["Capital?"], DRAWS, start=1)
-    np.testing.assert_allclose(values, [[0.05, 0.8]])
-
-
-ANSWERS = {
-    "100": 1.0,
-    "0": 0.0,
-    " 12.5 %": 0.125,
-    "**70**": 0.7,
-    "50, I think": 0.5,
-    "7.": 0.07,
-    "8 / 10": 0.8,
-    "9.5/10.": 0.95,
-    "**9**/10": 0.9,
-    "5 out of 100": 0.05,
-    "1/1": 1.0,
-    "0/10": 0.0,
-    "0.95": 0.95,
-    ".95": 0.95,
-    "0,95": 0.95,
-    "0.955, surely": 0.955,
-    "1.0": 1.0,
-    "95%": 0.95,
-    "95 percent": 0.95,
-    "95 per cent": 0.95,
-    "0.5%": 0.005,
-    "1": 0.01,
-    "100.0": 1.0,
-    "1.5": 0.015,
-    "~90%": 0.9,
-    "\n90\n": 0.9,
-    "(90)": 0.9,
-}
-
-
-@pytest.mark.parametrize(("answer", "value"), ANSWERS.items())
-def test_answers_that_begin_with_a_percentage(answer, value):
-    model = Answering([answer])
-    assert VerbalizedConfidence(model).score_draws(["?"], DRAWS, 2) == [[pytest.approx(value)]]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    ["", "high", "I say 70", "101", "-5", "1000", "1.2.3", "1,000", "11/10", "5/0", "2/1", "-0.5"],
-)
-def test_other_answers_are_refused(answer):
-    model = Answering([answer])
-    with pytest.raises(ValueError, match=r"a number from 0 to 100, .* 2 attempts"):
-        VerbalizedConfidence(model, max_attempts=2).score_draws(["?"], DRAWS, 2)
-    assert [draw for _, draw, _ in Answering.asked] == [0, 1]
-
-
 def test_chat_messages_are_quoted_as_text():
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital?"}]
     PTrue(Answering(sure)).score_draws([messages], DRAWS, 2)
@@ -157,22 +102,18 @@ def test_templates():
 
 
 def test_without_a_generator():
-    for name, kind in (("p_true", PTrue), ("verbalized", VerbalizedConfidence)):
-        quality = get_quality(name)
-        assert isinstance(quality, kind)
-        with pytest.raises(ValueError, match=f"generator of {kind.__name__}"):
-            quality.score_draws(["x"], DRAWS)
-        assert quality.bind(Answering(sure)).generator.answers is sure
+    quality = get_quality("p_true")
+    with pytest.raises(ValueError, match="generator of PTrue"):
+        quality.score_draws(["x"], DRAWS)
+    assert quality.bind(Answering(sure)).generator.answers is sure
     own = PTrue(Answering(sure))
     assert own.bind(Answering(votes)) is own
     assert own.fingerprint() != PTrue(Answering(votes)).fingerprint()
 
 
-@pytest.mark.parametrize("quality", ["p_true", "verbalized"])
-def test_by_name_a_sampler_asks_its_own_generator(quality):
+def test_by_name_a_sampler_asks_its_own_generator():
     prompts = [f"Capital {i}?" for i in range(40)]
-    sampler = ConformalSampler(Answering(sure), k_max=3, epsilon=0.3, delta=0.1, quality=quality)
+    sampler = ConformalSampler(Answering(sure), k_max=3, epsilon=0.3, delta=0.1, quality="p_true")
     sets = sampler.fit(prompts, ["Paris"] * 40).predict(["Capital of France?"])
     assert "Paris" in sets[0].responses
-    first = sampler.calibration_data_.quality[0]
-    np.testing.assert_allclose(first, [0.9, 0.1, 0.1] if quality == "p_true" else [0.8, 0.05, 0.05])
+    np.testing.assert_allclose(sampler.calibration_data_.quality[0], [0.9, 0.1, 0.1])
