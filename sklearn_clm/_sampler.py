@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from numbers import Integral, Real
@@ -417,7 +417,7 @@ class ConformalSampler(CalibratedEstimator):
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         losses = {} if self.losses is None else self.losses.claimed()
         claim = self._claim_of(
-            self.epsilon, known, names is not None, guarantee=policy.guarantee, **losses
+            self.epsilon, known, names is not None, guarantee=policy.guarantee, losses=losses
         )
         with nullcontext() if own is None else own.drawing(self.memory_):
             rules = policy.calibrate(table, parts, self._terms(table, own, source), claim)
@@ -688,9 +688,6 @@ class ConformalSampler(CalibratedEstimator):
             **kept,
             **self._frozen_scores(),
         )
-
-    def _remarks(self, record: SamplerCalibration, own: object) -> Iterable[str | None]:
-        return record.doubts()
 
     def _publish(self, record: SamplerCalibration) -> None:
         """Set the fitted attributes, those of this calibration alone."""

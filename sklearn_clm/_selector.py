@@ -1,6 +1,6 @@
 """The estimator that calibrates which parts of the responses can be trusted."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -41,13 +41,12 @@ from sklearn_clm.policies._components import (
     ComponentCollection,
     ComponentSteps,
     components_of_draws,
-    components_of_sets,
-    higher_in_sets,
     prompts_of_sampler,
     refuse_larger_budget,
     refuse_other_draws,
     select_components,
     threshold_of_part,
+    warn_of_falling_scores,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
@@ -64,7 +63,7 @@ from sklearn_clm.scoring._components import (
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _SHAPING = 1 / 3  # of the prompts, where people audit
-_N_TRIED = 100  # calibration prompts on which the threshold is tried
+_N_TRIED = 100  # prompts on which scores are tried
 
 
 class ComponentSelector(CalibratedEstimator):
@@ -284,6 +283,9 @@ class ComponentSelector(CalibratedEstimator):
         names = None if names is None else [names[i] for i in rows]
         draws = self._draws(sampler, checked, None if sampler is not given else parts_of)
         split = parts_of(checked, draws)
+        tried, half = checked.take(np.arange(min(_N_TRIED, len(checked)))), (len(draws[0]) + 1) // 2
+        few = parts_of(tried, [row[:half] for row in draws[: len(tried)]])
+        warn_of_falling_scores(split[: len(tried)], few)
         responses = [[draw.response for draw in row] for row in draws]
         if not all(map(callable, references)):
             warn_of_script("admission", self.admission, chain.from_iterable(responses))
@@ -294,7 +296,7 @@ class ComponentSelector(CalibratedEstimator):
             provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
         )
         audited = self.judging if isinstance(self.judging, AuditedJudging) else None
-        first, people = split[:_N_TRIED], None
+        people = None
         verdicts = ComponentVerdicts(
             admission, references, responses, split, self.n_jobs, bare=audited is not None
         )
@@ -302,8 +304,8 @@ class ComponentSelector(CalibratedEstimator):
             auditor = get_component_admission(audited.people, splitter)
             shown = shown_to(auditor, checked, references)
             by_people = ComponentVerdicts(auditor, shown, responses, split, self.n_jobs)
-            people = ComponentCollection(data, by_people, checked, rows, first, names)
-        collected = ComponentCollection(data, verdicts, checked, rows, first, names, people)
+            people = ComponentCollection(data, by_people, checked, rows, names)
+        collected = ComponentCollection(data, verdicts, checked, rows, names, people)
         if self.judging != "lazy":
             data = collected.judged(data, self.alpha, [], lazily=False)
         self._forget()
@@ -598,19 +600,6 @@ class ComponentSelector(CalibratedEstimator):
         self.thresholds_ = np.empty(0) if result is None else result.thresholds
         self.n_errors_ = np.empty(0, dtype=np.int64) if result is None else result.n_errors
         self.p_values_ = np.empty(0) if result is None else result.p_values
-
-    def _remarks(
-        self, record: SelectorCalibration, own: ComponentCollection | None
-    ) -> Iterable[str | None]:
-        if own is None or not record.certified:
-            return
-        tried, sampler = own.prompts.take(range(len(own.first))), record.sampler
-        names = own.groups and own.groups[: len(tried)]
-        needed = sampler.calibration_.groups
-        if names is not None or needed is None or needed.by is not None:
-            sets = sampler._sets(tried, _of_sampler(sampler, names))
-            split = components_of_sets(record.splitter, record.component_score, sets)
-            yield higher_in_sets(own.first, split)
 
     # --- predict ------------------------------------------------------------------------------
 

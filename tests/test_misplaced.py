@@ -104,7 +104,7 @@ OF_CALIBRATION = OF_DATA | {
     "set score": ({"policy": ThresholdPolicy(set_score="sum")}, "set_score"),
     "policy": ({"policy": ExitPolicy()}, "policy"),
     "guarantee": ({"policy": ExitPolicy(guarantee="marginal")}, "guarantee"),
-    "losses": ({"losses": Losses(lambda *asked: 0.0, 0.5)}, "losses"),
+    "losses": ({"losses": Losses({"none": lambda *asked: 0.0}, {"none": 0.5})}, "losses"),
     "groups": ({"groups": Groups(len)}, "groups"),
     "shift": ({"shift": CovariateShift(weight_bound=2.0)}, "weight_bound"),
     "epsilon": ({"epsilon": 0.2}, "epsilon"),
@@ -597,13 +597,3 @@ def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted):
             null.fit(X, Y)
         with pytest.raises(ValueError, match="certified"):
             RiskMonitor(null)
-
-
-@pytest.mark.parametrize("name", ["epsilon", "delta"])
-@pytest.mark.parametrize("options", [{}, {"policy": ExitPolicy()}], ids=["thresholds", "exit"])
-def test_a_coverage_or_confidence_in_place_of_its_complement(fitted, name, options):
-    one, data = sampler(epsilon=0.4, **options), fitted.calibration_data_
-    one.calibrate(data)
-    with pytest.warns(UserWarning, match=f"^{name}=0.95") as caught:
-        one.set_params(**{name: 0.95}).calibrate(data)
-    assert {each.filename for each in caught} == {__file__}

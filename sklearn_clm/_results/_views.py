@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sklearn_clm.calibration._claim import POOLED, Claim
+from sklearn_clm.calibration._claim import Claim
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import is_image, prompt_text
 
@@ -120,7 +120,7 @@ def ending(one: "PredictionSet") -> str:
 def common_remarks(sets: Iterable["SetOfOne"]) -> str:
     """Remarks on the guarantees of many sets, each once; those about a group stand at the set."""
     found = [remark for claim in claims_of(sets) for remark in claim.common_remarks()]
-    return "".join(f", {remark}" for remark in dict.fromkeys(found) if remark != POOLED)
+    return "".join(f", {remark}" for remark in dict.fromkeys(found))
 
 
 def counted(number: int, noun: str) -> str:

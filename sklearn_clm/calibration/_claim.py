@@ -12,7 +12,6 @@ from typing import Literal
 from sklearn_clm.calibration._binomial import prompts_needed
 
 NO_GUARANTEE = "no guarantee"
-POOLED = "unknown group: guaranteed over all prompts together, not within it"
 _MOST_NAMED = 5  # null groups that a message names one by one
 _AVERAGE = (
     "This is an average over new prompts, not a statement about any one of them, and it is about "
@@ -36,15 +35,13 @@ class Claim:
     guarantee : {"pac", "marginal"}
         Whether it holds with confidence 1 - delta over the calibration prompts, or on average over
         calibration and new prompts together.
-    group, within_groups, pooled
-        The group within which it holds, None for all prompts together; where there are groups,
-        whether "each" claim holds with confidence 1 - delta or "all" do; and whether it is about
-        prompts of groups that calibration has not seen.
+    group, within_groups
+        The group within which it holds, None for all prompts together; and where there is one,
+        whether "each" claim holds with confidence 1 - delta or "all" do.
     shifted, approximate : bool
         Whether prompts are distributed as weights describe, and whether these were estimated.
-    losses, admission
-        Levels of other losses that are kept with the same confidence, by name, and whether it says
-        anything of admissible responses.
+    losses
+        Levels of other losses that are kept with the same confidence, by name.
     unknown, audit, answered
         What is not known to have collected the data; what people judged who audit the judge of
         calibration, as a sentence; and the share of the calibration prompts that were answered.
@@ -65,11 +62,9 @@ class Claim:
     guarantee: Literal["pac", "marginal"] = "pac"
     group: Hashable | None = None
     within_groups: Literal["each", "all"] | None = None
-    pooled: bool = False
     shifted: bool = False
     approximate: bool = False
     losses: Mapping[str, float] = field(default_factory=dict)
-    admission: bool = True
     unknown: tuple[str, ...] = ()
     audit: str | None = None
     answered: float | None = None
@@ -101,8 +96,6 @@ class Claim:
         subject = "Calibration of components" if self.about == "components" else "Calibration"
         if self.group is not None:
             subject = f"Group {self.group!r}"
-        elif self.pooled:
-            subject = "The rule for all prompts"
         return f"{subject} is null: {self.null}"
 
     def sentence(self) -> str:
@@ -127,12 +120,6 @@ class Claim:
                 f"wrongly{share}. This holds for {self.who().rstrip(',')}, and nothing is said of "
                 f"prompts that are not answered. {_AVERAGE}"
             )
-        losses = "the mean of each loss below is at most its level"
-        if not self.admission:
-            return (
-                f"{confidence} {losses}, for {self.who()}. Nothing is said of admissible "
-                f"responses. {_AVERAGE}"
-            )
         if self.about == "components":
             promise = f"all components selected for {self.who()} are admissible"
         else:
@@ -147,13 +134,16 @@ class Claim:
             )
         text = f"{confidence} {promise}. {_AVERAGE}"
         if self.losses:
-            text += f" With it, and with the same confidence for both, {losses}."
+            text += (
+                " With it, and with the same confidence for both, the mean of each loss below is "
+                "at most its level."
+            )
         return text
 
     def conditions(self) -> tuple[str, ...]:
         """What groups, weights and unknown provenance make of the guarantee, in sentences."""
         texts = [] if self.audit is None else [self.audit]
-        if self.within_groups is not None and not self.pooled:
+        if self.within_groups is not None:
             how = (
                 "each holds on its own, and nothing is said of all at once (Groups("
                 "guarantee='all') promises that)"
@@ -185,8 +175,6 @@ class Claim:
     def common_remarks(self) -> list[str]:
         """The remarks that are not about one group."""
         remarks = {
-            POOLED: self.pooled,
-            "guaranteed for other losses alone": not self.admission and self.about != "answers",
             "guaranteed on average": self.guarantee == "marginal",
             "approximate: weights are estimated": self.approximate,
             "provenance unknown": bool(self.unknown),
@@ -195,7 +183,7 @@ class Claim:
 
     def who(self) -> str:
         """Whom the guarantee is for."""
-        grouped = self.within_groups is not None and not self.pooled
+        grouped = self.within_groups is not None
         member = "a new prompt of a certified group" if grouped else "a new prompt"
         if self.shifted:
             return f"{member}, from the distribution that the weights describe,"

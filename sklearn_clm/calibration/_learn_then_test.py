@@ -225,25 +225,23 @@ def certify_frontier(
     searched: np.ndarray,
     weights: Weights,
     select: Literal["objective", "last"],
-    tests_admission: bool = True,
 ) -> LearnThenTestResult:
     """Test a frontier on other prompts than those at `searched`, which it comes from.
 
-    All of `others` must pass as well. Without `tests_admission`, admission only prices the
-    configurations. Of a table that is filled on demand the result holds bounds of errors and
-    p-values, and the objective leaves out the excess, which needs labels that no test asks for.
+    All of `others` must pass as well. Of a table that is filled on demand the result holds bounds
+    of errors and p-values, and the objective leaves out the excess, which needs labels that no test
+    asks for.
     """
     frontier, n, m = columns.frontier, admission.n_prompts, len(columns)
-    tests: list[AdmissionTest | LossTest] = [*([admission] if tests_admission else []), *others]
+    tests: list[AdmissionTest | LossTest] = [admission, *others]
     lazily = columns.table.is_lazy
     start, before = 0, columns.table.n_judgements
     if lazily:
         n_expected = int(np.sum(np.maximum.accumulate(frontier.loss) * n <= admission.allowed))
         start = max(n_expected - 1, 1)  # the first, of all draws, is the dearest to decide
-        if tests_admission:
-            # what was known before may show that an earlier one fails
-            fewest = np.array([admission.errors(step)[0] for step in range(min(start, m))])
-            start = next(iter(np.flatnonzero(fewest > admission.allowed).tolist()), start)
+        # what was known before may show that an earlier one fails
+        fewest = np.array([admission.errors(step)[0] for step in range(min(start, m))])
+        start = next(iter(np.flatnonzero(fewest > admission.allowed).tolist()), start)
 
     def passes(step: int) -> bool:
         # each test is made, so that the largest p-value of a step is known

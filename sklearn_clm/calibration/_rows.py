@@ -27,7 +27,6 @@ class Part(NamedTuple):
     searched: np.ndarray  # of those of the same group that searched the path
     delta: float  # level of their tests
     group: Hashable | None = None  # None for all prompts together
-    claimed: bool = True  # whether predictions may rest on the test, or it is for comparison
 
 
 def parts_of(
@@ -37,22 +36,21 @@ def parts_of(
     groups: Sequence[Hashable] | None = None,
     *,
     together: bool = False,
-    pooled: bool = False,
 ) -> list[Part]:
     """The parts that are tested: each group, where there are any, and at last all prompts.
 
-    With `together` all claims hold with confidence 1 - delta, otherwise each one does. With
-    `pooled` the claim for all prompts together is one of the claims.
+    With `together` the claims of all groups hold with confidence 1 - delta, otherwise each one
+    does. Where there are groups, all prompts are tested for comparison alone.
     """
     if groups is None:
         return [Part(tested, searched, delta)]
     names, of_prompt = check_groups(groups, len(groups))
-    level = delta / (len(names) + pooled) if together else delta
+    level = delta / len(names) if together else delta
     parts = [
         Part(tested[of_prompt[tested] == g], searched[of_prompt[searched] == g], level, name)
         for g, name in enumerate(names)
     ]
-    return [*parts, Part(tested, searched, level if pooled else delta, None, pooled)]
+    return [*parts, Part(tested, searched, delta)]
 
 
 def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.ndarray]:

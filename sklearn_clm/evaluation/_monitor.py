@@ -404,7 +404,7 @@ def _certified(target: object) -> SamplerCalibration | SelectorCalibration:
         )
     check_is_fitted(target, "calibration_")
     record = target.calibration_
-    if not record.certified or not record.claim.admission:
+    if not record.certified or record.claim.about == "answers":
         raise ValueError(
             "target must be certified to give what is admissible, got one of which this holds "
             f"instead: {record.claim.sentence()} Give the level that is watched, and update with "

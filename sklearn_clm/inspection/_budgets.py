@@ -205,7 +205,7 @@ class PromptGainDisplay(EstimatorDisplay):
     title = "What more prompts bring"
     kinds = (ConformalSampler, ComponentSelector)
     wanted = (
-        "have a rule for all prompts, or those of unknown groups, with guarantee='pac', no audit "
+        "have no groups, guarantee='pac', no audit "
         "and no other loss than admission, enough prompts for a test and labels that tell the "
         "errors of its safest sets"
     )
@@ -218,7 +218,7 @@ class PromptGainDisplay(EstimatorDisplay):
     def _of(cls, estimator: ConformalSampler | ComponentSelector) -> Self | None:
         record = estimator.calibration_
         claim, tests = record.claim, record.tests
-        if not record.uses_pooled_rule or claim.guarantee == "marginal" or tests is None:
+        if record.by_group or claim.guarantee == "marginal" or tests is None:
             return None
         n_errors = tests.errors_of_safest
         # by a model's standard these errors say nothing of what people would certify

@@ -42,15 +42,14 @@ _NEXT_TO_NOTHING = 0.1  # components for each prompt
 _POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
 _INTERVAL = "95 % interval"
 _BAND = ("policy", "error", _INTERVAL)
-_OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
 _OF_GROUPS = (
     "Errors and costs are those of the group's calibration prompts under the rule that predict "
     "uses for them. The rule was chosen on these prompts, so new ones may do a little worse."
 )
-_WATCH_LOSSES = (
-    "Watch each loss: compute it for a random share of the sets, and give the values to a "
-    "sklearn_clm.evaluation.RiskMonitor of its level. After an alarm stop relying on the "
-    "guarantee, and calibrate again on new prompts."
+_WATCH_ANSWERS = (
+    "Watch the answers: judge a random share of them, and give the errors to a "
+    "sklearn_clm.evaluation.RiskMonitor of alpha. After an alarm stop relying on the guarantee, "
+    "and calibrate again on new prompts."
 )
 
 
@@ -111,12 +110,12 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     """The report of a calibrated estimator: what matters, then all figures, folded away."""
     record, data = estimator.calibration_, estimator.calibration_.data  # None from a file
     rule, claim, tests = record.rule, record.claim, record.tests
-    pooled, of_sets = record.uses_pooled_rule, isinstance(record, SamplerCalibration)
+    whole, of_sets = record.by_group is None, isinstance(record, SamplerCalibration)
     set_score = record.set_score if of_sets else "max"
-    outcomes = rule.outcomes(data, set_score) if pooled and data is not None else None
+    outcomes = rule.outcomes(data, set_score) if whole and data is not None else None
     gain = PromptGainDisplay._of(estimator)
     facts = []
-    if pooled and claim.holds:
+    if whole and claim.holds:
         rows = rule.facts(get_set_score(set_score).name)
         facts.append(Section(rule.heading, table=(("what", "value", "use"), *rows)))
     yield _guarantee(record)
@@ -126,18 +125,19 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     if data is not None:
         yield _enough(record, data.n_prompts, gain)
     texts = _of_draws(record) if of_sets else []
-    texts += [*_nulls(record), *(_doubts(record, outcomes) if pooled else []), *record.remarks]
+    texts += [*_nulls(record), *(_doubts(record, outcomes) if whole else []), *record.remarks]
     if texts:
         yield Section("Warnings", tuple(texts), warning=True)
     details = [] if outcomes is None else facts
     details += [] if data is None else [_numbers("Data", record.numbers())]
     details += _shift(record)
-    if pooled and isinstance(tests, LearnThenTestResult):
+    if whole and isinstance(tests, LearnThenTestResult):
         details.append(_frontier(estimator, tests))
     audited = claim.audit is not None  # the labels are those of a model
-    if pooled and isinstance(tests, ComponentThreshold) and len(tests.thresholds):
+    if whole and isinstance(tests, ComponentThreshold) and len(tests.thresholds):
         details += _thresholds(tests, exact=data.unknown is None and not audited)
-    if of_sets and data is not None and data.unknown is None and claim.admission and not audited:
+    judged = of_sets and data is not None and data.unknown is None
+    if judged and claim.about != "answers" and not audited:
         details.append(_band(data, AchievableBandDisplay._of(estimator)))
     details += _more_prompts(gain)
     if of_sets and data is not None and (data.unknown is not None or record.n_judgements):
@@ -173,16 +173,11 @@ def _of_what(record: Record) -> str:
 
 def _nulls(record: Record) -> list[str]:
     """To whom nothing is promised, and why."""
-    claims = record.claims_in_use
-    pooled = claims.pop(None, None)
-    texts = (nulls_of(claims.values()) or "").splitlines()
-    if pooled is not None and not pooled.holds:
-        texts.append(f"{nulls_of([pooled])}{f' {_OF_UNKNOWN}' * bool(claims)}")
-    return texts
+    return (nulls_of(record.claims_in_use.values()) or "").splitlines()
 
 
 def _doubts(record: Record, outcomes: Outcomes | None) -> list[str]:
-    """What is doubtful of the rule for all prompts, which may serve unknown groups alone."""
+    """What is doubtful of the rule for all prompts."""
     claim, texts = record.claim, []
     if claim.holds and outcomes is not None:
         k_max, means = record.rule.k_max, outcomes.of_prompts
@@ -198,7 +193,7 @@ def _doubts(record: Record, outcomes: Outcomes | None) -> list[str]:
                 f"Next to nothing is selected: {counted(int(selected.sum()), 'component')} of "
                 f"{record.data.n_components} reach gamma-hat."
             )
-    return texts if record.by_group is None else [f"{text} {_OF_UNKNOWN}" for text in texts]
+    return texts
 
 
 def _groups(record: Record) -> Iterable[Section]:
@@ -218,11 +213,6 @@ def _groups(record: Record) -> Iterable[Section]:
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         rows.append((str(name), status, rule.words, *errors, *costs, smallest))
     others = "Prompts of other groups are refused: no rule serves all prompts together."
-    if record.uses_pooled_rule:
-        others = (
-            "Prompts of unknown groups, and only these, get the rule for all prompts together, "
-            "which all other figures are about; within a group it promises nothing."
-        )
     columns = (*record.rule.priced, f"smallest {record.claim.level_name}")
     audited = any(claim.audit is not None for _, claim in record.by_group.values())
     errors_by = "refused by the model, or by people alone" if audited else "errors"
@@ -347,7 +337,7 @@ def _in_use(claim: Claim) -> Section:
         "Watch the risk: judge a random share of the sets, and give the outcomes to "
         "sklearn_clm.evaluation.RiskMonitor. After an alarm: "
     ) + AFTER_ALARM.format(epsilon=claim.level, alpha=0.05)
-    return Section("In use", (text if claim.admission else _WATCH_LOSSES,))
+    return Section("In use", (_WATCH_ANSWERS if claim.about == "answers" else text,))
 
 
 # numbers with their intervals
@@ -372,7 +362,7 @@ def _rounded_up(level: float) -> str:
 def _of_draws(record: SamplerCalibration) -> list[str]:
     """What the draws of calibration make doubtful."""
     (_, high), epsilon = record.achievable_epsilon, record.epsilon
-    if record.claim.losses or not record.claim.admission:  # epsilon alone decides nothing
+    if record.claim.losses or record.claim.about == "answers":  # epsilon alone decides nothing
         return []
     if not epsilon >= high:
         return []

@@ -237,16 +237,28 @@ anything is drawn for it, and those kept are tested as usual:
 >>> shifted.shift_.n_offered, 250 < shifted.shift_.n_kept < 400
 (450, True)
 
-:class:`DensityRatio` learns the weight from prompts of both
-kinds that take no part in calibration; the guarantee is then approximate, and every set says so.
+A weight can be learnt as well, from prompts of both kinds that take no part in calibration: the
+odds of a classifier that tells new ones from old. The guarantee is then approximate, and with
+``estimated=True`` every set says so:
+
+>>> from sklearn.linear_model import LogisticRegression
+>>> old = prompts[450:]
+>>> new = [prompt for prompt in old for _ in range(int(weight(prompt)))]
+>>> def features(prompts):
+...     return [[sum(map(int, prompt[:-2].split(" + "))) % 10] for prompt in prompts]
+>>> is_new = LogisticRegression().fit(features(old + new), [0] * len(old) + [1] * len(new))
+>>> def odds(prompt):
+...     no, yes = is_new.predict_proba(features([prompt]))[0]
+...     return min(yes / no, 2.0)
+>>> estimated = fitted(shift=CovariateShift(odds, weight_bound=2.0, estimated=True))
+>>> estimated.predict(prompts[450:451])[0].claim.approximate
+True
 
 ## Other losses
 
 The share of wrong members, a price, a toxicity: :class:`Losses` keeps the mean of each at most at
-its level, together with the risk of holding no admissible response, or instead of it. A
-configuration is certified where the largest of the p-values is at most delta; nothing is corrected
-for. Without that risk nothing demands an answer, and Eq. 7 prefers sets that are empty: keep it
-with a high `epsilon`, or give ``ThresholdPolicy(size_weight=0)``.
+its level, together with the risk of holding no admissible response. A configuration is certified
+where the largest of the p-values is at most delta; nothing is corrected for.
 
 >>> from sklearn_clm.policies import Losses
 >>> def wrong(prompt, reference, one):
@@ -262,14 +274,13 @@ from sklearn_clm.policies._exit import ExitPolicy
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._losses import Losses
-from sklearn_clm.policies._shift import CovariateShift, DensityRatio
+from sklearn_clm.policies._shift import CovariateShift
 from sklearn_clm.policies._thresholds import ThresholdPolicy
 
 __all__ = [
     "AnswerPolicy",
     "AuditedJudging",
     "CovariateShift",
-    "DensityRatio",
     "ExitPolicy",
     "Groups",
     "LazyJudging",

@@ -147,7 +147,7 @@ class AnswerPolicy(Policy):
         return prompts_needed(self.alpha, delta)
 
     def calibrate(self, table: Table, parts: list[Part], terms: Terms, claim: Claim) -> Rules:
-        about = replace(claim, level=self.alpha, about="answers", admission=False)
+        about = replace(claim, level=self.alpha, about="answers")
         return super().calibrate(table, parts, terms, about)
 
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> AnswerPath:

@@ -109,8 +109,6 @@ class Policy(BaseEstimator, ABC):
 
     def needed(self, terms: Terms, delta: float) -> int:
         """Calibration prompts below which nothing can be certified."""
-        if terms.losses is not None and not terms.losses.admission:
-            return 1  # epsilon has no part in it, and each loss has its own p-value
         if self.guarantee == "marginal":
             return math.ceil(1 / terms.epsilon) - 1
         return prompts_needed(terms.epsilon, delta)

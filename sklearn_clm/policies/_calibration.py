@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -22,7 +22,6 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._files import claim_content, claim_of, reading, record_of
 from sklearn_clm.policies._groups import Groups
-from sklearn_clm.policies._losses import why_empty
 from sklearn_clm.policies._open_sets import (
     OnAccept,
     QualityLike,
@@ -39,7 +38,6 @@ from sklearn_clm.policies._source import (
 )
 
 PARTS = ("splitter", "component_score", "admission")
-_MOSTLY_EMPTY = 0.5
 _MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
 
 
@@ -50,7 +48,7 @@ def groups_in_use(
     n_prompts: int,
     prompts: CheckedPrompts | None,
 ) -> list[Hashable | None]:
-    """The calibrated group of each prompt; None where what holds for all prompts is in use."""
+    """The calibrated group of each prompt; None without groups."""
     if groups is None:
         if given is not None:
             raise ValueError(
@@ -58,14 +56,12 @@ def groups_in_use(
             )
         return [None] * n_prompts
     asked = groups.of(given, n_prompts, prompts)
-    unknown = {name for name in asked if name not in known}
-    if groups.unknown == "error" and unknown:
-        raise ValueError(
-            "groups must be among those that were calibrated, got "
-            f"{next(iter(unknown))!r} instead; Groups(unknown='pooled') uses the rule for all "
-            "prompts there."
-        )
-    return [None if name in unknown else name for name in asked]
+    for name in asked:
+        if name not in known:
+            raise ValueError(
+                f"groups must be among those that were calibrated, got {name!r} instead."
+            )
+    return list(asked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,15 +111,9 @@ class Calibration(ABC):
         return {name: one for name, one in self.rules.items() if name is not None} or None
 
     @property
-    def uses_pooled_rule(self) -> bool:
-        """Whether the rule for all prompts together is one that predict may use."""
-        return len(self.rules) == 1 or self.groups is None or self.groups.unknown == "pooled"
-
-    @property
     def in_use(self) -> Rules:
-        """The rules that predict may use."""
-        pooled = self.uses_pooled_rule
-        return {name: one for name, one in self.rules.items() if name is not None or pooled}
+        """The rules that predict may use: with groups, theirs alone."""
+        return self.by_group or self.rules
 
     @property
     def claims_in_use(self) -> dict[Hashable | None, Claim]:
@@ -165,6 +155,11 @@ class Calibration(ABC):
     def conditions(self) -> tuple[str, ...]:
         """What else is to be known of the guarantee, in sentences."""
         return next(claim for claim in self.claims_in_use.values() if claim.holds).conditions()
+
+    @property
+    def doubt(self) -> str | None:
+        """A warning where what is certified is of little use."""
+        return None
 
     @abstractmethod
     def numbers(self) -> dict[str, object]:
@@ -209,7 +204,7 @@ class Calibration(ABC):
                 "rules": rules,
                 "asked": {name: content.get(name) for name in own},
                 "provenance": provenance,
-                "groups": None if groups == "none" else Groups(**groups),
+                "groups": None if groups == "none" else Groups(guarantee=groups),
             }
 
     @classmethod
@@ -285,18 +280,16 @@ class SamplerCalibration(Calibration):
             return AchievableEpsilon(math.nan, math.nan)
         return AchievableEpsilon.of_labels(self.data.admissible)
 
-    def doubts(self) -> Iterator[str | None]:
-        """Warnings: the sets are certified and of little use."""
-        if any(one.rule.costs[0] < _MOSTLY_EMPTY for one in self.in_use.values()):
-            yield why_empty(self.claim, self.epsilon)
+    @property
+    def doubt(self) -> str | None:
         size, _ = self.rule.costs
-        if self.by_group is None and self.claim.holds and size == self.k_max > 1:
-            lazily = ", or judging more of the optimisation part" * (self.n_judgements is not None)
-            yield (
-                f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
-                "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
-                f"another calibration) may give smaller sets{lazily}."
-            )
+        if self.by_group or not self.claim.holds or not size == self.k_max > 1:
+            return None
+        return (
+            f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
+            "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
+            "another calibration) may give smaller sets."
+        )
 
     @property
     def drawn_with(self) -> Provenance:

@@ -47,7 +47,6 @@ class ComponentCollection:
     verdicts: ComponentVerdicts
     prompts: CheckedPrompts
     indices: np.ndarray  # of the prompts among those that were given
-    first: Sequence[DistinctComponents]  # of all draws of the first prompts
     groups: list[Hashable] | None  # those that were given with these prompts
     people: "ComponentCollection | None" = None  # the same, judged by people who audit
 
@@ -306,14 +305,14 @@ def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
     )
 
 
-def higher_in_sets(
-    of_draws: Sequence[DistinctComponents], of_sets: Sequence[DistinctComponents]
-) -> str | None:
-    """Warning, if scores fall when draws are added to those of a set."""
-    scores = [score for one in of_draws for score in one.scores.tolist() if np.isfinite(score)]
+def warn_of_falling_scores(
+    of_all: Sequence[DistinctComponents], of_some: Sequence[DistinctComponents]
+) -> None:
+    """Warn where components score higher among the first draws than among all."""
+    scores = [score for one in of_all for score in one.scores.tolist() if np.isfinite(score)]
     rounding = _ROUNDING * max(map(abs, scores), default=0.0)
     n_found, higher = 0, []
-    for whole, part in zip(of_draws, of_sets, strict=True):
+    for whole, part in zip(of_all, of_some, strict=True):
         known = {
             place: score
             for places, score in zip(whole.occurrences, whole.scores.tolist())
@@ -321,16 +320,13 @@ def higher_in_sets(
         }
         for name, score, places in zip(part.components, part.scores.tolist(), part.occurrences):
             n_found += 1
-            # a generator that is not keyed may give other draws by now
-            wanted = known.get(places[0], np.inf)
-            if score > wanted + rounding:
-                higher.append(f"{score:.3g} in place of {wanted:.3g} for {name!r:.80}")
-    if not higher:
-        return None
-    return (
-        f"component_score rises where draws are taken away, for {len(higher)} of {n_found} "
-        f"components of calibration prompts, such as {higher[0]}. Proposition 4.4 of the paper "
-        "does not hold for such a score, and more selections may be wrong than alpha allows. "
-        "Wanted one that never falls when draws are added: the number of draws that agree, say, "
-        "and not their share."
-    )
+            if score > known[places[0]] + rounding:
+                higher.append(f"{score:.3g} in place of {known[places[0]]:.3g} for {name!r:.80}")
+    if higher:
+        warn(
+            f"component_score rises where draws are taken away, for {len(higher)} of {n_found} "
+            f"components of calibration prompts, such as {higher[0]}. Proposition 4.4 of the paper "
+            "does not hold for such a score, and more selections may be wrong than alpha allows. "
+            "Wanted one that never falls when draws are added: the number of draws that agree, "
+            "say, and not their share."
+        )

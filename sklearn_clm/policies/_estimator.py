@@ -5,7 +5,7 @@ import contextvars
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -218,16 +218,12 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
         digests = record.data.prompts
         repeated = None if digests is None else describe_repetitions(digests)
-        remarks = tuple(filter(None, [repeated, *self._remarks(record, own)]))
+        remarks = tuple(filter(None, [repeated, record.doubt]))
         self._publish(replace(record, remarks=remarks))
         if own is not None:
             self.calibration_indices_ = own.indices
         for remark in remarks:
             warn(remark)
-
-    @abstractmethod
-    def _remarks(self, record: Any, own: Any) -> Iterable[str | None]:
-        """Warnings of a calibration whose guarantee is doubtful, or of little use."""
 
     @abstractmethod
     def _publish(self, record: Any) -> None:

@@ -17,7 +17,8 @@ class Groups(BaseEstimator):
     """A guarantee within each group of prompts, in place of one for all prompts together.
 
     One path is searched on the optimisation part of all groups, and each group tests it on its own
-    calibration prompts. A group must be known from the prompt alone.
+    calibration prompts. A group must be known from the prompt alone; ``predict`` refuses a group
+    that calibration has not seen.
 
     Parameters
     ----------
@@ -28,10 +29,6 @@ class Groups(BaseEstimator):
         "each": the claim for any one group holds with probability 1 - delta over the calibration
         prompts. "all": the claims for all groups hold together with it; each is tested at delta
         divided by their number.
-    unknown : {"error", "pooled"}, default="error"
-        What ``predict`` does with a group that calibration has not seen: refuse it, or use the
-        rule for all prompts together, which promises nothing within that group. With "pooled"
-        and ``guarantee="all"`` the claim for all prompts is one more of the claims.
 
     Examples
     --------
@@ -45,7 +42,6 @@ class Groups(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "by": [None, callable],
         "guarantee": [StrOptions({"each", "all"})],
-        "unknown": [StrOptions({"error", "pooled"})],
     }
 
     def __init__(
@@ -53,11 +49,9 @@ class Groups(BaseEstimator):
         by: Callable[[Prompt], Hashable] | None = None,
         *,
         guarantee: Literal["each", "all"] = "each",
-        unknown: Literal["error", "pooled"] = "error",
     ) -> None:
         self.by = by
         self.guarantee = guarantee
-        self.unknown = unknown
 
     def parts(
         self,
@@ -67,8 +61,7 @@ class Groups(BaseEstimator):
         groups: Sequence[Hashable] | None,
     ) -> list[Part]:
         """The parts that are tested: each group, where there are any, and at last all prompts."""
-        together, pooled = self.guarantee == "all", self.unknown == "pooled"
-        return parts_of(searched, tested, delta, groups, together=together, pooled=pooled)
+        return parts_of(searched, tested, delta, groups, together=self.guarantee == "all")
 
     def of(
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
@@ -100,9 +93,8 @@ def asked_groups(options: Groups | None) -> dict[str, Any]:
     """
     if options is None:
         return {"groups": None, "groups__by": "none"}
-    others = {"guarantee": options.guarantee, "unknown": options.unknown}
     by = "none" if options.by is None else score_fingerprint(options.by)
-    return {"groups": others, "groups__by": by}
+    return {"groups": options.guarantee, "groups__by": by}
 
 
 def groups_of(

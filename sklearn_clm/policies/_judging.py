@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.calibration._exit_model import impute_labels
 from sklearn_clm.calibration._table import Table
@@ -36,9 +36,6 @@ class LazyJudging(BaseEstimator):
         learnt from labels hardly grows beyond, but with one for each prompt nobody would know which
         similar texts have the same label. None judges all draws. With 0 no label is known, and
         those of all draws are estimated by their share among the draws.
-    estimator : classifier with ``predict_proba``, default=None
-        Estimates the labels of the other draws from their quality, frequency and similarity to
-        judged draws, near copies counted as one text. None is a logistic regression with ``C=1``.
     optimization_admission : str or callable, default=None
         Who judges the optimisation part instead of the sampler's `admission`: something cheap,
         such as "rouge_l" or a model, where people judge the calibration part. None is the same.
@@ -64,7 +61,6 @@ class LazyJudging(BaseEstimator):
             StrOptions({"auto"}),
             Interval(Integral, 0, None, closed="left"),
         ],
-        "estimator": [None, HasMethods(["fit", "predict_proba"])],
         "optimization_admission": [None, str, callable],
     }
 
@@ -72,11 +68,9 @@ class LazyJudging(BaseEstimator):
         self,
         *,
         optimization_judgements: int | str | None = "auto",
-        estimator: BaseEstimator | None = None,
         optimization_admission: str | Admission | None = None,
     ) -> None:
         self.optimization_judgements = optimization_judgements
-        self.estimator = estimator
         self.optimization_admission = optimization_admission
 
     def refuse(self, k_max: int) -> None:
@@ -132,7 +126,7 @@ class LazyJudging(BaseEstimator):
             table.ask(rows[prompts], draws)
         known = self._known(table, rows, texts)
         if (known >= 0).any():
-            factory = classifier_factory(self.estimator)
+            factory = classifier_factory(None)
             return impute_labels(table.part(rows), texts, known, factory, random_state), known
         counts = np.sum(texts[:, :, np.newaxis] == texts[:, np.newaxis, :], axis=2)
         chance = np.take_along_axis(rng.random((n, k_max)), texts, axis=1)

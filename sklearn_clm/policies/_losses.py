@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.calibration import Claim, SamplingRule
+from sklearn_clm.calibration import SamplingRule
 from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._tests import LossTest
@@ -29,17 +29,15 @@ class Losses(BaseEstimator):
 
     Parameters
     ----------
-    functions : callable, or dict of them
-        ``loss(prompt, reference, set) -> float`` in [0, 1], with a
+    functions : dict of callables
+        By name, ``loss(prompt, reference, set) -> float`` in [0, 1], with a
         :class:`sklearn_clm.PredictionSet`: the share of wrong members, a cost, a toxicity. They
         are called for each distinct set that the frontier gives an optimisation prompt, and on the
         calibration part until a test fails.
-    levels : float or dict, default=0.1
-        The tolerated mean of each, in (0, 1): one for all, or one by name.
-    admission : bool, default=True
-        Whether the risk of holding no admissible response is kept as well, at `epsilon`. Otherwise
-        admissions shape the path alone, and nothing demands an answer: most losses of an empty set
-        are 0, and Eq. 7 prefers it. ``policy__size_weight=0`` leaves the size out of that choice.
+    levels : dict of float
+        The tolerated mean of each, in (0, 1). The risk of holding no admissible response is kept at
+        `epsilon` besides: a high one hardly asks for an answer, and then most losses are smallest
+        for an empty set, which Eq. 7 prefers. ``policy__size_weight=0`` leaves the size out.
 
     Notes
     -----
@@ -58,79 +56,32 @@ class Losses(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
-        "functions": [callable, dict],
-        "levels": [Real, dict],
-        "admission": ["boolean"],
+        "functions": [dict],
+        "levels": [dict],
     }
 
-    def __init__(
-        self,
-        functions: Loss | Mapping[str, Loss],
-        levels: float | Mapping[str, float] = 0.1,
-        *,
-        admission: bool = True,
-    ) -> None:
+    def __init__(self, functions: Mapping[str, Loss], levels: Mapping[str, float]) -> None:
         self.functions = functions
         self.levels = levels
-        self.admission = admission
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        self.named()
-
-    def named(self) -> dict[str, tuple[Loss, float]]:
-        """Each loss and its level by name."""
-        functions = self.functions
-        if not isinstance(functions, Mapping):
-            functions = {getattr(functions, "__name__", "loss"): functions}
-        levels = self.levels
-        if not isinstance(levels, Mapping):
-            levels = dict.fromkeys(functions, levels)
-        if not functions or set(functions) != set(levels):
+        if not self.functions or set(self.functions) != set(self.levels):
             raise ValueError(
-                f"levels must name the same losses as functions, {sorted(functions)!r}, got "
-                f"{sorted(levels)!r} instead."
+                f"levels must name the same losses as functions, {sorted(self.functions)!r}, got "
+                f"{sorted(self.levels)!r} instead."
             )
-        for level in levels.values():
+        for level in self.levels.values():
             check_probability(level, "levels")
-        return {name: (function, float(levels[name])) for name, function in functions.items()}
 
-    def claimed(self) -> dict[str, Any]:
-        """What a claim says of them."""
-        levels = {name: level for name, (_, level) in self.named().items()}
-        return {"losses": levels, "admission": bool(self.admission)}
+    def claimed(self) -> dict[str, float]:
+        """The level of each."""
+        return {name: float(self.levels[name]) for name in self.functions}
 
     def content(self) -> dict[str, Any]:
         """What a file of a calibration holds of them."""
-        functions = {name: score_fingerprint(loss) for name, (loss, _) in self.named().items()}
-        claimed = self.claimed()
-        return {
-            "functions": functions,
-            "levels": claimed["losses"],
-            "admission": claimed["admission"],
-        }
-
-
-def why_empty(claim: Claim, epsilon: float) -> str:
-    """Warning: the certified sets are empty for more than half of the prompts."""
-    if not claim.losses:
-        return (
-            f"epsilon={epsilon:g} is certified with sets that are empty for more than half of the "
-            "calibration prompts: it is the tolerated share of errors, not the coverage."
-        )
-    what = f"epsilon={epsilon:g} tolerates as many without an admissible response"
-    wanted = "a smaller epsilon"
-    if not claim.admission:
-        what = "Losses(admission=False) demands no answer, and Eq. 7 prefers the smallest sets"
-        wanted = (
-            "admission=True, with epsilon the tolerated share of prompts without an admissible "
-            "response"
-        )
-    return (
-        "the levels of losses are certified with sets that are empty for more than half of the "
-        f"calibration prompts, each of which takes all draws: {what}; wanted, for answers, "
-        f"policy__size_weight=0, so that small sets are not preferred, or {wanted}."
-    )
+        functions = {name: score_fingerprint(loss) for name, loss in self.functions.items()}
+        return {"functions": functions, "levels": self.claimed()}
 
 
 class SetLosses:
@@ -143,7 +94,7 @@ class SetLosses:
         references: Sequence[Reference],
         draws: Sequence[Sequence[Generation]],
     ) -> None:
-        self.admission, self.named = losses.admission, losses.named()
+        self.functions, self.levels = losses.functions, losses.claimed()
         self._prompts, self._references, self._draws = prompts, references, draws
         self._known: dict[tuple[object, ...], float] = {}
 
@@ -151,7 +102,7 @@ class SetLosses:
         """The test of each loss, for the prompts at `rows` and what `columns` make of them."""
         return [
             LossTest(len(columns), self._of(name, columns, rows), level, delta)
-            for name, (_, level) in self.named.items()
+            for name, level in self.levels.items()
         ]
 
     def _of(self, name: str, columns: Columns, rows: np.ndarray) -> Callable[[int], np.ndarray]:
@@ -187,8 +138,8 @@ class SetLosses:
                 guaranteed=False,
                 generations=tuple(draws[: rule.n_samples]),
             )
-            loss, _ = self.named[name]
-            self._known[key] = _checked(loss(one.prompt, self._references[i], one), name, i)
+            loss = self.functions[name](one.prompt, self._references[i], one)
+            self._known[key] = _checked(loss, name, i)
         return self._known[key]
 
 

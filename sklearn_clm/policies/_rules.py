@@ -280,8 +280,9 @@ def rules_of_parts(
     """
     rules: Rules = {}
     for part in parts:
-        pooled = len(parts) > 1 and part.group is None
-        own = replace(claim, delta=part.delta, group=part.group, pooled=pooled)
+        own = replace(claim, delta=part.delta, group=part.group)
+        if part.group is None:
+            own = replace(own, within_groups=None)
         n, n_searched, least = len(part.rows), len(part.searched), needed(part.delta)
         if n >= least:
             rules[part.group] = test(part, own)

@@ -200,7 +200,6 @@ class ThresholdPolicy(Policy):
         # the set of all draws errs least, but may well have the largest of other losses
         columns = Columns(Table(part), np.arange(len(rows)), frontier, self._score)
         p_values = [AdmissionTest(columns, terms.epsilon, terms.delta).p_values()]
-        p_values = p_values if terms.losses.admission else []
         for test in terms.losses.tests(columns, rows, terms.delta):
             for m in range(len(frontier)):
                 test.passes(m)
@@ -230,9 +229,8 @@ class ThresholdPolicy(Policy):
                 searched=part.searched,
                 weights=self.weights,
                 select=self.select,
-                tests_admission=claim.admission,
             )
-        position, names = found.position or 0, losses.named if losses else ()
+        position, names = found.position or 0, losses.levels if losses else ()
         means = {name: float(one.means[position]) for name, one in zip(names, others)}
         if found.lambda_hat is None or found.k_max_hat is None:
             why = self._why_nothing(found, claim, means)

@@ -39,11 +39,6 @@ USUAL = Claim(level=0.1, delta=0.05)
             ["approximate: weights are estimated"],
         ),
         ({"losses": {"cost": 0.2}}, ["an admissible response", "each loss below"], []),
-        (
-            {"losses": {"cost": 0.2}, "admission": False},
-            ["each loss below", "Nothing is said of admissible responses"],
-            ["guaranteed for other losses alone"],
-        ),
         ({"unknown": ("generator",)}, ["an admissible response"], ["provenance unknown"]),
     ],
 )

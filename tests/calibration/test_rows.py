@@ -8,25 +8,21 @@ from sklearn_clm.calibration._rows import check_groups, parts_of
 
 def test_without_groups_there_is_one_part():
     (part,) = parts_of(np.array([4, 1]), np.array([0, 2, 3]), 0.05)
-    assert (part.group, part.delta, part.claimed) == (None, 0.05, True)
+    assert (part.group, part.delta) == (None, 0.05)
     assert part.rows.tolist() == [0, 2, 3]
     assert part.searched.tolist() == [4, 1]
 
 
-@pytest.mark.parametrize(
-    ("together", "pooled", "level", "of_all"),
-    [(False, False, 0.1, 0.1), (True, False, 0.05, 0.1), (True, True, 0.1 / 3, 0.1 / 3)],
-)
-def test_groups_partition_the_prompts_and_share_delta(together, pooled, level, of_all):
+@pytest.mark.parametrize(("together", "level"), [(False, 0.1), (True, 0.05)])
+def test_groups_partition_the_prompts_and_share_delta(together, level):
     groups = ["b", "a", "b", "a", "b", "a"]
     searched, tested = np.array([0, 1]), np.array([2, 3, 4, 5])
-    *parts, everyone = parts_of(searched, tested, 0.1, groups, together=together, pooled=pooled)
+    *parts, everyone = parts_of(searched, tested, 0.1, groups, together=together)
     assert [part.group for part in parts] == ["b", "a"]  # as they come
     assert [part.rows.tolist() for part in parts] == [[2, 4], [3, 5]]
     assert [part.searched.tolist() for part in parts] == [[0], [1]]
-    assert all(part.claimed for part in parts)
     assert [part.delta for part in parts] == [level, level]
-    assert (everyone.group, everyone.claimed, everyone.delta) == (None, pooled, of_all)
+    assert (everyone.group, everyone.delta) == (None, 0.1)
     assert everyone.rows.tolist() == [2, 3, 4, 5]
 
 

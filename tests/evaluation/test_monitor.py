@@ -193,9 +193,8 @@ def in_groups(groups, right=True):
         return toy_sampler(epsilon=0.45, groups=groups).fit(X, answers, groups=given)
 
 
-@pytest.mark.parametrize("unknown", ["error", "pooled"])
-def test_groups_without_a_guarantee_do_not_count(unknown, tmp_path):
-    sampler = in_groups(Groups(unknown=unknown), right=False)
+def test_groups_without_a_guarantee_do_not_count(tmp_path):
+    sampler = in_groups(Groups(), right=False)
     assert [rule.certified for rule in sampler.groups_.values()] == [True, False]
     path = tmp_path / "watch.sqlite"
     monitor = RiskMonitor(sampler, path=path)
@@ -208,11 +207,8 @@ def test_groups_without_a_guarantee_do_not_count(unknown, tmp_path):
     assert monitor.update([], []).n_audited_ == 50
     with pytest.raises(ValueError, match="groups must"):
         monitor.update([1], ["item 9"])
-    if unknown == "error":
-        with pytest.raises(ValueError, match="groups must"):
-            monitor.update([1], ["item 9"], groups=["new"])
-    else:  # the rule for all prompts together is null here
-        assert monitor.update([1], ["item 9"], groups=["new"]).n_audited_ == 50
+    with pytest.raises(ValueError, match="groups must"):
+        monitor.update([1], ["item 9"], groups=["new"])
     # prompts are not needed for what is not checked
     assert monitor.update([1, 1], groups=[False, True]).n_audited_ == 51
 

@@ -34,8 +34,6 @@ from tests.evaluation.simulated import simulated_data
 from tests.pages import Page
 from tests.toy import ToyModel, questions, toy_sampler
 
-OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
-
 
 def calibrated(data, epsilon=0.3, k_max=None, policy=None):
     k_max = data.k_max if k_max is None else k_max
@@ -375,14 +373,13 @@ def test_lazy_judging_shows_bounds_and_judgements():
     assert draws in text
     assert "Labels were asked for until each decision was forced" in text
     assert "at most" in text
-    groups = Groups(by=odd, unknown="pooled")
-    one = fitted(400, policy=ExitPolicy(), judging="lazy", groups=groups)
-    for rule in (one.calibration_.rule, *one.groups_.values()):
+    one = fitted(400, policy=ExitPolicy(), judging="lazy", groups=Groups(by=odd))
+    for rule in one.groups_.values():
         assert rule.certified
         assert rule.result.n_errors <= rule.result.n_errors_allowed
     rows = str(report_of(one)).splitlines()
     rows = [row for row in rows if row.startswith(("| error |", "| True |", "| False |"))]
-    assert ["at most" in row for row in rows] == [True] * 3
+    assert ["at most" in row for row in rows] == [True] * 2
     rows = str(report_of(fitted(policy=ExitPolicy()))).splitlines()
     assert not any("at most" in row for row in rows if row.startswith("| error |"))
 
@@ -396,15 +393,13 @@ def test_null_of_lazy_judging(policy, what):
     assert f"{what} is certified" in text
 
 
-@pytest.mark.parametrize("admission", [True, False])
-def test_which_losses_are_kept(admission):
+def test_which_losses_are_kept():
     def wrong(prompt, reference, one):
         return sum(response != reference for response in one) / max(len(one), 1)
 
-    losses = Losses({"wrong": wrong}, 0.7, admission=admission)
+    losses = Losses({"wrong": wrong}, {"wrong": 0.7})
     text = str(report_of(fitted(120, k_max=3, epsilon=0.5, losses=losses, policy=few(3))))
     assert "mean of each loss below is at most its level" in text
-    assert ("Nothing is said of admissible responses" in text) is not admission
     assert "Other losses" in text
 
 
@@ -440,9 +435,8 @@ def test_what_holds_within_groups_and_under_shift():
 # groups
 
 
-def grouped(data, names, unknown="error", guarantee="each", **options):
-    groups = Groups(unknown=unknown, guarantee=guarantee)
-    one = ConformalSampler(ToyModel(), k_max=4, random_state=0, groups=groups, **options)
+def grouped(data, names, **options):
+    one = ConformalSampler(ToyModel(), k_max=4, random_state=0, **options)
     return one.calibrate(data, groups=names)
 
 
@@ -461,8 +455,6 @@ def test_the_rule_of_each_group(policy):
         assert 0 <= float(row["smallest epsilon"]) - found.result.smallest_epsilon < 1e-4
     assert "nothing is said of all at once" in str(report)
     assert "What to expect of predict" not in str(report)  # by a rule that nobody gets
-    pooled = grouped(data, names, "pooled", policy=policy, epsilon=0.3)
-    assert "What to expect of predict" in str(report_of(pooled))
 
 
 @pytest.mark.parametrize("policy", [few(), ExitPolicy()])
@@ -482,17 +474,6 @@ def test_what_each_group_will_get(policy):
     assert rows["rare"]["errors"].startswith("there are 2 calibration prompts")
     for name, text in zip(("hard", "rare"), report.warnings):
         assert text.startswith(f"Group '{name}' is null")
-
-
-def test_warnings_say_what_is_about_unknown_groups_alone():
-    with pytest.warns(NullCalibrationWarning):
-        one = grouped(*world(), "pooled", "all", policy=few(), epsilon=0.08)
-    assert one.lambda_hat_ is None
-    assert one.groups_["easy"].lambda_hat is not None
-    found = report_of(one).warnings
-    (null,) = (text for text in found if text.startswith("The rule for all prompts is null"))
-    assert null.endswith(OF_UNKNOWN)
-    assert not found[0].endswith(OF_UNKNOWN)  # of a group that is null
 
 
 # selectors
@@ -599,18 +580,7 @@ def test_reports_of_selectors_leave_out_a_threshold_that_nobody_gets():
     report = report_of(one)
     assert not POOLED_SECTIONS & {part.heading for part in report.sections}
     assert len(report.warnings) == 2
-    report = report_of(selecting(data, names, alpha=0.2, groups=Groups(unknown="pooled")))
-    assert [text.endswith(OF_UNKNOWN) for text in report.warnings] == [False, False, True]
-    assert report.warnings[2].startswith("The rule for all prompts is null")
-    groups = Groups(unknown="pooled", guarantee="all")
-    one = selecting(data, names, alpha=0.6, groups=groups)
-    report = report_of(one)
-    assert {part.heading for part in report.sections} > POOLED_SECTIONS
-    assert "and only these, get the rule" in section(report, "Groups").paragraphs[0]
-    # at the level of each of five claims
-    smallest = float(section(report, "What more prompts would gain").table[1][2])
-    assert 0 <= smallest - one.result_.smallest_alpha < 1e-4
-    assert "unknown groups" not in str(report_of(selecting(data)))
+    assert {part.heading for part in report_of(selecting(data)).sections} > POOLED_SECTIONS
 
 
 @pytest.mark.parametrize("of", ["sampler", "selector"])
@@ -624,23 +594,6 @@ def test_what_more_prompts_bring_is_not_shown_of_a_rule_that_nobody_gets(of):
         estimator.calibrate(data, groups=names)
         with pytest.raises(ValueError, match="estimator"):
             PromptGainDisplay.from_estimator(estimator)
-        estimator.set_params(groups=Groups(unknown="pooled", guarantee="all"))
-        estimator.calibrate(data, groups=names)
-    display = PromptGainDisplay.from_estimator(estimator)
-    assert display.delta == estimator.result_.delta == 0.05 / (len(set(names)) + 1)
-
-
-def test_sets_of_unknown_groups_say_that_nothing_holds_within_them():
-    prompts, right = questions(120)
-    one = ConformalSampler(ToyModel(), k_max=3, epsilon=0.4, random_state=0)
-    one.set_params(policy=few(3), groups=Groups(unknown="pooled"))
-    one.fit(prompts, right, groups=["a", "b"] * 60)
-    sets = one.predict(["item 500", "item 501"], groups=["a", "new"])
-    words = "unknown group: guaranteed over all prompts together, not within it"
-    assert [words in str(each) for each in sets] == [False, True]
-    assert words in sets[1]._repr_html_()
-    assert words in sets._repr_html_()
-    assert "new" not in one.groups_
 
 
 def test_a_null_by_texts_that_are_taken_for_one_says_so():

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm import ComponentSelector
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.generators import EstimatorGenerator
-from sklearn_clm.policies import CovariateShift, DensityRatio, ExitPolicy, ThresholdPolicy
+from sklearn_clm.policies import CovariateShift, ExitPolicy, ThresholdPolicy
 from tests.toy import drawn, questions, toy_sampler
 
 N = 240
@@ -106,8 +104,7 @@ def test_groups_of_kept_prompts():
 
 
 def test_estimated_weights_are_said_to_be_approximate():
-    ratio = DensityRatio(weight_bound=2.0).fit(questions(80, 5000)[0], questions(80, 6000)[0])
-    one = sampler(shift=CovariateShift(ratio, weight_bound=2.0)).fit(X, Y)
+    one = sampler(shift=CovariateShift(weight_of, weight_bound=2.0, estimated=True)).fit(X, Y)
     sets = one.predict(questions(3, 1000)[0])
     assert one.shift_.estimated
     assert sets[0].claim.approximate
@@ -115,54 +112,6 @@ def test_estimated_weights_are_said_to_be_approximate():
     assert sets.to_frame()["approximate"].all()
     known = sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).fit(X, Y)
     assert not known.predict(["item 7"])[0].claim.approximate
-    with pytest.raises(ValueError, match="prompts must"):
-        one.fit(*questions(N, 5000))
-    copy = clone(one)
-    assert copy.shift.weight.mean_weight_ == ratio.mean_weight_
-
-
-def test_density_ratio_of_gaussians():
-    rng = np.random.default_rng(0)
-    old, new = rng.normal(0, 1, (2000, 1)), rng.normal(0.5, 1, (2000, 1))
-    ratio = DensityRatio(weight_bound=4.0).fit(old, new)
-    points = np.linspace(-2, 2, 9)
-    truth = np.exp(0.5 * points - 0.125)
-    np.testing.assert_allclose(ratio.weights(points[:, None]), truth, rtol=0.25)
-    assert ratio([points[0]]) == ratio.weights(points[:1, None])[0]
-    assert ratio.mean_weight_ == pytest.approx(1.0, abs=0.05)
-    # far too sure of itself
-    sure = DensityRatio(LogisticRegression(C=1e6)).fit(
-        np.hstack([old, rng.normal(size=(2000, 40))])[:60],
-        np.hstack([new, rng.normal(size=(2000, 40))])[:60],
-    )
-    assert sure.mean_weight_ > 2
-
-
-def test_density_ratio_of_data_frames():
-    pd = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    old, new, fresh = (
-        pd.DataFrame({"age": rng.normal(size=n), "rome": rng.random(n) < share})
-        for n, share in ((1500, 0.7), (1500, 0.4), (300, 0.7))
-    )
-    ratio = DensityRatio().fit(old, new)
-    weights = ratio.weights(fresh)
-    truth = np.where(fresh["rome"], 0.4 / 0.7, 0.6 / 0.3)
-    np.testing.assert_allclose(weights, truth, rtol=0.3)
-    assert ratio([*fresh.iloc[0]]) == pytest.approx(weights[0])
-    # within a sampler of the same data frames
-    shift = CovariateShift(ratio, weight_bound=5.0)
-    generator = EstimatorGenerator(LogisticRegression())
-    one = ConformalSampler(generator, k_max=3, epsilon=0.4, random_state=0, shift=shift)
-    one.fit(fresh, fresh["age"] > 0)
-    assert one.shift_.n_kept < one.shift_.n_offered
-    with pytest.raises(ValueError, match="others than those that DensityRatio was learnt from"):
-        clone(one).fit(old, old["age"] > 0)
-    for other in (fresh[["rome", "age"]], fresh[["age"]], ["a text"]):
-        with pytest.raises(ValueError, match="columns that DensityRatio was learnt from"):
-            ratio.weights(other)
-    with pytest.raises(ValueError, match="old and new"):
-        DensityRatio().fit(old, new[["rome", "age"]])
 
 
 def test_weights_need_a_shift_that_asks_for_them():

@@ -76,19 +76,18 @@ def test_tests_are_those_of_the_function_of_arrays(guarantee):
 
 
 @pytest.mark.parametrize("guarantee", ["each", "all"])
-@pytest.mark.parametrize("unknown", ["error", "pooled"])
-def test_thresholds_of_components_are_those_of_the_function_of_arrays(guarantee, unknown):
+def test_thresholds_of_components_are_those_of_the_function_of_arrays(guarantee):
     known = kind_of("selector")
-    data, groups = known.fitted.calibration_data_, Groups(guarantee=guarantee, unknown=unknown)
+    data, groups = known.fitted.calibration_data_, Groups(guarantee=guarantee)
     one = known.again(groups=groups).calibrate(data, groups=NAMES)
-    level = 0.05 if guarantee == "each" else 0.05 / (3 + (unknown == "pooled"))
+    level = 0.05 if guarantee == "each" else 0.05 / 3
     for g in range(3):
         part = data.take(np.flatnonzero(np.arange(N) % 3 == g))
         wanted = component_learn_then_test(part, 0.3, level)
         assert one.groups_[f"ward {g}"] == wanted.gamma_hat
         found = one.calibration_.rules[f"ward {g}"].rule.result
         np.testing.assert_array_equal(found.p_values, wanted.p_values)
-    pooled = component_learn_then_test(data, 0.3, level if unknown == "pooled" else 0.05)
+    pooled = component_learn_then_test(data, 0.3, 0.05)
     assert one.gamma_hat_ == pooled.gamma_hat
     assert len({*one.groups_.values(), one.gamma_hat_}) > 2
 
@@ -167,19 +166,9 @@ def test_a_sampler_and_a_selector_have_groups_of_their_own():
 
 
 def test_unknown_groups(kind):
-    names, data = ["ward 1", "attic"], kind.fitted.calibration_data_
+    names = ["ward 1", "attic"]
     with pytest.raises(ValueError, match=r"groups must.*'attic'"):
         kind.fitted.predict(kind.new[:2], groups=names)
-    pooled = kind.again(groups=Groups(unknown="pooled")).calibrate(data, groups=NAMES)
-    sets = pooled.predict(kind.new[:2], groups=names)
-    assert [one.group for one in sets] == ["ward 1", None]
-    alone = kind.again().calibrate(data).predict(kind.new[1:2])[0]
-    kept = "components" if kind.make is selector else "responses"
-    assert getattr(sets[1], kept) == getattr(alone, kept)
-    if kind.make is sampler:
-        both = Groups(unknown="pooled", guarantee="all")
-        shared = sampler(groups=both).calibrate(data, groups=NAMES)
-        assert shared.result_.delta == shared.groups_["ward 0"].result.delta == 0.05 / 4
 
 
 def test_of_many_small_groups_a_few_are_told_in_full():
@@ -189,9 +178,6 @@ def test_of_many_small_groups_a_few_are_told_in_full():
     with pytest.warns(NullCalibrationWarning, match=counted) as caught:
         sampler().calibrate(data, groups=names)
     assert str(caught[0].message).count("Group 'group ") == 5
-    pooled = Groups(by=None, unknown="pooled")
-    with pytest.warns(NullCalibrationWarning, match="more, "):
-        sampler(groups=pooled, epsilon=0.03).calibrate(data, groups=names)
 
 
 def test_small_groups_are_null_and_say_what_they_lack(kind):

@@ -1,7 +1,6 @@
-"""Other losses of a set, besides admission or instead of it."""
+"""Other losses of a set, besides admission."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -28,6 +27,10 @@ def price(prompt, reference, one):
     return one.n_samples / 4
 
 
+def keeping(level):
+    return Losses({"wrong": wrong}, {"wrong": level})
+
+
 def sampler(**options):
     fixed = {"k_max": 4, "epsilon": 0.5, "policy": ThresholdPolicy(n_lambdas=5)}
     return toy_sampler(**fixed | options)
@@ -42,7 +45,7 @@ def share_of_wrong(data, rows, configuration):
 
 
 def test_the_largest_p_value_is_tested_along_one_path():
-    losses = Losses({"wrong": wrong}, {"wrong": 0.6})
+    losses = keeping(0.6)
     one = sampler(losses=losses).fit(X, Y)
     result, data = one.result_, one.calibration_data_
     rows = np.sort(np.random.default_rng(0).permutation(N)[N // 3 :])  # the split of random_state=0
@@ -64,25 +67,6 @@ def test_the_largest_p_value_is_tested_along_one_path():
     assert clone(one).fit(X, Y).predict(new) == one.predict(new)
 
 
-def test_sets_that_nothing_demands_an_answer_of_are_announced():
-    only = Losses({"wrong": wrong}, {"wrong": 0.6}, admission=False)
-    advice = "demands no answer"
-    with pytest.warns(UserWarning, match=advice):
-        one = sampler(losses=only).fit(X, Y)
-    report = str(CalibrationReport.from_estimator(one))
-    assert "each of which takes all draws" in report.partition("All figures")[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        one.set_params(policy__size_weight=0.0).calibrate(one.calibration_data_)
-    assert np.mean([len(each) for each in one.predict(X)]) > 0.5
-    report = str(CalibrationReport.from_estimator(one))
-    assert "What to expect of predict" in report
-    assert "demands an answer" not in report
-    rarely = sampler(losses=Losses({"wrong": wrong}, {"wrong": 0.6}), epsilon=0.9)
-    with pytest.warns(UserWarning, match=r"epsilon=0\.9 tolerates as many without an admissible"):
-        rarely.fit(X, Y)
-
-
 def test_several_losses_with_levels_of_their_own():
     both = Losses({"wrong": wrong, "price": price}, {"wrong": 0.6, "price": 0.9})
     one = sampler(losses=both).fit(X, Y)
@@ -99,31 +83,31 @@ def test_several_losses_with_levels_of_their_own():
 
 def test_losses_of_groups_and_of_weighted_prompts():
     names = [i % 2 == 0 for i in range(N)]
-    one = sampler(losses=Losses(wrong, 0.7)).fit(X, Y, groups=names)
+    one = sampler(losses=keeping(0.7)).fit(X, Y, groups=names)
     assert {name: rule.certified for name, rule in one.groups_.items()} == {True: True, False: True}
-    weighted = sampler(losses=Losses(wrong, 0.7), shift=CovariateShift(weight_bound=1.5))
+    weighted = sampler(losses=keeping(0.7), shift=CovariateShift(weight_bound=1.5))
     weighted.fit(X, Y, prompt_weight=np.where(names, 0.5, 1.5))
     assert weighted.lambda_hat_ is not None
 
 
 def test_files_and_pickles(tmp_path):
-    one = sampler(losses=Losses(wrong, 0.7)).fit(X, Y)
+    one = sampler(losses=keeping(0.7)).fit(X, Y)
     one.save_calibration(tmp_path / "file.json")
     new, _ = questions(10, first=1000)
-    loaded = sampler(losses=Losses(wrong, 0.7)).load_calibration(tmp_path / "file.json")
+    loaded = sampler(losses=keeping(0.7)).load_calibration(tmp_path / "file.json")
     assert loaded.predict(new) == one.predict(new)
     assert pickle.loads(pickle.dumps(one)).predict(new) == one.predict(new)
     with pytest.raises(ValueError, match="losses"):
-        sampler(losses=Losses(wrong, 0.6)).load_calibration(tmp_path / "file.json")
+        sampler(losses=keeping(0.6)).load_calibration(tmp_path / "file.json")
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), "much", None])
 def test_bad_losses(value):
     with pytest.raises((ValueError, TypeError), match="loss 'bad' must"):
-        sampler(losses=Losses({"bad": lambda *asked: value})).fit(X[:60], Y[:60])
+        sampler(losses=Losses({"bad": lambda *asked: value}, {"bad": 0.1})).fit(X[:60], Y[:60])
 
 
 def test_losses_need_data_that_were_collected_with_them():
     data = sampler().collect(X, Y)
     with pytest.raises(ValueError, match="data must"):
-        sampler(losses=Losses(wrong, 0.5)).calibrate(data)
+        sampler(losses=keeping(0.5)).calibrate(data)

@@ -57,7 +57,6 @@ from sklearn_clm.policies import (
     AnswerPolicy,
     AuditedJudging,
     CovariateShift,
-    DensityRatio,
     ExitPolicy,
     Groups,
     LazyJudging,
@@ -427,19 +426,18 @@ BAD_PARTS = [
     ("optimization_judgements", {"judging": LazyJudging(optimization_judgements=6)}),
     ("optimization_admission", {"judging": LazyJudging(optimization_admission="nonsense")}),
     ("weight_bound", {"shift": CovariateShift(len, weight_bound=-1)}),
-    ("unknown", {"groups": Groups(unknown="any")}),
     *(("k_max", {"policy": ThresholdPolicy(frontier=FRONTIER), "k_max": k}) for k in (2, 4)),
     ("policy", {"policy": ExitPolicy().fit(DATA)}),
     ("k_max", {"policy": ExitPolicy(), "k_max": [2, 4]}),
     ("look_ahead", {"policy": ExitPolicy(look_ahead=0)}),
     ("predict_proba", {"policy": ExitPolicy(estimator=object())}),
     ("levels", {"losses": Losses({"a": len}, {"b": 0.1})}),
-    ("levels", {"losses": Losses({})}),
-    ("levels", {"losses": Losses(len, 0.0)}),
-    ("levels", {"losses": Losses(len, {"len": 2})}),
-    ("functions", {"losses": Losses("wrong")}),
-    ("policy", {"losses": Losses(len, 0.5), "policy": ExitPolicy()}),
-    ("judging", {"losses": Losses(len, 0.5), "judging": "lazy"}),
+    ("levels", {"losses": Losses({}, {})}),
+    ("levels", {"losses": Losses({"len": len}, {"len": 0.0})}),
+    ("levels", {"losses": Losses({"len": len}, {"len": 2})}),
+    ("functions", {"losses": Losses("wrong", {"wrong": 0.1})}),
+    ("policy", {"losses": Losses({"len": len}, {"len": 0.5}), "policy": ExitPolicy()}),
+    ("judging", {"losses": Losses({"len": len}, {"len": 0.5}), "judging": "lazy"}),
     ("policy", {"judging": AuditedJudging(len, n_audits=10), "policy": AnswerPolicy()}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=5), "epsilon": 0.1}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=0)}),
@@ -547,10 +545,6 @@ def test_groups_and_weights(make, name, value, tmp_path):
         new.set_params(**{shift: CovariateShift(weight_bound=2.0)})
     refused(lambda: new.fit(X, Y, **{name: value}), WRONG, name)
     assert not drawn(log)
-
-
-def test_density_ratios():
-    refused(lambda: DensityRatio().fit(np.ones((30, 3)), np.ones((30, 2))), WRONG, "new")
 
 
 def test_nothing_works_before_fit(kind, tmp_path):

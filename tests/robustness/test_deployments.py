@@ -13,7 +13,7 @@ from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.evaluation import RiskMonitor, plan
 from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
+from sklearn_clm.policies import CovariateShift, ExitPolicy, Losses, ThresholdPolicy
 from tests.toy import questions, toy_sampler
 
 N = 240
@@ -65,7 +65,8 @@ def test_losses_see_the_sets_that_predict_returns(set_score, k_max):
         return 0.0
 
     policy = ThresholdPolicy(set_score=set_score, n_lambdas=6)
-    one = sampler(k_max=k_max, policy=policy, losses=Losses(seeing, 0.3)).fit(X, Y)
+    losses = Losses({"seen": seeing}, {"seen": 0.3})
+    one = sampler(k_max=k_max, policy=policy, losses=losses).fit(X, Y)
     sets = one.predict([X[i] for i in one.calibration_indices_])
     # those of the part that shapes the path are seen as far as it needs them
     assert np.mean([facts(each) in seen for each in sets]) > 0.6
@@ -80,12 +81,12 @@ def test_losses_are_not_remembered_from_another_set_score_or_with_other_attribut
             return min(1.0, self.factor * max(one.set_score, 0.0))
 
     loss, total = Scaled(0.05), ThresholdPolicy(set_score="sum", n_lambdas=6)
-    one = sampler(losses=Losses({"scaled": loss}, 0.5)).fit(X, Y)
+    one = sampler(losses=Losses({"scaled": loss}, {"scaled": 0.5})).fit(X, Y)
     data = one.calibration_data_
     for factor in (0.05, 0.4):
         loss.factor = factor
         one.set_params(policy=total).calibrate(data)
-        fresh = sampler(policy=total, losses=Losses({"scaled": loss}, 0.5)).fit(X, Y)
+        fresh = sampler(policy=total, losses=Losses({"scaled": loss}, {"scaled": 0.5})).fit(X, Y)
         np.testing.assert_array_equal(one.p_values_, fresh.p_values_)
 
 
@@ -97,7 +98,8 @@ def test_losses_need_not_be_hashable():
         def __call__(self, prompt, reference, one):
             return self.factor * float(reference not in one.responses)
 
-    assert sampler(losses=Losses(Wrong(), 0.9)).fit(X, Y).lambda_hat_ is not None
+    losses = Losses({"wrong": Wrong()}, {"wrong": 0.9})
+    assert sampler(losses=losses).fit(X, Y).lambda_hat_ is not None
 
 
 def lacks_reference(prompt, reference, one):
@@ -106,26 +108,11 @@ def lacks_reference(prompt, reference, one):
 
 def test_losses_are_not_given_references_that_a_pickle_has_lost():
     references = [lambda response, right=right: response == right for right in Y]
-    one = sampler(losses=Losses(lacks_reference, 0.5)).fit(X, references)
+    one = sampler(losses=Losses({"lacks": lacks_reference}, {"lacks": 0.5})).fit(X, references)
     copied = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(one))))
     assert copied.predict(NEW[:5]) == one.predict(NEW[:5])
     with pytest.raises(ValueError, match="admissions"):
         copied.calibrate(copied.calibration_data_)
-
-
-def test_epsilon_has_no_part_where_admission_is_not_promised():
-    never = Losses({"none": lambda prompt, reference, one: 0.0}, 0.5, admission=False)
-    one = sampler(epsilon=0.01, losses=never, groups=Groups(unknown="pooled"))
-    one.fit(X, Y, groups=[i % 3 for i in range(N)])
-    assert all(each.claim.holds for each in one.calibration_.rules.values())
-    text = report_of(one)
-    assert "0.01" not in text
-    assert "Nothing is said of admissible responses" in text
-    with pytest.raises(ValueError, match="target must be certified"):
-        RiskMonitor(one)
-    always = Losses({"all": lambda prompt, reference, one: 1.0}, 0.5, admission=False)
-    with pytest.warns(NullCalibrationWarning, match="mean all 1"):
-        sampler(losses=always).fit(X, Y)
 
 
 # --- groups ----------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ def sampler_losses(world: World, set_score, setting: Setting, rng) -> bool | Non
     prompts, references, seed = sample_of(world, setting, rng)
     sampler = sampler_for(world, set_score, setting, seed)
     shares = {"wrong": ShareOfWrong(world.name, "admissible")}
-    losses = Losses(shares, setting.epsilon, admission=False)
-    _quietly(sampler.set_params(losses=losses).fit, prompts, references)
+    losses = Losses(shares, {"wrong": setting.epsilon})
+    _quietly(sampler.set_params(losses=losses, epsilon=0.99).fit, prompts, references)
     rule = sampler.calibration_.rule
     if not rule.certified:
         return None
