@@ -91,16 +91,8 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         self.key = key
 
     @property
-    def gives_logprobs(self) -> bool:  # type: ignore[override]
-        """Whether draws come with log-probabilities: as those kept do, else as the inner says."""
-        kept = self._shared().store.first_value(self._space())
-        if kept is not None:
-            return _restored(kept, self.path).logprob is not None
-        return super().gives_logprobs
-
-    @property
     def usage_(self) -> dict[str, Any]:
-        """What the inner generator used so far (requests, tokens, money), where it counts."""
+        """What the inner generator used so far (requests, tokens), where it counts."""
         return dict(getattr(self._inner(), "usage_", {}))
 
     def serve(self, queue: DrawQueue) -> None:

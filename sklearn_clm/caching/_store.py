@@ -114,15 +114,6 @@ class Store:
         known = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
         return known[row.digest, row.draw]
 
-    def first_value(self, space: Space) -> str | None:
-        """Some stored value of a space, or None."""
-        query = (
-            "SELECT value FROM entries WHERE space = "
-            "(SELECT id FROM spaces WHERE kind = ? AND name = ?) LIMIT 1"
-        )
-        rows = self.select(query, space)
-        return str(rows[0][0]) if rows else None
-
     def add_tables(self, schema: str) -> None:
         """Make tables of another kind of record where they are missing."""
         if schema not in self._added and not self.read_only:

@@ -57,7 +57,7 @@ and its settings: a draw once made is the draw from then on.
 
 Requests run concurrently and are repeated where they fail in passing, after the pause that a
 service over its rate limit (status 429) asks for. Keys come from the environment and appear in no
-repr, pickle, cache or error.
+repr, pickle or cache.
 
 A prediction asks for a draw once the rule wants it, so none is paid for in vain, and a prompt alone
 waits for its draws one after the other. `draw_ahead` buys time with draws that will probably be
@@ -151,12 +151,11 @@ from sklearn_clm.generators._function import FunctionGenerator
 from sklearn_clm.generators._parallel import ParallelGenerator
 from sklearn_clm.generators._precomputed import PrecomputedGenerator
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator
-from sklearn_clm.generators.openai import BudgetExceededError, OpenAIGenerator, ServiceError
+from sklearn_clm.generators.openai import OpenAIGenerator, ServiceError
 from sklearn_clm.generators.transformers import TransformersGenerator
 
 __all__ = [
     "BaseGenerator",
-    "BudgetExceededError",
     "CascadeGenerator",
     "DrawQueue",
     "EstimatorGenerator",

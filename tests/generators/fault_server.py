@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WORDS = ["ja", "nein", "Zürich", "北京", "vielleicht", "🦊", "blue", "42", "maybe", "never"]
 FAULTS = (
-    *("429", "500", "503", "hang", "truncated", "malformed", "error_body", "no_logprobs"),
+    *("429", "500", "503", "hang", "truncated", "malformed", "error_body"),
     *("too_few", "too_many", "duplicated", "no_text", "dropped", "dropped_midway", "dripping"),
     *("nested", "bomb", "half_character"),
 )
@@ -55,7 +55,6 @@ class FaultServer:
         self.answer = answer  # callable (prompt) -> text, in place of words
         self.planned = []  # faults of the next requests, before the random ones
         self.gives_logprobs = True
-        self.refuses_logprobs = False
         self.honours_n = True
         self.retry_after = "0.01"
         self.compresses = False
@@ -160,9 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def respond(self, request, fault, chat):
         owner = self.owner
-        if owner.refuses_logprobs and request.get("logprobs") not in (None, False):
-            self.send(400, {"error": {"message": "logprobs are not supported"}})
-        elif fault == "429":
+        if fault == "429":
             self.send(429, {"error": {"message": "slow down"}}, {"Retry-After": owner.retry_after})
         elif owner.refuses and owner.refuses in json.dumps(request):
             self.send(400, {"error": {"message": "context_length_exceeded"}})
@@ -182,10 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_body(self, request, body, fault, chat):
         choices = body["choices"]
-        if fault == "no_logprobs":
-            for choice in choices:
-                choice["logprobs"] = None
-        elif fault == "too_few":
+        if fault == "too_few":
             choices.pop()
         elif fault == "too_many":
             extra = self.owner.choice(request, "extra", 0, len(choices), chat)

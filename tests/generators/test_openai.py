@@ -7,7 +7,6 @@ import pickle
 import random
 import time
 import tracemalloc
-import warnings
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -79,17 +78,15 @@ MESSAGES = [
 )
 def test_what_a_request_holds(server, params, other_params, request_):
     generator_for(server, **params, **other_params).sample(["Who?"], 1, seed=3)
-    probe, sent = server.requests
+    (sent,) = server.requests
     assert sent == {"model": "tiny", "seed": draw_seed("Who?", 3, 0), **request_}
-    assert probe["max_tokens"] == 1
-    assert "Hello" in (probe.get("prompt"), *(one["content"] for one in probe.get("messages", ())))
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_several_draws_in_one_request(server, endpoint):
     generator = generator_for(server, endpoint=endpoint, n_per_request=4)
     rows = generator.sample(PROMPTS, 6)
-    sizes = sorted(request.get("n", 1) for request in server.requests[1:])
+    sizes = sorted(request.get("n", 1) for request in server.requests)
     assert sizes == [2] * 6 + [4] * 6
     seed = draw_seed(PROMPTS[0], 0, 0)
     assert [g.response for g in rows[0][:4]] == [
@@ -99,10 +96,10 @@ def test_several_draws_in_one_request(server, endpoint):
 
 def test_equal_draws_are_kept_and_repeated_indices_are_not(server):
     server.answer = lambda prompt: "yes"
-    server.planned = [None, "duplicated"]
+    server.planned = ["duplicated"]
     rows = generator_for(server, n_per_request=3).sample(["a"], 3)
     assert [g.response for g in rows[0]] == ["yes"] * 3
-    assert len(server.requests) == 2
+    assert len(server.requests) == 1
     server.planned = ["too_few"]
     assert len(generator_for(server, n_per_request=3).sample(["a"], 3)[0]) == 3
 
@@ -114,7 +111,6 @@ def test_equal_draws_are_kept_and_repeated_indices_are_not(server):
 def test_each_fault_is_survived(server, endpoint, fault):
     reference = generator_for(server, endpoint=endpoint).sample(["a"], 1)
     generator = generator_for(server, endpoint=endpoint)
-    generator.probe()
     server.planned = [fault, fault]
     assert generator.sample(["a"], 1) == reference
     # what was asked for can be found in an answer with too much in it
@@ -150,7 +146,6 @@ def http_date(seconds):
 def test_retry_after_is_honoured_and_one_of_hours_is_an_error_at_once(server, monkeypatch, written):
     waits = []
     generator = generator_for(server)
-    generator.probe()
     monkeypatch.setattr("openai._base_client.time.sleep", waits.append)
     server.planned, server.retry_after = ["429"], written(50.0)
     assert generator.sample(["a"], 1)[0][0].response
@@ -162,43 +157,24 @@ def test_retry_after_is_honoured_and_one_of_hours_is_an_error_at_once(server, mo
 
 def test_a_body_that_decompresses_to_much_takes_little_memory(server):
     generator = generator_for(server, timeout=60.0, max_retries=0)
-    generator.probe()
     server.planned = ["bomb"]
     tracemalloc.start()
     try:
-        with pytest.raises(ServiceError, match="the body holds more than 33,554,432 bytes"):
+        with pytest.raises(ServiceError, match="a body of more than 33,554,432 bytes"):
             generator.sample(["a"], 1)
         assert tracemalloc.get_traced_memory()[1] < 2**27
     finally:
         tracemalloc.stop()
 
 
-def test_log_probabilities_of_reasoning_are_unknown_with_one_warning(server):
-    def body(request, chat):
-        answer = FaultServer.body(server, request, chat)
-        for choice in answer["choices"]:
-            thought = {"token": "hm,", "bytes": None, "logprob": -0.1}
-            choice["logprobs"]["content"].insert(0, thought)
-        return answer
-
-    server.body = body
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        rows = generator_for(server).sample(PROMPTS, 3)
-    shown = [str(w.message) for w in caught]
-    assert len([text for text in shown if "include those of hidden reasoning" in text]) == 1
-    assert {draw.logprob for row in rows for draw in row} == {None}
-
-
 def test_a_refused_request_is_not_repeated_and_others_arrive(server):
     generator = generator_for(server, max_concurrency=2)
-    generator.probe()
     server.planned = [None, None, None, "400"]
     arrived = []
     with pytest.raises(ServiceError, match="answered with status 400") as caught:
         generator.serve(DrawQueue(PROMPTS, 5, on_draw=lambda *draw: arrived.append(draw)))
     assert caught.value.status == 400
-    assert len(server.requests) - 2 <= len(arrived) + 1
+    assert len(server.requests) - 1 <= len(arrived) + 1
     assert len(arrived) >= 3
     assert any(f"(prompt: {prompt!r})" in str(caught.value) for prompt in PROMPTS)
 
@@ -266,84 +242,45 @@ def test_the_error_says_that_it_was_the_judge_that_asked(server):
 def test_the_address_in_an_error_holds_no_secret():
     url = "http://127.0.0.1:9/sk-secret/v1?token=hidden"
     generator = OpenAIGenerator("m", base_url=url, api_key="sk-secret", max_retries=0)
-    with pytest.raises(
-        ServiceError, match=r"cannot be reached .* at http://127\.0\.0\.1:9/"
-    ) as one:
+    with pytest.raises(ServiceError, match=r"127\.0\.0\.1:9 cannot be reached") as one:
         generator.sample(["a"], 1)
     assert "sk-secret" not in str(one.value)
     assert "hidden" not in str(one.value)
 
 
-@pytest.mark.parametrize("refuses", [False, True])
-def test_missing_logprobs_are_found_before_the_first_draw(server, refuses):
-    server.gives_logprobs, server.refuses_logprobs = False, refuses
-    generator = generator_for(server)
-    with pytest.raises(ValueError, match=r"gives no log-probabilities.*'self_consistency'"):
+@pytest.mark.parametrize("reasons", [False, True])
+def test_missing_logprobs_are_found_at_the_first_draws(server, reasons):
+    def body(request, chat):
+        answer = FaultServer.body(server, request, chat)
+        thought = {"token": "hm,", "bytes": None, "logprob": -0.1}
+        answer["choices"][0]["logprobs"]["content"].insert(0, thought)
+        return answer
+
+    server.gives_logprobs = reasons
+    if reasons:
+        server.body = body
+    generator = generator_for(server, max_concurrency=2)
+    with pytest.raises(ValueError, match=r"tells no log-probabilities.*'self_consistency'"):
         generator.sample(PROMPTS, 5)
     assert len(server.requests) <= 3
-    assert all(request["max_tokens"] == 1 for request in server.requests)
-    assert generator.gives_logprobs is clone(generator).gives_logprobs is False
-    assert len(server.requests) <= 3
+    vars(server).pop("body", None)
     without = generator_for(server, logprobs=False)
     assert without.gives_logprobs is False
     drawn = without.sample(["a"], 1)[0][0]
     assert (drawn.logprob, drawn.token_logprobs, drawn.n_tokens) == (None, None, 3)
 
 
-def test_a_probe_reports_other_refusals(server):
-    server.fault_rate, server.faults = 1.0, ["401"]
-    with pytest.raises(ServiceError, match="status 401"):
-        _ = generator_for(server).gives_logprobs
-    server.faults = ["400"]
-    with pytest.raises(ServiceError, match="status 400"):
-        generator_for(server).probe()
-
-
-def test_usage_and_prices(server):
-    generator = generator_for(server, prices={"prompt": 1e6, "completion": 2e6})
+def test_usage(server):
+    generator = generator_for(server)
     generator.sample(["abcd"], 2)
-    usage = generator.usage_
-    assert usage == {
-        "requests": 3,
-        "draws": 2,
-        "prompt_tokens": len("Hello") + 2 * len("abcd"),
-        "completion_tokens": 9,
-        "cost": 13 + 2 * 9,
-    }
-    assert clone(generator).usage_ == usage
-    assert CachedGenerator(generator).usage_ == usage
-    assert "cost" not in generator_for(server).usage_
-
-
-def test_absurd_counts_of_tokens_are_not_counted(server, monkeypatch):
-    def body(request, chat):
-        usage = {"prompt_tokens": 10**400, "completion_tokens": -3}
-        return FaultServer.body(server, request, chat) | {"usage": usage}
-
-    monkeypatch.setattr(server, "body", body)
-    generator = generator_for(server, prices={"prompt": 1.0, "completion": 2.0})
-    generator.sample(["abcd"], 2)
-    assert generator.usage_["cost"] == 0.0
-    generator = generator_for(server, logprobs=False)
-    assert generator.sample(["abcd"], 1)[0][0].n_tokens is None
-
-
-def test_draws_that_failed_do_not_use_up_the_budget(server):
-    generator = generator_for(server, max_draws=2, max_retries=0)
-    generator.probe()
-    server.planned = ["400"]
-    with pytest.raises(ServiceError):
-        generator.sample(["a"], 2)
-    n_left = 2 - generator.usage_["draws"]
-    assert len(generator.sample(["b"], n_left)[0]) == n_left
+    usage = {"requests": 2, "draws": 2, "prompt_tokens": 2 * len("abcd"), "completion_tokens": 6}
+    assert generator.usage_ == clone(generator).usage_ == CachedGenerator(generator).usage_ == usage
 
 
 @pytest.mark.parametrize(
     ("params", "prompt", "name"),
     [
-        ({"max_draws": -1}, "a", "max_draws"),
         ({"prompt_template": "Q:"}, "a", "prompt_template"),
-        ({"prices": {"prompt": 1.0}}, "a", "prices"),
         ({"endpoint": "completions", "system_prompt": "x"}, "a", "system_prompt"),
         ({"endpoint": "completions"}, [{"role": "user", "content": "a"}], "prompt"),
         ({"prompt_template": "{prompt}"}, 3, "prompt_template"),
@@ -379,32 +316,30 @@ def test_fingerprints_follow_what_shapes_a_response():
 
 
 def test_a_progress_bar_shows_what_it_costs(server, capsys):
-    generator = generator_for(server, prices={"prompt": 1e6, "completion": 2e6}, logprobs=False)
+    generator = generator_for(server, logprobs=False)
     sampler = ConformalSampler(
         CachedGenerator(generator), k_max=2, quality="self_consistency", verbose=1
     )
     sampler.collect([f"question {i}" for i in range(5)], ["maybe"] * 5)
     shown = capsys.readouterr().err
     assert "draws=10" in shown
-    assert f"cost={(5 * len('question 0') * 2) + 2 * 30}" in shown
+    assert f"prompt_tokens={5 * len('question 0') * 2}" in shown
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("503", r"status 503 \(2 attempts\): .*\(prompt: 'a'\)"),
-        ("404", r"404 at http://\S+/chat/completions"),
-        ("malformed", r"2 in a row: the body is not JSON"),
-        ("nested", r"2 in a row: the body is not JSON"),
-        ("half_character", "half a character"),
-        ("hang", r"did not answer in time \(2 attempts\)"),
-        ("dripping", "did not answer in time"),
+        ("503", r"status 503: .*\(prompt: 'a'\)"),
+        ("malformed", "2 in a row"),
+        ("nested", "2 in a row"),
+        ("half_character", "half of a character"),
+        ("hang", "timed out"),
+        ("dripping", "timed out"),
         ("dropped", "cannot be reached"),
     ],
 )
 def test_a_service_that_stays_broken_is_an_error(server, fault, message):
     generator = generator_for(server, max_retries=1)
-    generator.probe()
     server.fault_rate, server.faults = 1.0, [fault]
     begun = time.monotonic()
     with pytest.raises(ServiceError, match=message):

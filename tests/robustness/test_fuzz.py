@@ -132,7 +132,6 @@ def use_cache(path):
         hostile.outcome(use)
         for use in (
             lambda: generator.sample(prompts, 4),
-            lambda: generator.gives_logprobs,
             lambda: judge.judge_pairs(references, references[::-1]),
         )
     ]

@@ -1,145 +1,91 @@
-"""Answers of a service as draws: texts, log-probabilities, characters of each token."""
+"""Answers of a service as draws: texts, log-probabilities, characters of each token.
+
+What is not as the API promises makes Python raise some error, and is asked again.
+"""
 
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sklearn_clm.generators._draws import Generation
-from sklearn_clm.generators.openai._service import (
-    ResponseFormatError,
-    Service,
-    ServiceError,
-    token_count,
-)
+from sklearn_clm.generators._draws import Generation, check_text
 
 Spans = tuple[tuple[int, int], ...]
 Token = tuple[bytes, float]
 
-_PROBES = 3
-_REFUSALS = (400, 404, 422, 501)
 # the API's documentation gives it to tokens whose log-probability it does not tell
 _SENTINEL = -9999.0
 _ROUNDING = 0.01  # servers in low precision give log-probabilities slightly above 0
 
 
-class MissingLogprobsError(ResponseFormatError):
-    """A response without the log-probabilities that were asked for."""
-
-
-def probe_logprobs(service: Service, endpoint: str, request: Mapping[str, object]) -> bool:
-    """Whether responses to `request`, cut to one token, come with log-probabilities."""
-    request = {**request, "max_tokens": 1}
-    seen_without = False
-    for attempt in range(_PROBES):
-        try:
-            given = service.ask(endpoint, {**request, "seed": attempt}, _shows_logprobs)
-        except ServiceError as error:
-            if error.status not in _REFUSALS:
-                raise
-            plain = {name: value for name, value in request.items() if "logprobs" not in name}
-            try:
-                service.ask(endpoint, plain, lambda body: parse_choices(body, 1, logprobs=False))
-            except ServiceError:
-                raise error from None  # it was not the log-probabilities that it refused
-            return False
-        if given:
-            return True
-        seen_without |= given is False
-    return not seen_without
-
-
-def _shows_logprobs(body: object) -> bool | None:
-    """Whether a response has log-probabilities; None where it has no tokens either."""
-    try:
-        (generation,) = parse_choices(body, 1, logprobs=True)
-    except MissingLogprobsError:
-        return False
-    return True if generation is not None and generation.n_tokens else None
-
-
-def parse_choices(body: object, n_choices: int, *, logprobs: bool) -> list[Generation | None]:
-    """The first `n_choices` choices by their index; None for those the service did not give.
+def parse_choices(body: Any, n_choices: int, *, logprobs: bool) -> dict[int, Generation]:
+    """The first `n_choices` choices by their index, as far as the service gave them.
 
     A choice is known by its index, never by its text: two draws may well be equal. Where a service
     gives an index twice, the second one is not used.
     """
-    if isinstance(body, str):
-        raise ResponseFormatError(f"the body is not JSON: {body!r}")
-    if not isinstance(body, dict):
-        raise ResponseFormatError(f"a JSON object was wanted, got a {type(body).__name__}")
-    if body.get("error"):
-        raise ResponseFormatError(f"the body is an error: {body['error']!r}")
-    choices = body.get("choices")
-    if not isinstance(choices, list) or not choices:
-        raise ResponseFormatError("the body has no choices")
+    if not body.get("choices"):
+        raise ValueError(f"it has no choices ({body.get('error')!r})")
+    choices: dict[int, Any] = {}
+    for position, choice in enumerate(body["choices"]):
+        choices.setdefault(choice.get("index", position), choice)
     # of a body with several choices, it is not known which of them used how many tokens
     usage = body.get("usage") if len(choices) == 1 else None
-    found: list[Generation | None] = [None] * n_choices
-    for position, choice in enumerate(choices):
-        if not isinstance(choice, dict):
-            raise ResponseFormatError(f"choice {position} is a {type(choice).__name__}")
-        index = choice.get("index", position)
-        if not isinstance(index, int) or index < 0:
-            raise ResponseFormatError(f"choice {position} has the index {index!r}")
-        if index < n_choices and found[index] is None:
-            found[index] = _parse_choice(choice, usage, logprobs=logprobs)
-    if all(generation is None for generation in found):
-        raise ResponseFormatError("the body has no choice of the indices asked for")
+    n_tokens = token_count(usage, "completion_tokens")
+    found = {
+        j: _parse_choice(choices[j], n_tokens, logprobs=logprobs)
+        for j in range(n_choices)
+        if j in choices
+    }
+    if not found:
+        raise ValueError("it has no choice of the indices asked for")
     return found
 
 
-def _parse_choice(choice: Mapping[str, object], usage: object, *, logprobs: bool) -> Generation:
-    message = choice.get("message")
-    message = message if isinstance(message, dict) else {"content": choice.get("text")}
+def token_count(usage: Any, name: str) -> int | None:
+    """A number of tokens that a service tells; None where it tells none."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _parse_choice(choice: Any, n_tokens: int | None, *, logprobs: bool) -> Generation:
+    """A draw; its log-probability is None where the service does not tell that of its text."""
+    message = choice.get("message") or {"content": choice.get("text")}
     text = message.get("content")
     text = message.get("refusal") if text is None else text
     if not isinstance(text, str):
-        raise ResponseFormatError(f"a choice has the text {text!r}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ResponseFormatError("a choice has a text with half a character in it") from None
+        raise ValueError(f"a choice has the text {text!r}")
+    check_text(text, "the response")
     reason = choice.get("finish_reason")
     reason = reason if reason in ("stop", "length") else None
-    n_tokens = token_count(usage, "completion_tokens")
+    unknown = Generation(text, n_tokens=n_tokens, finish_reason=reason)
     if not logprobs:
-        return Generation(text, n_tokens=n_tokens, finish_reason=reason)
+        return unknown
     tokens = _tokens(choice.get("logprobs"))
     if not tokens:
-        if text:
-            raise MissingLogprobsError("a choice has no log-probabilities")
         # that the model ended at once may have been unlikely: the lowest quality, not the highest
-        return Generation("", -math.inf, 0, finish_reason=reason)
-    if _includes_reasoning(text, message, tokens, usage):
-        return Generation(text, n_tokens=n_tokens, finish_reason=reason)
+        return unknown if text else Generation("", -math.inf, 0, finish_reason=reason)
+    if _includes_reasoning(text, message, tokens):
+        return unknown
     values = tuple(value for _, value in tokens)
     spans = token_spans(text, [token for token, _ in tokens])
     return Generation(text, float(sum(values)), len(values), values, spans, reason)
 
 
-def _tokens(logprobs: object) -> list[Token] | None:
+def _tokens(logprobs: Any) -> list[Token]:
     """Bytes and log-probability of each token, from either of the two formats in use."""
-    if not isinstance(logprobs, dict):
-        return None
-    content, tokens = logprobs.get("content"), logprobs.get("tokens")
-    entries: list[tuple[object, object, object]]
-    if isinstance(content, list):
-        if not all(isinstance(item, dict) for item in content):
-            return None
-        entries = [(item.get("token"), item.get("bytes"), item.get("logprob")) for item in content]
+    if not logprobs:
+        return []
+    if logprobs.get("content") is not None:
+        entries = [
+            (item["token"], item.get("bytes"), item["logprob"]) for item in logprobs["content"]
+        ]
     else:
-        values = logprobs.get("token_logprobs")
-        if not isinstance(tokens, list) or not isinstance(values, list):
-            return None
-        if len(tokens) != len(values):
-            raise ResponseFormatError(f"{len(tokens)} tokens have {len(values)} log-probabilities")
-        entries = [(token, None, value) for token, value in zip(tokens, values)]
-    parsed = []
-    for token, raw, value in entries:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-            return None
-        parsed.append((_token_bytes(token, raw), _log_probability(value)))
-    return parsed
+        tokens, values = logprobs.get("tokens") or (), logprobs.get("token_logprobs") or ()
+        entries = [(token, None, value) for token, value in zip(tokens, values, strict=True)]
+    if any(value is None for *_, value in entries):
+        return []
+    return [(_token_bytes(token, raw), _log_probability(value)) for token, raw, value in entries]
 
 
 def _log_probability(value: float) -> float:
@@ -147,33 +93,21 @@ def _log_probability(value: float) -> float:
     return min(float(value), 0.0) if _SENTINEL < value <= _ROUNDING else -math.inf
 
 
-def _token_bytes(token: object, raw: object) -> bytes:
-    if isinstance(raw, list):
-        try:
-            return bytes(raw)
-        except (TypeError, ValueError):
-            pass
-    text = token if isinstance(token, str) else ""
-    if text.startswith("bytes:"):
+def _token_bytes(token: str, raw: Sequence[int] | None) -> bytes:
+    if raw is not None:
+        return bytes(raw)
+    if token.startswith("bytes:"):
         # how the older endpoint writes a token that is no complete character
-        return re.sub(rb"\\x([0-9a-fA-F]{2})", lambda m: bytes([int(m[1], 16)]), text[6:].encode())
-    return text.encode("utf-8", "surrogatepass")
+        return re.sub(rb"\\x([0-9a-fA-F]{2})", lambda m: bytes([int(m[1], 16)]), token[6:].encode())
+    return token.encode("utf-8", "surrogatepass")
 
 
-def _includes_reasoning(
-    text: str, message: Mapping[str, object], tokens: Sequence[Token], usage: object
-) -> bool:
+def _includes_reasoning(text: str, message: Mapping[str, Any], tokens: Sequence[Token]) -> bool:
     """Whether there are log-probabilities of hidden reasoning among those of the response."""
     spelled = b"".join(token for token, _ in tokens)
-    for name in ("reasoning_content", "reasoning"):
-        reasoning = message.get(name)
-        if isinstance(reasoning, str) and reasoning.strip():
-            return reasoning.strip().encode("utf-8", "surrogatepass") in spelled
-    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
-    n_all = token_count(usage, "completion_tokens")
-    n_hidden = token_count(details, "reasoning_tokens")
-    if n_all and n_hidden:
-        return len(tokens) > n_all - n_hidden
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    if reasoning.strip():
+        return reasoning.strip().encode("utf-8", "surrogatepass") in spelled
     # a response that is spelled only behind other characters
     return bool(text) and _shift(text, spelled) is None and text.encode() in spelled
 

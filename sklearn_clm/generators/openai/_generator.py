@@ -3,12 +3,10 @@
 import json
 import os
 import threading
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
-from urllib.parse import urlsplit
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -17,8 +15,8 @@ from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws
 from sklearn_clm.generators._draws import Generation, Prompt, check_text, draw_seed, is_chat
 from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._prompts import prompt_line
-from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
-from sklearn_clm.generators.openai._service import Account, Secret, Service, ServiceError
+from sklearn_clm.generators.openai._answers import parse_choices, token_count
+from sklearn_clm.generators.openai._service import Secret, ServiceError, Usage, service_of
 
 Request = dict[str, object]
 
@@ -26,28 +24,23 @@ _SHAPES_RESPONSES = (
     *("model", "endpoint", "temperature", "top_p", "max_tokens", "stop"),
     *("logprobs", "prompt_template", "system_prompt", "extra_body"),
 )
-_ABOUT_THE_ACCOUNT = (401, 402, 403, 404, 429)  # statuses, whatever the prompt is
+_COUNTED = ("prompt_tokens", "completion_tokens")
 _PROMPT_WIDTH = 80  # characters of a prompt that is a text, in an error
 _NO_LOGPROBS = (
-    "the service gives no log-probabilities (model {model!r}, endpoint={endpoint!r}), which "
-    "logprobs=True and quality='likelihood' need. Use OpenAIGenerator(logprobs=False) with "
-    "quality='self_consistency' or 'p_true' or any callable (prompt, generation) -> "
-    "float; or another endpoint ('chat', 'completions') or server that gives them."
-)
-_REASONING = (
-    "the log-probabilities of {model!r} include those of hidden reasoning, so that those of the "
-    "responses are unknown. Use logprobs=False and a quality that needs none, such as "
-    "'self_consistency'."
+    "the service tells no log-probabilities of a response (model {model!r}, endpoint={endpoint!r}),"
+    " or includes those of hidden reasoning; logprobs=True and quality='likelihood' need them. Use "
+    "OpenAIGenerator(logprobs=False) with quality='self_consistency' or 'p_true' or any callable "
+    "(prompt, generation) -> float; or another endpoint or server that gives them."
 )
 
 
 class OpenAIGenerator(ConcurrentGenerator):
     """Draw from a language model behind an OpenAI-compatible service.
 
-    OpenAI's own, or a server of vLLM, SGLang, llama.cpp, Ollama, TGI and others, given its
-    `base_url`. Requests run concurrently. Those that fail in passing (status 408, 409, 429 or 5xx,
-    timeouts, dropped connections, bodies that are broken or incomplete) are repeated with growing
-    pauses, or after the time that the service asked for.
+    OpenAI's own, or a server of vLLM, llama.cpp, Ollama and others, given its `base_url`. Requests
+    run concurrently. Those that fail in passing (status 408, 409, 429 or 5xx, timeouts, dropped
+    connections, bodies that are broken or incomplete) are repeated with growing pauses, or after
+    the time that the service asked for.
 
     Parameters
     ----------
@@ -57,8 +50,8 @@ class OpenAIGenerator(ConcurrentGenerator):
         Address of the service, such as ``"http://localhost:8000/v1"``. None uses the environment
         variable ``OPENAI_BASE_URL``, or OpenAI.
     api_key : str, default=None
-        The key. None uses the environment variable ``OPENAI_API_KEY``. It is in no repr, pickle,
-        log or error: an unpickled generator has the key of its process' environment.
+        The key. None uses the environment variable ``OPENAI_API_KEY``. It is in no repr or
+        pickle: an unpickled generator has the key of its process' environment.
     endpoint : {"chat", "completions"}, default="chat"
         Which of the two endpoints to ask.
     temperature : float, default=1.0
@@ -71,8 +64,8 @@ class OpenAIGenerator(ConcurrentGenerator):
     stop : str or list of str, default=None
         Texts that end a response.
     logprobs : bool, default=True
-        Whether draws must come with log-probabilities. Where they must, a service that gives none
-        is refused before the first draw.
+        Whether draws must come with log-probabilities. A service that gives none is
+        then an error at the first draw.
     prompt_template : str or callable, default=None
         A text in which ``{prompt}`` stands for the prompt, or a callable from a prompt to a text
         or a list of chat messages.
@@ -91,12 +84,6 @@ class OpenAIGenerator(ConcurrentGenerator):
         How often a request is repeated.
     timeout : float, default=120.0
         Seconds until the answer to a request begins, and until its last byte has arrived.
-    max_draws : int, default=None
-        Budget of draws, of this object and its clones in this process. A request that would exceed
-        it is a BudgetExceededError instead; draws under way are handed in first.
-    prices : mapping, default=None
-        Price of a million tokens, under ``"prompt"`` and ``"completion"``; adds ``"cost"`` to
-        `usage_`.
     extra_body : mapping, default=None
         Further fields of each request, such as ``{"top_k": 40}``.
 
@@ -104,7 +91,7 @@ class OpenAIGenerator(ConcurrentGenerator):
     ----------
     usage_ : dict
         ``requests``, ``draws``, ``prompt_tokens`` and ``completion_tokens`` so far, as the service
-        reported them, and with `prices` the ``cost``; of this object and its clones.
+        reported them; of this object and its clones.
 
     Notes
     -----
@@ -116,8 +103,7 @@ class OpenAIGenerator(ConcurrentGenerator):
 
     What is unknown is never certain. A token's log-probability that is none (-9999, which stands
     for a token outside of those that OpenAI ranks; positive; infinite) is taken as -inf, as is that
-    of an empty response without tokens: the likelihood of the draw is then 0, the lowest. Where
-    the log-probabilities include hidden reasoning, `logprob` is None, and one warning says so.
+    of an empty response without tokens: the likelihood of the draw is then 0, the lowest.
 
     Clients and connections belong to a process: after a fork, a generator opens its own.
 
@@ -149,8 +135,6 @@ class OpenAIGenerator(ConcurrentGenerator):
         "draw_ahead": [Interval(Real, 0, 1, closed="both")],
         "max_retries": [Interval(Integral, 0, None, closed="left")],
         "timeout": [Interval(Real, 0, None, closed="neither")],
-        "max_draws": [Interval(Integral, 0, None, closed="left"), None],
-        "prices": [Mapping, None],
         "extra_body": [Mapping, None],
     }
 
@@ -173,8 +157,6 @@ class OpenAIGenerator(ConcurrentGenerator):
         draw_ahead: float = 0.0,
         max_retries: int = 6,
         timeout: float = 120.0,
-        max_draws: int | None = None,
-        prices: Mapping[str, float] | None = None,
         extra_body: Mapping[str, object] | None = None,
     ) -> None:
         self.model = model
@@ -193,8 +175,6 @@ class OpenAIGenerator(ConcurrentGenerator):
         self.draw_ahead = draw_ahead
         self.max_retries = max_retries
         self.timeout = timeout
-        self.max_draws = max_draws
-        self.prices = prices
         self.extra_body = extra_body
 
     @property
@@ -208,31 +188,14 @@ class OpenAIGenerator(ConcurrentGenerator):
         self._api_key = Secret(value) if isinstance(value, str) else value
 
     @property
-    def usage_(self) -> dict[str, float]:
+    def usage_(self) -> dict[str, int]:
         """What was used so far."""
-        return self._account.usage(self.prices)
+        return dict(self._usage.counts)
 
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
-        """Whether draws come with log-probabilities; may ask the service (see :meth:`probe`)."""
-        return self.logprobs and self.probe()
-
-    def probe(self) -> bool:
-        """Ask the service for one token, to see whether it gives log-probabilities.
-
-        Returns
-        -------
-        bool
-            The answer is remembered; only the first call costs a request (three at most).
-        """
-        self._validate()
-        shared, key = self._account, self.fingerprint()
-        with shared.probing:
-            if key not in shared.gives_logprobs:
-                shared.gives_logprobs[key] = probe_logprobs(
-                    self._service(), self.endpoint, self._request("Hello", plain=True)
-                )
-            return shared.gives_logprobs[key]
+        """Whether draws come with log-probabilities."""
+        return self.logprobs
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the service's address and what shapes a response."""
@@ -242,7 +205,7 @@ class OpenAIGenerator(ConcurrentGenerator):
 
     def __sklearn_clone__(self) -> Self:
         copy = super().__sklearn_clone__()
-        copy._account = self._account
+        copy._usage = self._usage
         return copy
 
     def _check(self, prompts: Iterable[Prompt]) -> None:
@@ -251,44 +214,34 @@ class OpenAIGenerator(ConcurrentGenerator):
             self._request(prompt)
 
     def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
-        # only once there is something to draw: a cache may hold all of it
-        if self.logprobs and not self.probe():
-            raise ValueError(_NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint))
-        missing, account = list(draws), self._account
-        account.set_aside(len(missing), self.max_draws)
+        key = self.api_key.reveal() if self.api_key is not None else None
+        service = service_of(os.getpid(), self.base_url, key, self.timeout, self.max_retries)
+        missing = list(draws)
         try:
             while missing:
                 request = self._request(prompt, missing, seed)
                 understand = partial(self._understood, n_choices=len(missing))
-                choices = self._service().ask(self.endpoint, request, understand, stopping)
-                made = [(j, choice) for j, choice in zip(missing, choices) if choice is not None]
-                for j, generation in made:
-                    missing.remove(j)
-                    yield j, generation
+                choices = service.ask(self.endpoint, request, understand, stopping)
+                made = {missing[k]: generation for k, generation in choices.items()}
+                missing = [j for j in missing if j not in made]
+                if self.logprobs and any(one.logprob is None for one in made.values()):
+                    raise ValueError(_NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint))
+                self._usage.add(draws=len(made))
+                yield from made.items()
         except ServiceError as error:
-            if error.status in _ABOUT_THE_ACCOUNT:
-                raise
             shown = prompt_line(prompt[:_PROMPT_WIDTH] if isinstance(prompt, str) else prompt)
             raise ServiceError(f"{error} (prompt: {shown})", error.status, prompt) from None
-        finally:
-            account.give_back(len(missing))
 
-    def _understood(self, body: object, n_choices: int) -> list[Generation | None]:
-        """Draws in an answer; one warning where their log-probabilities are not known."""
-        choices = parse_choices(body, n_choices, logprobs=self.logprobs)
-        shared = self._account
-        if self.logprobs and any(one is not None and one.logprob is None for one in choices):
-            with shared.lock:
-                warned, shared.warned = shared.warned, True
-            if not warned:
-                warnings.warn(_REASONING.format(model=self.model), stacklevel=2)
-        return choices
+    def _understood(self, body: Any, n_choices: int) -> dict[int, Generation]:
+        """Draws in an answer, which is counted first: what cannot be used is paid for, too."""
+        usage = body.get("usage")
+        tokens = {name: token_count(usage, name) or 0 for name in _COUNTED}
+        self._usage.add(requests=1, **tokens)
+        return parse_choices(body, n_choices, logprobs=self.logprobs)
 
-    def _request(
-        self, prompt: object, draws: Sequence[int] = (), seed: int = 0, *, plain: bool = False
-    ) -> Request:
-        """What asks for some draws of a prompt; a plain one leaves the template out."""
-        asked = prompt if plain else filled(self.prompt_template, prompt)
+    def _request(self, prompt: object, draws: Sequence[int] = (), seed: int = 0) -> Request:
+        """What asks for some draws of a prompt."""
+        asked = filled(self.prompt_template, prompt)
         options = {
             "model": self.model,
             "temperature": self.temperature,
@@ -321,24 +274,14 @@ class OpenAIGenerator(ConcurrentGenerator):
         json.dumps(request)  # what no request can hold is found before any is paid for
         return request
 
-    def _service(self) -> Service:
-        key = self.api_key.reveal() if self.api_key is not None else None
-        return self._account.service(self.base_url, key, self.timeout, self.max_retries)
-
     @cached_property
-    def _account(self) -> Account:
-        return Account()
+    def _usage(self) -> Usage:
+        return Usage()
 
     def _validate(self) -> None:
         self._validate_params()
         if self.system_prompt is not None and self.endpoint != "chat":
             raise ValueError("system_prompt needs endpoint='chat'; got endpoint='completions'.")
-        if self.prices is not None and set(self.prices) != {"prompt", "completion"}:
-            raise ValueError(
-                f"prices must give a price to 'prompt' and 'completion'; got {sorted(self.prices)}."
-            )
-        if self.base_url is not None and "@" in urlsplit(self.base_url).netloc:
-            raise ValueError("base_url holds a user name or password; pass api_key instead.")
 
 
 def _messages(prompt: Prompt) -> list[Request]:
