@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning, __version__
-from sklearn_clm import _samples as samples
+from sklearn_clm import _tables as tables
 from sklearn_clm._exceptions import report_null
 from sklearn_clm._results import counted
 from sklearn_clm.caching import HumanJudge
@@ -32,13 +31,11 @@ from sklearn_clm.policies._rules import Certified
 
 __all__ = ["main"]
 
-_Add: TypeAlias = Callable[..., argparse.Action]
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _DESCRIPTION = """\
-Conformal language modeling on samples that you have, or on arrays of scores, similarities and
-labels. The exit status is 0; 1 where nothing is certified, or where held-out prompts refute the
-promise; 2 after an error; 130 after Ctrl-C, or where nobody reads the output any more. Errors name
-the arguments of the functions that the commands call; options are called alike, with dashes."""
+Conformal language modeling on samples that you have. The exit status is 0; 1 where nothing is
+certified, or where held-out prompts refute the promise; 2 after an error; 130 after Ctrl-C, or
+where nobody reads the output any more. Errors name the arguments of the functions that the commands
+call; options are called alike, with dashes."""
 _EVALUATE = """\
 Measure, on held-out prompts, the sets that thresholds give, as the judge of calibration judges
 them; exit with status 1 if the 95 % interval of their risk lies above epsilon. Prompts that
@@ -46,12 +43,10 @@ calibrated are left out."""
 _CALIBRATE = """\
 Find the thresholds that keep the risk below epsilon, and write them as the JSON that predict and
 ConformalSampler.load_calibration read; exit with status 1, and write nothing, where none are
-valid. Bare arrays tell neither generator nor seed nor scores: the file says "unknown" by null, and
-whatever loads it warns of it. Other policies, such as help(sklearn_clm.policies) describes, are for
-Python alone."""
+valid. Other policies, such as help(sklearn_clm.policies) describes, are for Python alone."""
 _PREDICT = """\
-Apply the thresholds of calibrate to samples of new prompts: write the set of each, a JSON object a
-line. In a service, ConformalSampler.load_calibration does it with draws made as they are needed."""
+Apply the thresholds of calibrate to samples of new prompts: write the set of each. In a service,
+ConformalSampler.load_calibration does it with draws made as they are needed."""
 _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
 smallest epsilon that they certify, set size, draws and judge calls of thresholds, each with an
@@ -65,12 +60,7 @@ _CONFIDENCE = 0.95  # of intervals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line, by default that of the process.
-
-    The exit status is 0, or 2 after an error, which is written to the standard error stream, or 1
-    where nothing is certified or a promise is refuted, or 130 after Ctrl-C and where nobody reads
-    the output any more.
-    """
+    """Run the command line, by default that of the process; the exit status."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     name = f"{parser.prog} {arguments.command}"
@@ -102,31 +92,93 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("sklearn-clm", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"sklearn_clm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_evaluate(commands)
-    _add_calibrate(commands)
-    _add_predict(commands)
-    _add_plan(commands)
-    _add_judge(commands)
+
+    def command(
+        run: Callable[[argparse.Namespace], int | None], text: str, description: str
+    ) -> Callable[..., argparse.Action]:
+        """What adds an argument to the command that a function runs."""
+        name = run.__name__.removeprefix("_")
+        new = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
+        new.set_defaults(run=run)
+        return new.add_argument
+
+    thresholds = "thresholds, as calibrate wrote them"
+    add = command(_evaluate, "measure sets on held-out prompts", _EVALUATE + tables.SAMPLES)
+    tables.add_options(add, judged=True)
+    add("--calibration", required=True, metavar="FILE", help=thresholds)
+    add("-o", "--output", type=_file(".json"), metavar="FILE", help="the result, as JSON")
+
+    text = "find valid thresholds and write them as JSON"
+    add = command(_calibrate, text, _CALIBRATE + tables.SAMPLES)
+    _add_data(add)
+    output, text = Path("calibration.json"), "where to write (default: %(default)s)"
+    add("-o", "--output", type=_file(), default=output, metavar="FILE", help=text)
+    text = "where to write a page about the promise and what it costs, .html or .md"
+    add("--report", type=_file(".html", ".htm", ".md"), metavar="FILE", help=text)
+
+    text = "the sets of new prompts, from their samples"
+    add = command(_predict, text, _PREDICT + tables.SAMPLES)
+    tables.add_options(add, judged=False)
+    add("--id", metavar="COLUMN", help="what identifies a prompt, to be written beside its set")
+    add("--calibration", required=True, metavar="FILE", help=thresholds)
+    text = "where to write, .jsonl, or .csv with a response a row (default: the screen)"
+    add("-o", "--output", type=_file(".jsonl", ".csv"), metavar="FILE", help=text)
+
+    add = command(_plan, "how many prompts to collect, from a pilot", _PLAN + tables.SAMPLES)
+    _add_data(add)
+    add("-o", "--output", type=_file(), metavar="FILE", help="Markdown file to write")
+    sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
+    add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
+    _number(add, "--power", 0.9, "wanted probability of success")
+    _number(add, "--n-trials", 40, "simulations")
+    text = (
+        "in place of SAMPLES, a pilot of some 50 prompts that a model and people have judged, CSV "
+        "or JSON Lines, with columns model and people (y or n, 1 or 0, true or false). As many "
+        "prompts will calibrate as the first of --sizes says"
+    )
+    add("--judge", metavar="FILE", help=text)
+
+    add = command(_judge, "judge responses on a page in the browser", _JUDGE)
+    add("store", metavar="STORE", help="the file of the HumanJudge")
+    text = (
+        "responses to judge, in JSON Lines, as HumanJudge.export writes them (default: those that "
+        "the last calibration with this STORE lacked)"
+    )
+    add("--wanted", metavar="FILE", help=text)
+    text = (
+        "what is asked; that of the HumanJudge (default: the one question of the STORE, or "
+        f"{HumanJudge('').question})"
+    )
+    add("--question", metavar="TEXT", help=text)
+    add("--name", help="who judges (default: the user)")
+    _number(add, "--port", 0, "port; 0 takes a free one")
     return parser
 
 
-def _command(
-    commands: _Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], int | None],
-    text: str,
-    description: str,
-) -> _Add:
-    """What adds an argument to a new command."""
-    command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
-    command.set_defaults(run=run)
-    return command.add_argument
+def _add_data(add: Callable[..., argparse.Action]) -> None:
+    """Data that calibrate, and what decides how."""
+    tables.add_options(add, judged=True, nargs="*")
+    text = "where there are no verdicts: exact_match (default) or rouge_l"
+    add("--admission", default="exact_match", metavar="NAME", help=text)
+    text = "similarity of draws: rouge_l (default) or exact_match"
+    add("--similarity", metavar="NAME", help=text)
+    text = "in place of SAMPLES, calibration data, as CalibrationData.save writes them"
+    add("--data", metavar="FILE", help=text)
+    text = "tolerated risk, in (0, 1) (default: %(default)s)"
+    add("--epsilon", type=_level, default=0.3, metavar="E", help=text)
+    add("--set-score", default="max", metavar="NAME", help="set score F")
+    text = "share of the prompts that finds the frontier"
+    _number(add, "--optimization-fraction", 1 / 3, text)
+    _number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
+    _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
+    text = "budgets of draws to search (default: all draws)"
+    add("--k-max", type=int, nargs="+", metavar="K", help=text)
+    _number(add, "--random-state", 0, "seed of the splits")
 
 
-def _number(add: _Add, name: str, default: float, text: str) -> None:
+def _number(add: Callable[..., argparse.Action], name: str, default: float, text: str) -> None:
     """An option of the type of its default."""
-    text += " (default: %(default)s)"
-    add(name, type=type(default), default=default, help=text)
+    add(name, type=type(default), default=default, help=f"{text} (default: %(default)s)")
 
 
 def _file(*suffixes: str) -> Callable[[str], Path]:
@@ -149,120 +201,14 @@ def _level(text: str) -> float:
     return float(text)
 
 
-def _add_evaluate(commands: _Commands) -> None:
-    text = "measure sets on held-out prompts"
-    add = _command(commands, "evaluate", _evaluate, text, _EVALUATE + samples.SAMPLES)
-    samples.add_options(add, judged=True)
-    samples.add_thresholds(add)
-    add("-o", "--output", type=_file(".json"), metavar="FILE", help="the result, as JSON")
-    add("--quiet", action="store_true", help="print nothing")
-
-
-def _add_calibrate(commands: _Commands) -> None:
-    text = "find valid thresholds and write them as JSON"
-    add = _command(commands, "calibrate", _calibrate, text, _CALIBRATE + samples.SAMPLES)
-    _add_input(add)
-    output, text = Path("calibration.json"), "where to write (default: %(default)s)"
-    add("-o", "--output", type=_file(), default=output, metavar="FILE", help=text)
-    text = "where to write a page about the promise and what it costs, .html or .md"
-    add("--report", type=_file(".html", ".htm", ".md"), metavar="FILE", help=text)
-    _add_one_level(add)
-
-
-def _add_predict(commands: _Commands) -> None:
-    text = "the sets of new prompts, from their samples"
-    add = _command(commands, "predict", _predict, text, _PREDICT + samples.SAMPLES)
-    samples.add_options(add, judged=False)
-    samples.add_thresholds(add)
-    text = "where to write, .jsonl (default: the screen)"
-    add("-o", "--output", type=_file(".jsonl"), metavar="FILE", help=text)
-
-
-def _add_plan(commands: _Commands) -> None:
-    text = "how many prompts to collect, from a pilot"
-    add = _command(commands, "plan", _plan, text, _PLAN + samples.SAMPLES)
-    _add_input(add)
-    add("-o", "--output", type=_file(), metavar="FILE", help="Markdown file to write")
-    sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
-    add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
-    _number(add, "--power", 0.9, "wanted probability of success")
-    _number(add, "--confidence", 0.95, "confidence of the intervals")
-    _number(add, "--n-trials", 40, "simulations")
-    _number(add, "--looks", 1, "calibrations of more and more prompts that share delta")
-    text = (
-        "in place of SAMPLES, a pilot of some 50 prompts that a model and people have judged, CSV "
-        "or JSON Lines, with columns model and people (y or n, 1 or 0, true or false). As many "
-        "prompts will calibrate as the first of --sizes says"
-    )
-    add("--judge", metavar="FILE", help=text)
-    _add_one_level(add)
-
-
-def _add_judge(commands: _Commands) -> None:
-    add = _command(commands, "judge", _judge, "judge responses on a page in the browser", _JUDGE)
-    add("store", metavar="STORE", help="the file of the HumanJudge")
-    text = (
-        "responses to judge, in JSON Lines, as HumanJudge.export writes them (default: those that "
-        "the last calibration with this STORE lacked)"
-    )
-    add("--wanted", metavar="FILE", help=text)
-    text = (
-        "what is asked; that of the HumanJudge (default: the one question of the STORE, or "
-        f"{HumanJudge('').question})"
-    )
-    add("--question", metavar="TEXT", help=text)
-    add("--name", help="who judges (default: the user)")
-    _number(add, "--port", 0, "port; 0 takes a free one")
-
-
-def _add_input(add: _Add) -> None:
-    samples.add_options(add, judged=True, nargs="*")
-    text = "where there are no verdicts: exact_match (default) or rouge_l"
-    add("--admission", default="exact_match", metavar="NAME", help=text)
-    text = "in place of SAMPLES, arrays: quality of each draw, shape (n, K), as .npy"
-    add("--scores", metavar="FILE", help=text)
-    text = "1 where a draw is admissible, else 0, shape (n, K), as .npy"
-    add("--labels", metavar="FILE", help=text)
-    text = (
-        "similarity of draws j and l < j at [i, j, l], shape (n, K, K), as .npy; called "
-        "diversity.npy by some, but larger must mean more alike. Of SAMPLES, a name: rouge_l "
-        "(default) or exact_match"
-    )
-    add("--similarity", metavar="FILE", help=text)
-    text = "in place of all these, calibration data, as CalibrationData.save writes them"
-    add("--data", metavar="FILE", help=text)
-
-
-def _add_one_level(add: _Add) -> None:
-    text = "tolerated risk, in (0, 1) (default: %(default)s)"
-    add("--epsilon", type=_level, default=0.3, metavar="E", help=text)
-    add("--set-score", default="max", metavar="NAME", help="set score F")
-    text = "share of the prompts that finds the frontier"
-    _number(add, "--optimization-fraction", 1 / 3, text)
-    _number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
-    _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
-    _number(add, "--size-weight", 0.5, "weight of set size in what is minimised, Eq. 7")
-    _number(add, "--excess-weight", 0.5, "weight of draws after the first right one, in the same")
-    text = "budgets of draws to search (default: all draws)"
-    add("--k-max", type=int, nargs="+", metavar="K", help=text)
-    _number(add, "--random-state", 0, "seed of the splits")
-    add("--quiet", action="store_true", help="print nothing")
-
-
-def _load(arguments: argparse.Namespace, *outputs: Path | None) -> CalibrationData:
+def _data(arguments: argparse.Namespace, *outputs: Path | None) -> CalibrationData:
     """The data, which none of the outputs may replace."""
-    arrays = arguments.scores, arguments.similarity, arguments.labels
-    _refuse_inputs(outputs, (*arguments.samples, arguments.data, *arrays))
-    others = arguments.data, arguments.scores, arguments.labels
-    if arguments.samples and others == (None, None, None):
-        return samples.collected(arguments)
-    if arguments.data is not None and not arguments.samples and arrays == (None, None, None):
-        return CalibrationData.load(arguments.data)
-    if arguments.samples or arguments.data is not None or None in arrays:
-        raise ValueError(
-            "input must be SAMPLES, or --scores, --labels and --similarity, or --data alone."
-        )
-    return CalibrationData.from_arrays(*arrays)
+    if bool(arguments.samples) == (arguments.data is not None):
+        raise ValueError("input must be SAMPLES, or --data alone.")
+    _refuse_inputs(outputs, (*arguments.samples, arguments.data))
+    if arguments.data is None:
+        return tables.collected(arguments)
+    return CalibrationData.load(arguments.data)
 
 
 def _refuse_inputs(outputs: Iterable[Path | None], inputs: Iterable[str | None]) -> None:
@@ -275,8 +221,9 @@ def _refuse_inputs(outputs: Iterable[Path | None], inputs: Iterable[str | None])
 def _evaluate(arguments: argparse.Namespace) -> int:
     """Whether thresholds keep their promise on prompts that did not calibrate."""
     _refuse_inputs([arguments.output], (*arguments.samples, arguments.calibration))
-    log = samples.held_out(samples.read(arguments), arguments)
-    sets = samples.sets_of(log, arguments)
+    log, content = tables.read(arguments), tables.thresholds(arguments.calibration)
+    log = tables.held_out(log, content)
+    sets = tables.sets_of(log, content, arguments)
     admission, epsilon = sets.sampler.admission, sets.sampler.epsilon
     outcomes = set_outcomes(log.admissions, sets, admission=admission)
     n, n_errors = len(sets), int(outcomes.loss.sum())
@@ -288,26 +235,35 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         numbers = {"promised": 1 - epsilon, "held": 1 - n_errors / n, "low": 1 - high}
         numbers |= {"high": 1 - low, "n_prompts": n, "mean_size": size, "mean_draws": draws}
         _write(arguments.output, json.dumps({"promise": verdict, **numbers}, indent=2) + "\n")
-    if not arguments.quiet:
-        few = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
-        print(
-            f"Promised {100 * (1 - epsilon):g} %, held {100 * (1 - n_errors / n):.1f} % of "
-            f"{counted(n, 'prompt')}, {100 * _CONFIDENCE:g} % interval {100 * (1 - high):.1f} to "
-            f"{100 * (1 - low):.1f} %: the promise is {verdict}{few}.\n"
-            f"Set size {size:.2f}, draws {draws:.2f} of at most {sets.k_max}."
-        )
+    few = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
+    print(
+        f"Promised {100 * (1 - epsilon):g} %, held {100 * (1 - n_errors / n):.1f} % of "
+        f"{counted(n, 'prompt')}, {100 * _CONFIDENCE:g} % interval {100 * (1 - high):.1f} to "
+        f"{100 * (1 - low):.1f} %: the promise is {verdict}{few}.\n"
+        f"Set size {size:.2f}, draws {draws:.2f} of at most {sets.k_max}."
+    )
     return int(is_refuted)
 
 
 def _predict(arguments: argparse.Namespace) -> None:
     _refuse_inputs([arguments.output], (*arguments.samples, arguments.calibration))
-    sets = samples.sets_of(samples.read(arguments), arguments)
-    ascii = arguments.output is None  # a screen may show no other letters
-    text = "".join(json.dumps(one.to_dict(), ensure_ascii=ascii) + "\n" for one in sets)
-    if arguments.output is None:
-        print(text, end="")
+    log, output = tables.read(arguments), arguments.output
+    sets = tables.sets_of(log, tables.thresholds(arguments.calibration), arguments)
+    if output is not None and output.suffix.lower() == ".csv":
+        frame = sets.to_frame("response")
+        if arguments.id is not None:
+            frame.insert(0, "id", [log.ids[i] for i in frame.index])
+        _write(output, frame.to_csv(index=False))
+        return
+    ascii = output is None  # a screen may show no other letters
+    lines = []
+    for id_, one in zip(log.ids, sets):
+        named = {} if arguments.id is None else {"id": id_}
+        lines.append(json.dumps({**named, **one.to_dict()}, ensure_ascii=ascii) + "\n")
+    if output is None:
+        print("".join(lines), end="")
     else:
-        _write(arguments.output, text)
+        _write(output, "".join(lines))
 
 
 def _write(path: Path, text: str) -> None:
@@ -321,19 +277,14 @@ def _calibrate(arguments: argparse.Namespace) -> None:
             "--key must name the model and its settings, such as 'llama-8b, temperature 0.7': the "
             "guarantee holds for draws of the same model alone, and predict asks for the same key."
         )
-    data = _load(arguments, arguments.output, arguments.report)
+    data = _data(arguments, arguments.output, arguments.report)
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
         PrecomputedGenerator([], []),  # stands for the one that the data came from
         k_max=budgets[0] if len(budgets) == 1 else budgets,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
-        policy=ThresholdPolicy(
-            set_score=arguments.set_score,
-            n_lambdas=arguments.n_lambdas,
-            size_weight=arguments.size_weight,
-            excess_weight=arguments.excess_weight,
-        ),
+        policy=ThresholdPolicy(set_score=arguments.set_score, n_lambdas=arguments.n_lambdas),
         optimization_fraction=arguments.optimization_fraction,
         random_state=arguments.random_state,
     )
@@ -350,20 +301,15 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     if arguments.report is not None:
         sampler.calibration_ = record
         CalibrationReport.from_estimator(sampler).save(arguments.report)
-        if not arguments.quiet:
-            plot = "" if find_spec("matplotlib") else " without pictures (matplotlib)"
-            print(f"Wrote {arguments.report}{plot}.")
+        plot = "" if find_spec("matplotlib") else " without pictures (matplotlib)"
+        print(f"Wrote {arguments.report}{plot}.")
     report_null(claim.why_null(), "raise", "")
     seen = b"" if data.prompts is None else np.unique(data.prompts).tobytes()
     write_content(arguments.output, {**record.content(), "prompts": seen.hex()})
-    result, thresholds = sampler.result_, sampler.lambda_hat_
-    if arguments.quiet or result is None or thresholds is None:
-        return
     print(claim.sentence())
     print(
-        f"{len(result.valid_lambdas)} of {counted(len(result.frontier), 'configuration')} valid on "
-        f"{counted(result.n_calibration, 'prompt')}.\nThresholds (lambda-hat): {thresholds}, set "
-        f"score {arguments.set_score}, at most {counted(sampler.k_max_, 'draw')}."
+        f"Thresholds (lambda-hat): {sampler.lambda_hat_}, set score {arguments.set_score}, at most "
+        f"{counted(sampler.k_max_, 'draw')}."
     )
     if known.unknown:
         print(
@@ -383,14 +329,12 @@ def _plan(arguments: argparse.Namespace) -> None:
         options["n_prompts"] = arguments.sizes[0]
         text = plan_audits(by_model, by_people, **options).to_markdown()
     else:
-        names = "epsilon delta sizes looks set_score k_max optimization_fraction n_lambdas "
-        names += "size_weight excess_weight power confidence n_trials random_state"
-        options = {name: getattr(arguments, name) for name in names.split()}
-        text = plan(_load(arguments, arguments.output), **options).to_markdown()
+        names = "epsilon delta sizes set_score k_max optimization_fraction n_lambdas power n_trials"
+        options = {name: getattr(arguments, name) for name in [*names.split(), "random_state"]}
+        text = plan(_data(arguments, arguments.output), **options).to_markdown()
     if arguments.output is not None:
         _write(arguments.output, text)
-    if not arguments.quiet:
-        print(text, end="")
+    print(text, end="")
 
 
 def _judge(arguments: argparse.Namespace) -> None:

@@ -22,7 +22,6 @@ from sklearn_clm.__main__ import main
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import learn_then_test
 from sklearn_clm.generators import PrecomputedGenerator, _logs
-from sklearn_clm.generators._logs import read_records
 from tests.examples.loading import EXAMPLES, load
 
 NAMES = ["--prompt", "question", "--response", "answer"]
@@ -151,9 +150,7 @@ def test_verdicts_that_held_out_prompts_refute_exit_with_1(logs, capsys):
     measured = ["evaluate", "worse.csv", *judged, "--calibration", "calibration.json"]
     assert main(measured) == 1
     assert "the promise is refuted" in capsys.readouterr().out
-    assert main([*measured, "--quiet"]) == 1
-    assert capsys.readouterr().out == ""
-    assert main(["calibrate", "worse.csv", *judged, "--quiet"]) == 1
+    assert main(["calibrate", "worse.csv", *judged]) == 1
 
 
 def verdicts(labels, threshold=None):
@@ -204,11 +201,7 @@ def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, ca
     out, err = capsys.readouterr()
     assert "60 prompts, 5 draws each" in out
     assert "warning: prompts have 5 to 10 draws: the first 5 of each count." in err
-    assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "6"]) == 0
-    out, err = capsys.readouterr()
-    assert "59 prompts, 6 draws each" in out
-    assert "warning: 1 of 60 prompts have fewer draws than --k-max, and are left out" in err
-    assert main(["calibrate", "first.csv", *judged, "--k-max", "6"]) == 2
+    assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "6"]) == 2
     assert "--k-max must be at most 5" in capsys.readouterr().err
     assert main(["calibrate", "first.csv", "./first.csv", *judged]) == 2
     assert "must be different files" in capsys.readouterr().err
@@ -247,6 +240,22 @@ def test_scores_of_a_file_are_its_quality(logs, capsys):
     assert main(predict) == 2
     assert "--quality must name" in capsys.readouterr().err
     assert main([*predict, "--quality", "score"]) == 0
+
+
+def test_ids_come_back_with_the_sets(logs, capsys):
+    write_csv("samples.csv", list(rows_of(logs)))
+    new = [{"number": f"n{j // 5}"} | row for j, row in enumerate(rows_of(logs, 20, seed=2))]
+    write_csv("new.csv", new)
+    assert main(["calibrate", "samples.csv", *NAMES, *KEY, "--reference", "truth"]) == 0
+    capsys.readouterr()
+    predict = ["predict", "new.csv", *NAMES, *THRESHOLDS, "--id", "number"]
+    assert main(predict) == 0
+    sets = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["id"] for one in sets] == [f"n{i}" for i in range(20)]
+    assert main([*predict, "-o", "sets.csv"]) == 0
+    with open("sets.csv", newline="", encoding="utf-8") as file:
+        rows = [(row["id"], row["prompt"], row["response"]) for row in csv.DictReader(file)]
+    assert rows == [(one["id"], one["prompt"], said) for one in sets for said in one["responses"]]
 
 
 def test_a_key_lets_thresholds_of_a_table_serve_a_service(logs, capsys):
@@ -343,27 +352,15 @@ def test_any_row_of_a_prompt_tells_its_reference(logs, capsys):
     write_csv("none.csv", [row | {"truth": ""} for row in some[:5]] + some[5:])
     assert main(["calibrate", "some.csv", *judged]) == 0
     assert main(["calibrate", "none.csv", *judged]) == 2
-    said = f"got none for 1 of 60 instead, such as {rows[0]['question']!r}"
+    said = f"the reference of {rows[0]['question']!r} must be one, or one list, got None"
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("separator", [";", "|"])
-def test_lists_of_references_in_a_cell(logs, separator, capsys):
-    rows = [row | {"truth": f"{row['truth']} {separator} none"} for row in rows_of(logs)]
-    write_csv("samples.csv", rows)
-    command = ["calibrate", "samples.csv", *NAMES, *KEY, "--epsilon", "0.4"]
-    assert main([*command, "--reference", "truth"]) == 1
-    assert f"--references COLUMN --separator '{separator}'" in capsys.readouterr().err
-    assert main([*command, "--references", "truth"]) == 2
-    assert "JSON, or texts between which --separator stands" in capsys.readouterr().err
-    assert main([*command, "--references", "truth", "--separator", separator]) == 0
-    assert "--separator" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("s.csv", ";"), ("s.csv", "\t"), ("s.tsv", "\t")])
 def test_tables_with_other_delimiters(logs, name, delimiter):
-    Path(name).write_text(delimiter.join(("prompt", "response")) + f'\na, b{delimiter}"x\ny"\n')
-    names = {"prompt": "prompt", "response": "response"}
+    said = "response, said" if name == "s.tsv" else "response"
+    Path(name).write_text(f'prompt{delimiter}{said}\na, b{delimiter}"x\ny"\n')
+    names = {"prompt": "prompt", "response": said}
     log = _logs.SampleLog.of(_logs.read_records(name), names)
     assert (log.prompts, log.draws[0][0].response) == (["a, b"], "x\ny")
 
@@ -475,7 +472,7 @@ def broken(logs, how):
         ("a later version", "not an archive of Inspect: zip file version 9.3"),
         ("samples in chunks", "inspect log convert --to json"),
         ("large samples", "must be at most 100 bytes"),
-        ("Zstandard", "pip install zipfile-zstd"),
+        ("Zstandard", "pip install"),
     ],
 )
 def test_archives_that_are_not_to_be_read(logs, how, said, monkeypatch, capsys):
@@ -512,7 +509,7 @@ ROW = "prompt,response,label\na,x,1\n"
     [
         ("s.csv", ROW, ["--prompt", "question"], "no field 'question'; it has ['prompt', 'resp"),
         ("s.csv", ROW, ["--reference", "truth"], "no field 'truth'"),
-        ("s.csv", ROW, ["--responses", "response"], "responses must be a list of all draws"),
+        ("s.csv", ROW, ["--responses", "response"], "responses must be a list"),
         ("s.csv", ROW, ["--logprob", "response"], "line 2 of s.csv: the fields of a draw"),
         ("s.csv", ROW + "b,y,\n", [], "label must be known for every draw, or for none"),
         ("s.csv", ROW + "b,y\n", [], "line 3 of s.csv must have 3 fields"),
@@ -526,7 +523,7 @@ ROW = "prompt,response,label\na,x,1\n"
         ("s.csv", ROW, ["--admission", "best"], "admission must"),
         ("s.jsonl", "", [], "must hold samples"),
         ("s.jsonl", "[1]", [], "line 1 of s.jsonl"),
-        ("s.jsonl", '{"prompt": "a", "responses": ["x", "y"], "label": 1}', [], "a list of 2"),
+        ("s.jsonl", '{"prompt": "a", "responses": ["x", "y"], "label": 1}', [], "label must be"),
         ("s.jsonl", '{"prompt": "a", "responses": ["x", "y"], "label": [1]}', [], "length 2"),
         ("s.json", "{}", [], "must be a log of Inspect with its samples"),
         ("s.json", '{"status": "success", "samples": [{"epoch": 1}]}', [], "sample 0 of s.json"),
@@ -593,14 +590,6 @@ def test_references_too_deep_to_compare_are_an_error(tmp_path, capsys):
     (path := tmp_path / "deep.jsonl").write_text(line * 2, encoding="utf-8")
     assert main(["plan", str(path)]) == 2
     assert "error:" in capsys.readouterr().err
-
-
-def test_a_cell_of_a_table_may_be_long(tmp_path):
-    text = "x" * 200_000
-    (path := tmp_path / "long.csv").write_text(f"prompt,response\n{text},a\n", encoding="utf-8")
-    ((_, row),) = read_records(path)
-    assert row["prompt"] == text
-    assert csv.field_size_limit() < len(text)
 
 
 def test_verdicts_of_two_judges_stand_in_place_of_samples(capsys):

@@ -73,18 +73,12 @@ def files(fitted, tmp_path_factory):
     folder, data = tmp_path_factory.mktemp("files"), fitted.calibration_data_
     fitted.save_calibration(folder / "sampler.json")
     data.save(folder / "data.npz")
-    options = []
-    for name, array in (
-        ("scores", data.quality),
-        ("similarity", data.similarity),
-        ("labels", data.admissible),
-    ):
-        np.save(folder / f"{name}.npy", array)
-        options += [f"--{name}", str(folder / f"{name}.npy")]
-    for name, given in (("known", ["--data", str(folder / "data.npz")]), ("bare", options)):
-        output = str(folder / f"{name}.json")
-        command = ["calibrate", *given, "--epsilon", str(EPSILON), "--output", output]
-        assert main([*command, "--quiet"]) == 0
+    data.save(folder / "known.npz")
+    CalibrationData(data.quality, data.similarity, data.admissible).save(folder / "bare.npz")
+    for name in ("known", "bare"):
+        output, given = str(folder / f"{name}.json"), str(folder / f"{name}.npz")
+        command = ["calibrate", "--data", given, "--epsilon", str(EPSILON), "--output", output]
+        assert main(command) == 0
     return folder
 
 

@@ -23,7 +23,7 @@ abstain at levels that cannot be reached, and their measures are NaN.
 |---|---|---|
 | ``sklearn-clm plan PILOT`` | how many prompts to collect | |
 | ``calibrate SAMPLES`` | thresholds, as JSON; ``--report page.html`` | nothing is certified |
-| ``predict NEW`` | the set of each new prompt, a JSON object a line | |
+| ``predict NEW`` | the set of each new prompt, as JSON Lines or CSV | |
 | ``evaluate HELD_OUT --calibration FILE`` | how many sets hold | the promise is refuted |
 
 Status 2 is an error or wrong use, 130 an interrupt. A promise is refuted where the 95 % interval of
@@ -37,7 +37,7 @@ holds. Thresholds hold for the same key alone, and serve a sampler whose
 
 *Tables*: CSV, TSV, JSON Lines, and Parquet (``pip install "sklearn-clm[parquet]"``), with a draw in
 a row, or all draws of a prompt in a list (``--responses``, JSON in CSV); beside it a reference,
-several (``--references``, JSON or ``--separator ";"``), or a verdict (``--label``), and
+several (``--references``, JSON in CSV), or a verdict (``--label``), and
 log-probabilities or a quality, where there are some:
 
     sklearn-clm calibrate samples.csv --key MODEL --prompt question --response text --reference gold
@@ -63,8 +63,7 @@ before Python 3.14. Samples in chunks, and runs that failed or were stopped, are
 The draws of a prompt must be independent draws of one model: no vote, and no best of several. Of
 verdicts the judge is marked as unknown.
 
-``calibrate`` and ``plan`` read arrays, too (``--scores``, ``--labels``, ``--similarity``), such as
-the authors' own files; ``examples/paper_trials.py`` is the paper's evaluation of them.
+``calibrate`` and ``plan`` read what ``CalibrationData.save`` writes, too (``--data``).
 
 ## Planning
 

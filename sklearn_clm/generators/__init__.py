@@ -73,7 +73,7 @@ needed: see *In production* in `sklearn_clm.evaluation`.
 >>> [draw.response for draw in generator.sample(["2 + 2 ="], 2)[0]]
 ['4', '5']
 
-Other columns are named in the same way (``draw=``, ``logprob=``, ``n_tokens=``). Draws are known by
+Other columns are named in the same way (``logprob=``, ``n_tokens=``). Draws are known by
 their content, so that a table of new prompts is another generator, which a calibration refuses. To
 calibrate on one table and predict on the next, give both the same ``key=``, which names the model
 and its settings, then ``save_calibration`` and, with the new table, ``load_calibration``. The

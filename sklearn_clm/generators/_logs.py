@@ -1,14 +1,14 @@
 """Samples that exist: tables, and logs of lm-evaluation-harness and of Inspect."""
 
+import contextlib
 import csv
 import math
 import os
 import re
-import sys
 import zipfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import compress
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -23,7 +23,6 @@ from sklearn_clm.generators._records import (
     json_value,
     key_digest,
     naming,
-    whole_number,
 )
 
 Record: TypeAlias = tuple[str, Mapping[str, Any]]  # the words that name its place, and its fields
@@ -31,14 +30,11 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 _ABSENT = object()
 _OF_A_DRAW = ("logprob", "n_tokens", "label", "quality")
-_MAY_LACK = ("reference", *_OF_A_DRAW)
 # the letters are Inspect's: correct, partly correct, incorrect, no answer
 _SAYS = {"true": 1.0, "yes": 1.0, "c": 1.0, "p": 0.5, "false": 0.0, "no": 0.0, "i": 0.0, "n": 0.0}
 _LM_EVAL = {"doc", "resps", "filtered_resps"}
 _SAMPLE = re.compile(r"samples/.*_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
 _LARGEST_MEMBER = 2**28  # bytes of a sample in an archive
-_PIECE = 2**12  # packed bytes that are unpacked at once
-_ZSTANDARD = 93
 _AS_JSON = "write the log as JSON (inspect log convert --to json)."
 
 
@@ -51,75 +47,48 @@ class SampleLog:
     references: list[Any] | None
     verdicts: list[dict[Any, bool]] | None  # of a text: whether each of its draws is right
     quality: list[list[float]] | None
+    ids: list[Any]
 
     @classmethod
     def of(
-        cls,
-        records: Iterable[Record],
-        names: Mapping[str, str],
-        threshold: float | None = None,
-        separator: str | None = None,
+        cls, records: Iterable[Record], names: Mapping[str, str], threshold: float | None = None
     ) -> Self:
         """The samples in records of one draw, or of all draws of a prompt, with these names.
 
-        A label that is a number stands for "admissible" from `threshold` on, or is 0 or 1. The
-        separator divides texts of references.
+        A label that is a number stands for "admissible" from `threshold` on, or is 0 or 1.
         """
         prompts: dict[bytes, object] = {}
-        rows: dict[bytes, dict[int, tuple[Any, ...]]] = {}
-        sources: set[str] = set()
-        found = (_draws_of(*record, names, separator) for record in records)
-        for where, fields in chain.from_iterable(found):
+        rows: dict[bytes, list[tuple[Any, ...]]] = {}
+        for where, record in records:
             with naming(where):
-                prompt = fields["prompt"]
-                if is_missing(prompt):
-                    raise ValueError(f"the prompt is missing ({prompt!r}).")
-                key = key_digest(prompt)
-                prompts.setdefault(key, prompt)
-                row = rows.setdefault(key, {})
-                draw = whole_number(fields, "draw", len(row))
-                if fields["draw"] is not None:
-                    sources.add(f"generator {fields.get('generator')}, seed {fields.get('seed')}")
-                if len(sources) > 1:
-                    raise ValueError(f"draws must come from one generator and seed, got {sources}.")
-                if draw in row:
-                    raise ValueError(f"draw {draw} of {prompt_line(prompt)} is given twice.")
-                label, quality = fields["label"], fields["quality"]
-                row[draw] = (
-                    draw_from_record(fields),
-                    fields["reference"],
-                    None if is_missing(label) else _verdict(label, threshold),
-                    None if quality is None else float(quality),
-                )
-        for key, row in rows.items():
-            if max(row) >= len(row):
-                raise ValueError(
-                    f"some draws of {prompt_line(prompts[key])} before {max(row)} lack."
-                )
-        in_order = [[row[j] for j in range(len(row))] for row in rows.values()]
-        draws, *others = ([[one[k] for one in row] for row in in_order] for k in range(4))
+                for fields in _draws_of(record, names):
+                    prompt, label, quality = (fields.get(f) for f in ("prompt", "label", "quality"))
+                    if is_missing(prompt):
+                        raise ValueError(f"the prompt is missing ({prompt!r}).")
+                    key = key_digest(prompt)
+                    prompts.setdefault(key, prompt)
+                    verdict = None if is_missing(label) else _verdict(label, threshold)
+                    score = None if quality is None else float(quality)
+                    known = fields.get("reference"), verdict, score, fields.get("id")
+                    rows.setdefault(key, []).append((draw_from_record(fields), *known))
         asked = list(prompts.values())
-        labels, quality = (
-            rows if _are_known(name, rows, asked) else None
-            for name, rows in zip(("label", "quality"), others[1:])
+        draws, references, labels, scores, ids = (
+            [[one[k] for one in row] for row in rows.values()] for k in range(5)
         )
+        has_labels = _are_known("label", labels, asked)
         return cls(
             asked,
             draws,
-            _references(others[0], asked),
-            None if labels is None else [*map(_by_text, draws, labels)],
-            quality,
+            _references(references, asked),
+            [*map(_by_text, draws, labels)] if has_labels else None,
+            scores if _are_known("quality", scores, asked) else None,
+            [row[0] for row in ids],
         )
 
     def where(self, keep: np.ndarray) -> Self:
         """The samples of the prompts to keep."""
         parts = vars(self).items()
         return type(self)(**{name: part and [*compress(part, keep)] for name, part in parts})
-
-    @property
-    def k_max(self) -> int:
-        """The number of draws that every prompt has."""
-        return min(map(len, self.draws))
 
     @property
     def has_logprobs(self) -> bool:
@@ -144,49 +113,32 @@ class SampleLog:
         return self.references
 
 
-def _draws_of(
-    where: str, record: Mapping[str, Any], names: Mapping[str, str], separator: str | None
-) -> Iterator[Record]:
+def _draws_of(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The fields of each draw of a record."""
     found = {field: _value_at(record, name) for field, name in names.items()}
-    found = {field: value for field, value in found.items() if value is not _ABSENT}
-    is_list = "responses" in found
-    refuse_missing(where, record, names, {*found, "response"} if is_list else found)
-    with naming(where):
-        if "references" in found:
-            cell = found["references"]
-            if separator and isinstance(cell, str):
-                cell = [part.strip() for part in cell.split(separator) if part.strip()]
-            of = "right responses (in a table JSON, or texts between which --separator stands)"
-            found["reference"] = None if cell in (None, "") else _as_list("references", cell, of)
-        own = record if "draw" in names else {}  # other fields may mean anything
-        fields = {**own, **dict.fromkeys(("draw", *_MAY_LACK)), **found}
-        # of text, an empty cell holds nothing; a response may well be empty
-        fields |= {field: None for field in _MAY_LACK if str(fields[field]) == ""}
-        if not is_list:
-            yield where, fields
-            return
-        responses = _as_list("responses", found["responses"], "all draws")
-        for field in _OF_A_DRAW:
-            value, name = fields[field], names.get(field, field)
-            is_one = len(responses) == 1 and not isinstance(value, list)
-            if is_missing(value) or is_one:
-                fields[field] = [value] * len(responses)
-            else:
-                fields[field] = _as_list(name, value, f"{len(responses)}, one for each draw")
-            beside(name, fields[field], responses)
-    for j, response in enumerate(responses):
-        own = {field: fields[field][j] for field in _OF_A_DRAW}
-        yield where, {**fields, **own, "draw": None, "response": response}
-
-
-def refuse_missing(
-    where: str, present: Iterable[str], names: Mapping[str, str], found: Container[str]
-) -> None:
-    """Refuse samples without the prompt, the response or what somebody has named."""
+    fields = {field: value for field, value in found.items() if value is not _ABSENT}
     for field, name in names.items():
-        if field not in found and (name != field or field in ("prompt", "response")):
-            raise ValueError(f"{where} has no field {name!r}; it has {list(present)!r:.200}.")
+        needed = field == "prompt" or (field == "response" and "responses" not in fields)
+        if field not in fields and (needed or name != field):
+            raise ValueError(f"it has no field {name!r}; it has {list(record)!r:.200}.")
+    for field in ("reference", *_OF_A_DRAW):
+        if isinstance(cell := fields.get(field), str) and not cell:
+            fields[field] = None  # an empty cell holds nothing; a response may well be empty
+    if fields.get("references") not in (None, ""):
+        fields["reference"] = _as_list("references", fields["references"])
+    if "responses" not in fields:
+        yield fields
+        return
+    responses = _as_list("responses", fields["responses"])
+    for field in _OF_A_DRAW:
+        values = fields.get(field)
+        if is_missing(values):
+            values = [None] * len(responses)
+        elif len(responses) == 1 and not isinstance(values, list):
+            values = [values]
+        fields[field] = beside(field, _as_list(field, values), responses)
+    for j, response in enumerate(responses):
+        yield {**fields, **{field: fields[field][j] for field in _OF_A_DRAW}, "response": response}
 
 
 def _value_at(record: Mapping[str, Any], name: str) -> Any:
@@ -197,11 +149,11 @@ def _value_at(record: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _as_list(name: str, value: Any, of: str) -> list[Any]:
+def _as_list(name: str, value: Any) -> list[Any]:
     """A list, which a table of text holds as JSON."""
     values = json_value(value) if isinstance(value, str) and value.startswith("[") else value
     if not isinstance(values, list):
-        raise ValueError(f"{name} must be a list of {of}, got {value!r:.60} instead.")
+        raise ValueError(f"{name} must be a list (in a table JSON), got {value!r:.60} instead.")
     return values
 
 
@@ -255,19 +207,15 @@ def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> b
 def _references(rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
     """The reference of each prompt, which any of its rows may tell; None where no row does."""
     known = [[one for one in row if not is_missing(one)] for row in rows]
-    for prompt, said in zip(prompts, known if any(known) else ()):
-        if not said:
-            n = known.count([])
-            raise ValueError(
-                f"reference must be known for every prompt, got none for {n} of {len(known)} "
-                f"instead, such as {prompt_line(prompt)}."
-            )
-        if any(one != said[0] for one in said):
+    if not any(known):
+        return None
+    for prompt, said in zip(prompts, known):
+        if not said or any(one != said[0] for one in said):
             raise ValueError(
                 f"the reference of {prompt_line(prompt)} must be one, or one list, got "
-                f"{said!r:.200} instead."
+                f"{said or None!r:.200} instead."
             )
-    return [said[0] for said in known] if any(known) else None
+    return [said[0] for said in known]
 
 
 def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]:
@@ -297,13 +245,12 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
 
 
 def _csv_rows(path: AnyPath) -> Iterator[Record]:
+    marks = "\t" if Path(path).suffix.lower() == ".tsv" else ",;\t"
     with open(path, newline="", encoding="utf-8-sig") as file:
-        limit = csv.field_size_limit()
         try:
-            csv.field_size_limit(max(os.fstat(file.fileno()).st_size, limit))
             header = file.readline()
             file.seek(0)
-            delimiter = next((one for one in ",;\t" if one in header), ",")
+            delimiter = next((mark for mark in marks if mark in header), marks[0])
             rows = csv.DictReader(file, strict=True, delimiter=delimiter)
             for row in rows:
                 where = f"the row that ends on line {rows.line_num} of {path}"
@@ -315,8 +262,6 @@ def _csv_rows(path: AnyPath) -> Iterator[Record]:
                 f"{path} is not a CSV file in UTF-8: {error}. Save it as one (iconv -f LATIN1 -t "
                 "UTF-8 makes one of an older CSV file)."
             ) from error
-        finally:
-            csv.field_size_limit(limit)
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[Record]:
@@ -328,10 +273,10 @@ def _parquet_rows(path: AnyPath) -> Iterator[Record]:
         raise ImportError(f"reading Parquet needs pyarrow: {package}.") from error
     with open(path, "rb") as file:
         try:
-            batches = [batch.to_pylist() for batch in ParquetFile(file).iter_batches()]
+            rows = ParquetFile(file).read().to_pylist()
         except ArrowException as error:
             raise ValueError(f"{path} is not a Parquet file: {error}") from error
-    for i, row in enumerate(chain.from_iterable(batches)):
+    for i, row in enumerate(rows):
         yield f"row {i} of {path}", row
 
 
@@ -346,6 +291,8 @@ def _inspect_json(path: AnyPath) -> Iterator[Record]:
 
 
 def _inspect_archive(path: AnyPath) -> Iterator[Record]:
+    with contextlib.suppress(ImportError):
+        import zipfile_zstd  # noqa: F401  # zipfile learns what newer versions of Inspect write
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, NotImplementedError) as error:
@@ -366,19 +313,14 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     where = f"{member.filename} in {archive.filename}"
     if member.file_size > _LARGEST_MEMBER:
         raise ValueError(f"{where} must be at most {_LARGEST_MEMBER} bytes, is {member.file_size}.")
-    if member.compress_type == _ZSTANDARD and sys.version_info < (3, 14):
-        try:
-            import zipfile_zstd  # noqa: F401  # zipfile learns it
-        except ImportError as error:
-            raise ImportError(
-                f"{where} is compressed by Zstandard, as newer versions of Inspect do: pip install "
-                f"zipfile-zstd, or {_AS_JSON}"
-            ) from error
     try:
         with archive.open(member) as file:
-            text = b"".join(iter(lambda: file.read(_PIECE), b""))
+            text = file.read(member.file_size)
     except Exception as error:  # of zipfile, zlib, Zstandard: the archive is damaged, or encrypted
-        raise ValueError(f"{where} cannot be unpacked: {error}") from error
+        raise ValueError(
+            f"{where} cannot be unpacked: {error}. Where Zstandard compressed it: pip install "
+            f"zipfile-zstd, or {_AS_JSON}"
+        ) from error
     with naming(where):
         return json_value(text)
 
@@ -433,7 +375,8 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(said, list):
         said = "\n".join(part["text"] for part in said if part["type"] == "text")
     record = {name: score["value"] for name, score in scores.items()}
-    record |= {"prompt": prompt, "response": said, "target": sample["target"], "scores": scores}
+    record |= {"id": sample.get("id"), "prompt": prompt, "response": said, "scores": scores}
+    record["target"] = sample["target"]
     if len(scores) == 1:
         (score,) = scores.values()
         record |= {"label": score["value"], "answer": score.get("answer")}

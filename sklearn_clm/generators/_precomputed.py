@@ -3,14 +3,14 @@
 import functools
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts, Rows
 from sklearn_clm.generators._draws import Generation, prompt_bytes
-from sklearn_clm.generators._logs import SampleLog, beside, refuse_missing
+from sklearn_clm.generators._logs import Record, SampleLog, beside
 from sklearn_clm.generators._prompts import is_number, listed, plain_prompt, prompt_line
 from sklearn_clm.generators._records import (
     draw_from_record,
@@ -20,7 +20,8 @@ from sklearn_clm.generators._records import (
     naming,
 )
 
-_FIELDS = ("prompt", "response", "draw", "logprob", "n_tokens")  # that may have other names
+_NAMED = ("prompt", "response", "logprob", "n_tokens")  # fields that may have other names
+_OTHERS = ("responses", "token_logprobs", "token_spans", "finish_reason")
 
 
 class PrecomputedGenerator(BaseGenerator):
@@ -84,7 +85,6 @@ class PrecomputedGenerator(BaseGenerator):
         *,
         prompt: str = "prompt",
         response: str = "response",
-        draw: str = "draw",
         logprob: str = "logprob",
         n_tokens: str = "n_tokens",
         key: str | None = None,
@@ -95,10 +95,10 @@ class PrecomputedGenerator(BaseGenerator):
         ----------
         path : str or path
             Each line is an object. It holds one draw (the response, and where known ``logprob``,
-            ``n_tokens``, ``token_logprobs``, ``token_spans``, ``finish_reason``, and ``draw``, its
-            index; without it, draws count in the order of the lines), or all draws of a prompt: a
-            list under ``responses``, with ``logprob`` and ``n_tokens`` as lists beside it.
-        prompt, response, draw, logprob, n_tokens : str
+            ``n_tokens``, ``token_logprobs``, ``token_spans`` and ``finish_reason``), or all draws
+            of a prompt: a list under ``responses``, with ``logprob`` and ``n_tokens`` as lists
+            beside it.
+        prompt, response, logprob, n_tokens : str
             The names of these fields. The prompt, the response and what another name is given for
             must be there.
         key : str, default=None
@@ -111,12 +111,9 @@ class PrecomputedGenerator(BaseGenerator):
         Raises
         ------
         ValueError
-            If a line cannot be read (the message names it), a draw is missing or given twice, or
-            the draws come from several generators or seeds.
+            If a line cannot be read; the message names it.
         """
-        names = dict(zip(_FIELDS, (prompt, response, draw, logprob, n_tokens), strict=True))
-        log = SampleLog.of(json_lines(path), {**names, "responses": "responses"})
-        return cls(log.prompts, log.draws, key=key)
+        return cls._of_records(json_lines(path), (prompt, response, logprob, n_tokens), key)
 
     @classmethod
     def from_frame(
@@ -125,7 +122,6 @@ class PrecomputedGenerator(BaseGenerator):
         *,
         prompt: str = "prompt",
         response: str = "response",
-        draw: str = "draw",
         logprob: str = "logprob",
         n_tokens: str = "n_tokens",
         key: str | None = None,
@@ -135,8 +131,9 @@ class PrecomputedGenerator(BaseGenerator):
         Parameters
         ----------
         frame : data frame
-            One row for each draw, with columns as the fields of :meth:`from_jsonl`.
-        prompt, response, draw, logprob, n_tokens, key
+            One row for each draw, in the order in which they were made, with columns as the fields
+            of :meth:`from_jsonl`.
+        prompt, response, logprob, n_tokens, key
             As in :meth:`from_jsonl`, which raises the same errors.
 
         Returns
@@ -148,13 +145,14 @@ class PrecomputedGenerator(BaseGenerator):
                 "frame must be a data frame or a mapping of columns, got a "
                 f"{type(frame).__name__} instead; a Dataset has to_pandas()."
             )
-        names = dict(zip(_FIELDS, (prompt, response, draw, logprob, n_tokens), strict=True))
-        present = list(getattr(frame, "columns", frame))
-        refuse_missing("frame", present, names, [f for f, name in names.items() if name in present])
-        wanted = (*names.values(), "finish_reason", "generator", "seed")
-        used = [name for name in wanted if name in present]
-        rows = zip(*(listed(frame[name]) for name in used), strict=True)
-        records = ((f"row {i} of frame", dict(zip(used, row))) for i, row in enumerate(rows))
+        names = list(getattr(frame, "columns", frame))
+        rows = zip(*(listed(frame[name]) for name in names), strict=True)
+        records = ((f"row {i} of frame", dict(zip(names, row))) for i, row in enumerate(rows))
+        return cls._of_records(records, (prompt, response, logprob, n_tokens), key)
+
+    @classmethod
+    def _of_records(cls, records: Iterable[Record], named: Iterable[str], key: str | None) -> Self:
+        names = dict(zip(_NAMED, named, strict=True)) | {name: name for name in _OTHERS}
         log = SampleLog.of(records, names)
         return cls(log.prompts, log.draws, key=key)
 

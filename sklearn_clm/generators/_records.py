@@ -18,7 +18,6 @@ from sklearn_clm.generators._draws import Generation, check_text, is_missing, pr
 _T = TypeVar("_T")
 _FIELDS = [field.name for field in fields(Generation)]
 _UNEXPECTED = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
-_LARGEST = 2**63 - 1  # what SQLite and NumPy can hold
 
 
 @contextlib.contextmanager
@@ -50,16 +49,6 @@ def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, An
                 if not isinstance(record, dict):
                     raise ValueError(f"it is not a JSON object but a {type(record).__name__}")
             yield where, record
-
-
-def whole_number(record: Mapping[str, Any], name: str, default: int) -> int:
-    """A field that counts from 0; `default` where there is none."""
-    value = record.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not 0 <= value <= _LARGEST or value != int(value):
-        raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {value!r:.40}")
-    return int(value)
 
 
 def key_digest(value: object) -> bytes:

@@ -51,9 +51,8 @@ def test_data_frames(kind):
     frame = kind(
         {
             "question": ["a", "b", "a", "b"],
-            "answer": ["1", "x", "0", "y"],
-            "draw": [1, 0, 0, 1],
-            "logprob": [-1.0, -2.0, None, -4.0],
+            "answer": ["0", "x", "1", "y"],
+            "logprob": [None, -2.0, -1.0, -4.0],
         }
     )
     generator = PrecomputedGenerator.from_frame(frame, prompt="question", response="answer")
@@ -61,7 +60,7 @@ def test_data_frames(kind):
         [Generation("0"), Generation("1", -1.0)],
         [Generation("x", -2.0), Generation("y", -4.0)],
     ]
-    with pytest.raises(ValueError, match=r"frame .*'prompt'"):
+    with pytest.raises(ValueError, match=r"frame.*'prompt'"):
         PrecomputedGenerator.from_frame(frame)
 
 
@@ -82,23 +81,7 @@ def test_json_lines_by_draw_and_by_prompt(tmp_path):
     assert responses(generator.sample([lines[3]["prompt"]], 1)) == [["hello"]]
 
 
-def test_draws_of_two_seeds_do_not_mix(tmp_path):
-    file = tmp_path / "draws.jsonl"
-    lines = [
-        {"generator": "model", "seed": 0, "draw": j, "prompt": prompt, "response": response}
-        for prompt, row in zip(PROMPTS, RESPONSES)
-        for j, response in enumerate(row)
-    ]
-    file.write_text("\n".join(map(json.dumps, lines)))
-    again, inner = PrecomputedGenerator.from_jsonl(file), PrecomputedGenerator(PROMPTS, RESPONSES)
-    assert again.sample(PROMPTS, 3) == inner.sample(PROMPTS, 3)
-    assert again.fingerprint() == inner.fingerprint()
-    file.write_text("\n".join(map(json.dumps, [*lines, lines[0] | {"seed": 1}])))
-    with pytest.raises(ValueError, match="one generator and seed"):
-        PrecomputedGenerator.from_jsonl(file)
-
-
-LINE = '{"prompt": "a", "response": "x", "draw": 0}'
+LINE = '{"prompt": "a", "response": "x"}'
 
 
 @pytest.mark.parametrize(
@@ -112,9 +95,6 @@ LINE = '{"prompt": "a", "response": "x", "draw": 0}'
         ('{"prompt": "a", "response": null}', "line 1 .*response .*None"),
         ('{"prompt": "a", "response": "half \\ud83d"}', "line 1 .*response .*position 5"),
         ('{"prompt": "a", "response": "x", "n_tokens": "many"}', "line 1 .*'many'"),
-        ('{"prompt": "a", "response": "x", "draw": 1}', "draws of 'a'"),
-        ('{"prompt": "a", "response": "x", "draw": -1}', "line 1 .*draw .*-1"),
-        (LINE + "\n" + LINE, "line 2 .*draw 0 of 'a' .*twice"),
         ('{"prompt": "a", "responses": "xy"}', "line 1 .*responses .*list"),
         ('{"prompt": "a", "responses": ["x"], "logprob": [-1, -2]}', "line 1 .*logprob .*2"),
     ],
@@ -151,15 +131,13 @@ def test_unknown_prompts_and_too_few_draws():
 def test_columns_of_other_names(tmp_path):
     table = {
         "question": ["a", "a"],
-        "text": ["1", "0"],
-        "sample_idx": [1, 0],
-        "cumulative_logprob": [-1.0, -2.0],
-        "n_out": [1, 3],
+        "text": ["0", "1"],
+        "cumulative_logprob": [-2.0, -1.0],
+        "n_out": [3, 1],
     }
     names = {
         "prompt": "question",
         "response": "text",
-        "draw": "sample_idx",
         "logprob": "cumulative_logprob",
         "n_tokens": "n_out",
     }
@@ -171,7 +149,7 @@ def test_columns_of_other_names(tmp_path):
     rows = [dict(zip(table, row)) for row in zip(*table.values())]
     file.write_text("\n".join(map(json.dumps, rows)))
     assert PrecomputedGenerator.from_jsonl(file, **names).sample(["a"], 2) == expected
-    with pytest.raises(ValueError, match=r"frame .*'logp'"):
+    with pytest.raises(ValueError, match=r"frame.*'logp'"):
         PrecomputedGenerator.from_frame(table, **{**names, "logprob": "logp"})
     with pytest.raises(ValueError, match=r"line 1 .*'logp'"):
         PrecomputedGenerator.from_jsonl(file, **{**names, "logprob": "logp"})

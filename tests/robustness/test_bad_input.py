@@ -297,7 +297,6 @@ BAD_ARGUMENTS = [
     (precomputed, "logprobs", [[0, 0]]),
     (precomputed, "prompts", ["b"]),
     (from_frame, "prompt", [None]),
-    (from_frame, "draw", [-1], [0.5]),
     (parallel, "n_jobs", 0, "all"),
     (parallel, "chunk_size", 0),
     (function, "ask", "gpt"),

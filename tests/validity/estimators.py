@@ -6,7 +6,7 @@ What is calibrated must then have the risk that the arrays say.
 
 import tempfile
 import warnings
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -171,21 +171,14 @@ def command_line(world: World, set_score, setting: Setting, rng) -> bool | None:
     seed = int(rng.integers(2**31))
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        arrays = {
-            "scores": part.quality,
-            "similarity": part.similarity,
-            "labels": part.admissible,
-        }
-        command = ["calibrate", "--quiet", "--set-score", set_score]
+        data = Path(folder, "data.npz")
+        CalibrationData(part.quality, part.similarity, part.admissible).save(data)
+        command = ["calibrate", "--data", str(data), "--set-score", set_score]
         command += ["--random-state", str(seed)]
         command += ["--epsilon", str(setting.epsilon), "--delta", str(setting.delta)]
-        for name, array in arrays.items():
-            path = Path(folder, f"{name}.npy")
-            np.save(path, array)
-            command += [f"--{name}", str(path)]
         calibration = Path(folder, "calibration.json")
         command += ["--n-lambdas", str(N_LAMBDAS), "--output", str(calibration)]
-        with redirect_stderr(StringIO()):
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             if main(command):
                 return None
         sampler = sampler_for(world, set_score, setting, 0).load_calibration(calibration)

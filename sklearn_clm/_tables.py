@@ -1,9 +1,9 @@
-"""Samples of files, as the command line names them: data, and sets, of these."""
+"""Tables and logs of samples, as the command line names their columns."""
 
 import argparse
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeAlias
@@ -28,10 +28,9 @@ SAMPLES = """\
 they were made: CSV, TSV, JSON Lines or Parquet, with one draw in a row or a list of them; the log
 of lm-evaluation-harness (--log_samples); or that of Inspect (.eval, .json), whose epochs are the
 draws. The samples of a prompt in all rows and files are its draws; to calibrate, the smallest
-number of draws counts for all, or --k-max, which leaves out prompts with fewer. Quality is that of
---quality, or else the likelihood where all log-probabilities and numbers of tokens are there, or
-else self-consistency. Verdicts (--label) are used as they are; without them, --admission compares
-with references."""
+number of draws counts for all. Quality is that of --quality, or else the likelihood where all
+log-probabilities and numbers of tokens are there, or else self-consistency. Verdicts (--label) are
+used as they are; without them, --admission compares with references."""
 _DRAWN = {
     "prompt": "the prompt; a field of a field is named doc.question",
     "response": "a draw",
@@ -42,7 +41,7 @@ _DRAWN = {
 }
 _JUDGED = {
     "reference": "a response that is right",
-    "references": "in its place, a list of such responses; in a table as JSON, or --separator",
+    "references": "in its place, a list of such responses; in a table as JSON",
     "label": "whether a draw is admissible: true or false, 1 or 0, C or I",
 }
 
@@ -76,14 +75,6 @@ def add_options(add: _Add, *, judged: bool, nargs: str = "+") -> None:
     if judged:
         text = "least label that is admissible, where labels are numbers and no verdicts"
         add("--threshold", type=float, metavar="X", help=text)
-        add("--separator", metavar="TEXT", help="between the texts in a cell of --references")
-
-
-def add_thresholds(add: _Add) -> None:
-    """The thresholds to use."""
-    text = "thresholds, as calibrate wrote them"
-    add("--calibration", required=True, metavar="FILE", help=text)
-    add("--similarity", metavar="NAME", help="where the thresholds do not tell")
 
 
 def read(arguments: argparse.Namespace) -> SampleLog:
@@ -93,60 +84,26 @@ def read(arguments: argparse.Namespace) -> SampleLog:
     names = {field: given[field] or field for field in (*_DRAWN, *judged) if field in given}
     if given["response"] is not None:
         del names["responses"]
+    if given.get("id") is not None:
+        names["id"] = given["id"]
     if len({*map(os.path.realpath, files)}) < len(files):
         raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
     records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
-    log = SampleLog.of(records, names, given.get("threshold"), given.get("separator"))
+    log = SampleLog.of(records, names, given.get("threshold"))
     if not log.prompts:
         raise ValueError(f"SAMPLES must hold samples, got none in {', '.join(files)}.")
     return log
-
-
-def _rows_of(log: SampleLog, budgets: Sequence[int] | None) -> SampleLog:
-    """The samples of prompts that have the largest budget of draws, or of all."""
-    n_draws = np.array([*map(len, log.draws)])
-    few, most = n_draws.min(), n_draws.max()
-    if budgets is None and few < most:
-        warn(
-            f"prompts have {few} to {most} draws: the first {few} of each count. --k-max leaves "
-            "out prompts with fewer draws than it says."
-        )
-    has_all = n_draws >= max(budgets or [few])
-    if not has_all.any():
-        raise ValueError(f"--k-max must be at most {most}, the draws of a prompt, got {budgets}.")
-    if not has_all.all():
-        n_few = len(has_all) - int(has_all.sum())
-        warn(
-            f"{n_few} of {len(has_all)} prompts have fewer draws than --k-max, and are left out: "
-            "what is found holds for prompts such as the others."
-        )
-    return log.where(has_all)
-
-
-def _warn_of_lists(log: SampleLog) -> None:
-    """Warn of references in which separators stand, and a part was drawn, but not the whole."""
-    drawn = [{one.response for one in row} for row in log.draws]
-    known = zip(log.references or (), drawn)
-    texts = [(one, row) for one, row in known if isinstance(one, str) and one not in row]
-    for mark in ";|":
-        lists = [({*map(str.strip, one.split(mark))}, row) for one, row in texts if mark in one]
-        if n := sum(not parts.isdisjoint(row) for parts, row in lists):
-            warn(
-                f"of {n} references only a part was drawn, as if {mark!r} divided lists of right "
-                f"responses: --references COLUMN --separator '{mark}'."
-            )
 
 
 def _sampler(
     log: SampleLog, arguments: argparse.Namespace, known: Provenance, **options: Any
 ) -> ConformalSampler:
     """A sampler of these draws, with the scores that are known, or in the file."""
-    given = vars(arguments)
     return ConformalSampler(
         PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
         quality=known.quality if log.quality is None else _Column(log),
-        similarity=known.similarity or given["similarity"] or "rouge_l",
-        admission=known.admission or given.get("admission", "exact_match"),
+        similarity=known.similarity or "rouge_l",
+        admission=known.admission or vars(arguments).get("admission", "exact_match"),
         random_state=known.seed,
         **options,
     )
@@ -154,32 +111,40 @@ def _sampler(
 
 def collected(arguments: argparse.Namespace) -> CalibrationData:
     """Samples with scores and verdicts; what a file does not tell is not known of them."""
-    log = _rows_of(read(arguments), arguments.k_max)
-    if log.verdicts is None:
-        _warn_of_lists(log)
+    log = read(arguments)
+    few, most = min(map(len, log.draws)), max(map(len, log.draws))
+    if few < most:
+        warn(f"prompts have {few} to {most} draws: the first {few} of each count.")
+    if (k_max := max(arguments.k_max or [few])) > few:
+        raise ValueError(f"--k-max must be at most {few}, the draws of every prompt, got {k_max}.")
     quality = "likelihood" if log.has_logprobs else "self_consistency"
-    known = Provenance(quality=quality, seed=arguments.random_state)
-    sampler = _sampler(log, arguments, known, k_max=max(arguments.k_max or [log.k_max]))
-    data = sampler.collect(log.prompts, log.admissions)
+    known = Provenance(
+        quality=quality, similarity=arguments.similarity, seed=arguments.random_state
+    )
+    data = _sampler(log, arguments, known, k_max=k_max).collect(log.prompts, log.admissions)
     # quality and verdicts of a file have no name
     unnamed = {"quality": log.quality, "admission": log.verdicts}
     nameless = {name: None for name, given in unnamed.items() if given is not None}
     data.provenance = known = replace(data.provenance, **nameless)
-    if not arguments.quiet:
-        print(
-            f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "
-            f"{known.quality or 'of the file'}; admission: "
-            f"{known.admission or 'verdicts of the file'}."
-        )
+    print(
+        f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "
+        f"{known.quality or 'of the file'}; admission: {known.admission or 'verdicts of the file'}."
+    )
     return data
 
 
-def sets_of(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
+def thresholds(path: str) -> dict[str, Any]:
+    """What the file of a calibration says."""
+    with reading(path, SamplerCalibration.file_format) as content:
+        seen = np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
+        return {**content, "provenance": Provenance(**content["provenance"]), "prompts": seen}
+
+
+def sets_of(
+    log: SampleLog, content: Mapping[str, Any], arguments: argparse.Namespace
+) -> PredictionSets:
     """The sets that thresholds give."""
-    with reading(arguments.calibration, SamplerCalibration.file_format) as content:
-        known = Provenance(**content["provenance"])
-        options = {name: content[name] for name in ("epsilon", "delta")}
-        options["k_max"] = max(one["k_max"] for one in content["rules"])
+    known = content["provenance"]
     if known.generator not in (None, arguments.key):
         raise ValueError(
             f"--key must be that of the thresholds, {known.generator!r}, if the samples come from "
@@ -189,23 +154,28 @@ def sets_of(log: SampleLog, arguments: argparse.Namespace) -> PredictionSets:
         raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
     if log.quality is None and known.quality == "likelihood" and not log.has_logprobs:
         raise ValueError("SAMPLES must have --logprob and --n-tokens, as in calibration, got none.")
-    policy = ThresholdPolicy(set_score=content["set_score"])
-    sampler = _sampler(log, arguments, known, policy=policy, **options)
+    sampler = _sampler(
+        log,
+        arguments,
+        known,
+        k_max=max(one["k_max"] for one in content["rules"]),
+        policy=ThresholdPolicy(set_score=content["set_score"]),
+        epsilon=content["epsilon"],
+        delta=content["delta"],
+    )
     with warnings.catch_warnings():  # verdicts have no name, and no part in sets
         warnings.filterwarnings("ignore", ".* do not tell the admission they came from")
         sampler.load_calibration(arguments.calibration)
     return sampler.predict(log.prompts)
 
 
-def held_out(log: SampleLog, arguments: argparse.Namespace) -> SampleLog:
+def held_out(log: SampleLog, content: Mapping[str, Any]) -> SampleLog:
     """The samples of prompts that did not calibrate, judged as those that did."""
-    with reading(arguments.calibration, SamplerCalibration.file_format) as content:
-        judge = content["provenance"]["admission"]
-        seen = np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
+    judge = content["provenance"].admission
     if (judge is None) == (log.verdicts is None):
         wanted = "verdicts (--label)" if judge is None else f"{judge} of --reference, --references"
         raise ValueError(f"SAMPLES must be judged as in calibration: name a column of {wanted}.")
-    is_new = ~np.isin(check_prompts(log.prompts).digests(), seen)
+    is_new = ~np.isin(check_prompts(log.prompts).digests(), content["prompts"])
     n_seen = len(is_new) - int(is_new.sum())
     if n_seen == len(is_new):
         raise ValueError(f"SAMPLES must hold prompts that did not calibrate: all {n_seen} did.")
