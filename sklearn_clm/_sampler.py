@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._exceptions import warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._data import check_collected, split_of
+from sklearn_clm.calibration._data import check_data, split_of
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tiers import check_tiers
 from sklearn_clm.generators import Generation, Generator
@@ -630,7 +630,7 @@ class ConformalSampler(CalibratedEstimator):
 
     def _known(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
         """What this sampler has of data: how it collected them, if it did, and their source."""
-        check_collected(data)
+        check_data(data, draws=False, labels=False)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         if data.k_max < draw_budgets(self.k_max)[-1]:
             raise ValueError(

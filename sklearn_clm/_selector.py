@@ -21,7 +21,6 @@ from sklearn_clm.calibration import (
     Provenance,
     prompts_needed,
 )
-from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._data import optimization_size, split_prompts
 from sklearn_clm.calibration._rows import Part
@@ -343,8 +342,7 @@ class ComponentSelector(CalibratedEstimator):
         grouped, (searched, tested) = names is not None, self._split(data)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         if own is None:
-            advice = ": components from elsewhere have no judge."
-            refuse_unknown(data, "component, or be what this selector has collected", advice)
+            data.refuse_unknown()
         else:
             data = own.judged(data, self.alpha, parts, lazily=self.judging == "lazy")
         test = self._test_of(data, own)

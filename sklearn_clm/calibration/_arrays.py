@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -18,8 +18,7 @@ from sklearn_clm.calibration._provenance import Provenance
 
 # what stands for an array: values, or the path of a .npy file
 Source = ArrayLike | str | os.PathLike[str]
-
-_ROWS_AT_ONCE = 1024
+Number = type[np.number[Any]]
 
 
 @contextlib.contextmanager
@@ -34,8 +33,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     target = os.path.realpath(path)
     unfinished = f"{target}.{secrets.token_hex(8)}.partial"
     try:
-        # not by tempfile, whose files nobody else may read
-        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        open(unfinished, "x").close()  # not by tempfile, whose files nobody else may read
     except OSError as error:
         error.filename = os.fspath(path)
         raise
@@ -50,68 +48,44 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
         raise
 
 
-def as_numbers(values: ArrayLike, name: str, ndim: int) -> np.ndarray:
-    """An array of numbers; what is not in single precision becomes float64."""
+def as_array(
+    values: ArrayLike,
+    name: str,
+    shape: tuple[int | None, ...],
+    dtype: Number = np.float64,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    where: np.ndarray | bool = True,
+) -> np.ndarray:
+    """Numbers of a shape, in which None is any length; `where`, from `low` to `high`, not NaN."""
     try:
-        array = np.asanyarray(values)
+        array = np.asarray(values)
     except ValueError as error:
         raise ValueError(
             f"{name} must be an array, got rows of different lengths instead."
         ) from error
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of numbers, got dtype {array.dtype} instead.")
-    if array.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape} instead.")
-    return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
-
-
-def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray | None]:
-    """The labels as booleans of the wanted shape, and where they are unknown (-1), if anywhere."""
-    array = as_numbers(values, "admissible", len(shape))
-    if array.shape != shape:
-        raise ValueError(f"admissible must have shape {shape}, got {array.shape} instead.")
-    strange = array[~np.isin(array, (0, 1, -1))]
-    if strange.size:
-        raise ValueError(f"admissible must hold booleans or 0 and 1, got {strange[0]} instead.")
-    unknown = array == -1
-    return array == 1, unknown if unknown.any() else None
-
-
-def as_integers(
-    values: ArrayLike, name: str, shape: tuple[int, ...], dtype: type[np.integer[Any]]
-) -> np.ndarray:
-    """Integers of the wanted shape."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" or array.shape != shape:
-        raise ValueError(
-            f"{name} must be integers of shape {shape}, got dtype {array.dtype} of shape "
-            f"{array.shape} instead."
+    if array.dtype.kind not in ("iu" if issubclass(dtype, np.integer) else "fiub"):
+        raise TypeError(
+            f"{name} must be an array of {dtype.__name__}, got dtype {array.dtype} instead."
         )
+    fits = [wanted in (None, length) for wanted, length in zip(shape, array.shape)]
+    if array.ndim != len(shape) or not all(fits):
+        wanted = str(shape).replace("None", "any")
+        raise ValueError(f"{name} must have shape {wanted}, got {array.shape} instead.")
+    outside = array[~((array >= low) & (array <= high)) & where]
+    if outside.size:
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {outside[0]} instead.")
     return array.astype(dtype, copy=False)
 
 
-def refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
-    """Refuse NaN in the qualities and in the similarities to earlier draws."""
-    if len(places := np.argwhere(np.isnan(quality))):
-        i, j = places[0]
-        raise ValueError(f"quality must not be NaN, but is for prompt {i}, draw {j}.")
-    # in blocks, as a mapped array may be larger than memory
-    for start in range(0, len(similarity), _ROWS_AT_ONCE):
-        missing = np.tril(np.isnan(similarity[start : start + _ROWS_AT_ONCE]), -1)
-        if len(places := np.argwhere(missing)):
-            i, later, earlier = places[0]
-            raise ValueError(
-                f"similarity must not be NaN, but is for prompt {start + i}, draws {later} and "
-                f"{earlier}."
-            )
-
-
-def write_arrays(
-    path: str | os.PathLike[str], *, compressed: bool = False, **arrays: object
-) -> None:
-    """Write a .npz file; an existing one is replaced once the new one is complete."""
-    with replacing(path) as unfinished, open(unfinished, "wb") as file:
-        (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
+def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    """Labels 1 and 0, or -1 where they are unknown: int8 of a shape."""
+    array = as_array(values, "admissible", shape, low=-1, high=1)
+    labels = array.astype(np.int8)
+    if not np.array_equal(labels, array):
+        raise ValueError("admissible must hold booleans, or 0, 1 and -1, got others instead.")
+    return labels
 
 
 @contextlib.contextmanager
@@ -126,68 +100,88 @@ def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)!r} {what}: {error}") from error
 
 
-def read_arrays(
-    path: str | os.PathLike[str], names: Sequence[str], optional: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The named members of a .npz file, and those of the optional ones that it has."""
+def write_arrays(path: str | os.PathLike[str], **arrays: Any) -> None:
+    """Write a .npz file; an existing one is replaced once the new one is complete."""
+    with replacing(path) as unfinished, open(unfinished, "wb") as file:
+        np.savez(file, **arrays)
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The members of a .npz file."""
     with open(path, "rb") as file:
         # NumPy takes a file of anything else for a pickle
         if not zipfile.is_zipfile(file):
             raise ValueError("it is not a .npz archive.")
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
-            wanted = [*names, *(name for name in optional if name in archive.files)]
-            return {name: np.asarray(archive[name]) for name in wanted}
+            return {name: np.asarray(archive[name]) for name in archive.files}
 
 
-class SavedArrays:
-    """Arrays of the draws of prompts, which a .npz file keeps."""
+def read_npy(source: Source, name: str) -> ArrayLike:
+    """The array of a .npy file; what is no path is returned as it is."""
+    if not isinstance(source, (str, os.PathLike)):
+        return source
+    with naming(source, f"must be an intact .npy file of numbers for {name}"):
+        array: ArrayLike = np.load(source, allow_pickle=False)
+        return array
 
-    _members: ClassVar[tuple[str, ...]]
-    _optional: ClassVar[tuple[str, ...]]
+
+class LabeledArrays:
+    """Arrays of prompts, with labels that may be unknown, which a .npz file keeps."""
+
+    _members: ClassVar[tuple[str, ...]]  # arrays that the constructor takes
+    _each: ClassVar[str]  # what a label is of
 
     provenance: Provenance
-    admissible: np.ndarray
-    unknown: np.ndarray | None
+    labels: np.ndarray
 
     @property
-    def labels(self) -> np.ndarray:
-        """1, 0, or -1 where unknown: int8 of the shape of `admissible`."""
-        labels = self.admissible.astype(np.int8)
-        if self.unknown is not None:
-            labels[self.unknown] = -1
-        return labels
+    def admissible(self) -> np.ndarray:
+        """Whether each is admissible; False where the label is unknown."""
+        return self.labels == 1
 
-    def with_labels(self, labels: ArrayLike) -> Self:
-        """The same draws, or components, with other labels: booleans or 1, 0 and -1 for unknown.
+    @property
+    def unknown(self) -> np.ndarray | None:
+        """Where labels are unknown; None where all are known."""
+        unknown = self.labels < 0
+        return unknown if unknown.any() else None
 
-        The other arrays are shared; `provenance.admission` is None, not known.
+    def with_labels(self, labels: ArrayLike, admission: str | None = None) -> Self:
+        """The same with other labels: booleans, or 1, 0 and -1 for unknown.
+
+        The other arrays are shared. `admission` is what provenance says of the judge, if known.
         """
         data = copy.copy(self)
-        data.admissible, data.unknown = as_labels(labels, self.admissible.shape)
-        data.provenance = replace(self.provenance, admission=None)
+        data.labels = as_labels(labels, self.labels.shape)
+        data.provenance = replace(self.provenance, admission=admission)
         return data
+
+    def refuse_unknown(self) -> None:
+        """Refuse unknown labels."""
+        if self.unknown is not None:
+            raise ValueError(
+                f"data must have a label for each {self._each}, got {int(self.unknown.sum())} "
+                "unknown labels instead; only the estimator that collected them asks for more."
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to a .npz file, without pickle, whole or not at all.
 
         By a digest of the arrays, ``load`` notices a file that was changed.
         """
-        arrays = {name: getattr(self, name) for name in (*self._members, *self._optional)}
-        if self.unknown is not None:
-            arrays["admissible"] = self.labels
+        arrays = {name: getattr(self, name) for name in self._members}
+        arrays = {name: array for name, array in arrays.items() if array is not None}
+        arrays["admissible"] = self.labels
         arrays["format"] = np.array(f"sklearn_clm.{type(self).__name__}/2")
         arrays["provenance"] = np.array(json.dumps(vars(self.provenance)))
-        arrays = {name: array for name, array in arrays.items() if array is not None}
-        write_arrays(path, **arrays, digest=digest_of_arrays(arrays))
+        write_arrays(path, **arrays, digest=_digest(arrays))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file written by :meth:`save`; nothing in it is unpickled, so it runs no code."""
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
-            members = ("format", "provenance", "digest", *cls._members)
-            arrays = read_arrays(path, members, cls._optional)
-            is_intact = str(arrays.pop("digest")) == digest_of_arrays(arrays)
+            arrays = read_arrays(path)
+            is_intact = str(arrays.pop("digest")) == _digest(arrays)
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":
                 raise ValueError(f"it was written in the format {format_!r}.")
@@ -198,7 +192,7 @@ class SavedArrays:
             return data
 
 
-def digest_of_arrays(arrays: Mapping[str, Any]) -> str:
+def _digest(arrays: dict[str, Any]) -> str:
     """A digest of named arrays."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
@@ -206,23 +200,3 @@ def digest_of_arrays(arrays: Mapping[str, Any]) -> str:
         digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def refuse_unknown(
-    data: SavedArrays, each: str, advice: str = "; lazy judging asks for those that a test needs."
-) -> None:
-    """Refuse data with unknown labels."""
-    if data.unknown is not None:
-        raise ValueError(
-            f"data must have a label for each {each}, got {int(data.unknown.sum())} unknown labels "
-            f"instead{advice}"
-        )
-
-
-def read_npy(source: Source, name: str) -> ArrayLike:
-    """The array of a .npy file; what is no path is returned as it is."""
-    if not isinstance(source, (str, os.PathLike)):
-        return source
-    with naming(source, f"must be an intact .npy file of numbers for {name}"):
-        array: ArrayLike = np.load(source, allow_pickle=False)
-        return array

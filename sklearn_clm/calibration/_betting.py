@@ -40,6 +40,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._binomial import check_probability
 
 # stakes below their limit keep every factor away from zero
@@ -91,13 +92,8 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
 
 def check_losses(losses: ArrayLike) -> np.ndarray:
     """Losses of prompts, (n,) or (n, m), as float64 array, all of them in [0, 1]."""
-    values = np.asarray(losses, dtype=np.float64)
-    if values.ndim not in (1, 2):
-        raise ValueError(f"losses must have shape (n,) or (n, m), got {values.shape} instead.")
-    outside = values[~((values >= 0.0) & (values <= 1.0))]
-    if outside.size:
-        raise ValueError(f"losses must lie in [0, 1], got {outside[0]} instead.")
-    return values
+    shape = (None,) * max(np.ndim(losses), 1)
+    return as_array(losses, "losses", shape, low=0.0, high=1.0)
 
 
 class RiskEProcess:

@@ -39,6 +39,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._two_phase import AuditRecord
@@ -229,7 +230,5 @@ def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:
     >>> fixed_sequence_test([0.01, 0.05, 0.2, 0.001], delta=0.05)
     array([ True,  True, False, False])
     """
-    p = np.asarray(p_values, dtype=np.float64)
-    if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
-        raise ValueError(f"p_values must be a sequence in [0, 1], got {p_values!r:.60} instead.")
+    p = as_array(p_values, "p_values", (None,), low=0.0, high=1.0)
     return np.logical_and.accumulate(p <= check_level(delta, "delta"))

@@ -1,14 +1,13 @@
 """Calibration of components (section 4.4): scores and labels in, the safe threshold out."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import SavedArrays, as_integers, as_labels, as_numbers
+from sklearn_clm.calibration._arrays import LabeledArrays, as_array, as_labels
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
@@ -23,8 +22,7 @@ ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
 
 
-@dataclass(eq=False, repr=False)
-class ComponentCalibrationData(SavedArrays):
+class ComponentCalibrationData(LabeledArrays):
     """Scores and labels of the distinct components of each calibration prompt.
 
     Prompt ``i`` owns the entries ``offsets[i]`` to ``offsets[i + 1] - 1`` of the flat arrays: one
@@ -32,23 +30,24 @@ class ComponentCalibrationData(SavedArrays):
 
     Parameters
     ----------
-    scores : ndarray of shape (m,), float64
+    scores : array-like of shape (m,)
         Confidence F^c of each component, below +inf: the *maximum* over its occurrences. A
         component of a prediction set, which holds fewer samples than K, must never score higher
         there than among all K (Proposition 4.4); a mean, or the last score, would.
-    admissible : ndarray of shape (m,), bool
-        Whether the component is correct, A^c; numbers may be -1 where the label is unknown.
-    offsets : ndarray of shape (n + 1,), int64
+    admissible : array-like of shape (m,)
+        Whether the component is correct, A^c: booleans, or 0 and 1; -1 where that is unknown.
+    offsets : array-like of int, shape (n + 1,)
         Where the components of each prompt begin, from 0 to m, in non-decreasing order.
     provenance : Provenance, optional
         What the data were collected with, as far as it is known.
-    prompts : ndarray of uint64, shape (n,), optional
+    prompts : array-like of uint64, shape (n,), optional
         Digests by which prompts are known again. None: not known.
 
     Attributes
     ----------
-    unknown : ndarray of shape (m,), bool, or None
-        Where labels are unknown; None where all are known.
+    labels : ndarray of int8, shape (m,)
+        1, 0, or -1 where unknown. `admissible` is where they are 1, `unknown` where they are -1,
+        or None where all are known.
 
     Examples
     --------
@@ -60,30 +59,29 @@ class ComponentCalibrationData(SavedArrays):
     (3, 3)
     """
 
-    _members = ("scores", "admissible", "offsets")
-    _optional = ("prompts",)
+    _members = ("scores", "offsets", "prompts")
+    _each = "component"
 
-    scores: np.ndarray
-    admissible: np.ndarray
-    offsets: np.ndarray
-    provenance: Provenance = field(default_factory=Provenance)
-    prompts: np.ndarray | None = None
-    unknown: np.ndarray | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.scores = as_numbers(self.scores, "scores", 1).astype(np.float64, copy=False)
-        if not np.all(self.scores < np.inf):
-            raise ValueError("scores must be below +inf and not NaN, got others instead.")
-        self.admissible, self.unknown = as_labels(self.admissible, self.scores.shape)
-        self.offsets = as_integers(self.offsets, "offsets", np.shape(self.offsets)[:1], np.int64)
-        rises = len(self.offsets) > 1 and np.all(np.diff(self.offsets) >= 0)
-        if not rises or self.offsets[0] != 0 or self.offsets[-1] != self.n_components:
+    def __init__(
+        self,
+        scores: ArrayLike,
+        admissible: ArrayLike,
+        offsets: ArrayLike,
+        provenance: Provenance | None = None,
+        prompts: ArrayLike | None = None,
+    ) -> None:
+        self.scores = as_array(scores, "scores", (None,), high=np.finfo(np.float64).max)
+        self.labels = as_labels(admissible, self.scores.shape)
+        self.offsets = as_array(offsets, "offsets", (None,), np.int64, low=0)
+        self.provenance = provenance or Provenance()
+        ends = self.offsets[[0, -1]].tolist() if len(self.offsets) > 1 else None
+        if ends != [0, self.n_components] or np.any(np.diff(self.offsets) < 0):
             raise ValueError(
                 f"offsets must be n + 1 integers, n >= 1, that rise from 0 to {self.n_components}, "
                 f"the number of scores, got {self.offsets.tolist()!r:.80} instead."
             )
-        if self.prompts is not None:
-            self.prompts = as_integers(self.prompts, "prompts", (self.n_prompts,), np.uint64)
+        n = (self.n_prompts,)
+        self.prompts = None if prompts is None else as_array(prompts, "prompts", n, np.uint64)
 
     def __repr__(self) -> str:
         return (
@@ -120,42 +118,38 @@ class ComponentCalibrationData(SavedArrays):
     @classmethod
     def from_arrays(
         cls,
-        scores: Any,
-        labels: Any,
+        scores: Sequence[ArrayLike],
+        labels: Sequence[ArrayLike],
         *,
         provenance: Provenance | None = None,
         prompts: np.ndarray | None = None,
     ) -> "ComponentCalibrationData":
-        """Data from ragged or padded arrays.
+        """Data from one list of scores, and one of labels, for each prompt.
 
         Parameters
         ----------
-        scores : sequence of n 1-D arrays, or array of shape (n, m) padded with NaN
-            Score of each component: the maximum over its occurrences.
-        labels : same shapes as `scores`
-            1 or True where the component is admissible, 0 or False where it is not, -1 where that
-            is unknown. Padded entries are ignored.
+        scores, labels : sequence of n 1-D arrays, some of which may be empty
+            For each component the maximum score over its occurrences; 1 or True where it is
+            admissible, 0 or False where it is not, -1 where that is unknown.
         provenance, prompts
             As in the class.
         """
-        if isinstance(scores, np.ndarray) and scores.ndim == 2:
-            present = ~np.isnan(scores)
-            scores = [row[there] for row, there in zip(scores, present, strict=True)]
-            labels = [row[there] for row, there in zip(np.asarray(labels), present, strict=True)]
-        counts = [len(row) for row in scores]
-        if counts != [len(row) for row in labels]:
+        counts = [np.size(row) for row in scores]
+        if counts != [np.size(row) for row in labels]:
             raise ValueError("labels must be as many as scores for each prompt, got others.")
-        # without the empty rows, whose type is that of no number
-        flat_scores = np.concatenate([np.empty(0), *(row for row in scores if len(row))])
-        flat_labels = np.concatenate([np.empty(0), *(row for row in labels if len(row))])
+        # an empty row has the type of no number
+        flat_scores, flat_labels = (
+            np.concatenate([np.empty(0), *filter(np.size, rows)]) for rows in (scores, labels)
+        )
         offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        return cls(flat_scores, flat_labels, offsets, provenance or Provenance(), prompts)
+        return cls(flat_scores, flat_labels, offsets, provenance, prompts)
 
 
 def check_components(data: object) -> None:
     """Refuse what is no data of components."""
     if not isinstance(data, ComponentCalibrationData):
-        raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
+        kind = type(data).__name__
+        raise TypeError(f"data must be ComponentCalibrationData, got {kind} instead.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,7 +272,7 @@ class ComponentEntries(Entries):
         super().__init__(data.prompt_index, data.n_prompts, wanted=0)
         self.thresholds, ranks = np.unique(data.scores, return_inverse=True)
         self._scores = ranks.astype(np.float64)
-        self._labels, self._judge = data.labels, judge
+        self._labels, self._judge = data.labels.copy(), judge
 
     @property
     def scores(self) -> np.ndarray:

@@ -5,39 +5,28 @@ import hashlib
 import math
 from dataclasses import replace
 from numbers import Integral
-from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import (
-    SavedArrays,
-    Source,
-    as_integers,
-    as_labels,
-    as_numbers,
-    read_npy,
-    refuse_nan,
-    refuse_unknown,
-)
+from sklearn_clm.calibration._arrays import LabeledArrays, Source, as_array, as_labels, read_npy
 from sklearn_clm.calibration._provenance import Provenance
 
 _FEW_REPEATED = 0.9
 
-RandomState = int | np.random.Generator | np.random.RandomState | np.random.SeedSequence | None
+RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
-class CalibrationData(SavedArrays):
+class CalibrationData(LabeledArrays):
     """Quality, similarity and admissibility of K draws for each of n prompts.
 
     Parameters
     ----------
     quality : array-like of shape (n, K)
-        Q(x_i, y_ij), not NaN. Held as float64: new scores must be computed, or rounded, as these
-        were, or those that tie with a threshold fall elsewhere.
+        Q(x_i, y_ij), not NaN. New scores must be computed, or rounded, as these were, or those
+        that tie with a threshold fall elsewhere.
     similarity : array-like of shape (n, K, K)
-        S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32 and float64
-        are kept as they are.
+        S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored.
     admissible : array-like of shape (n, K)
         A_i(y_ij): booleans, or numbers 0 and 1; -1 where the label is unknown.
     provenance : Provenance or None, default=None
@@ -53,12 +42,11 @@ class CalibrationData(SavedArrays):
 
     Attributes
     ----------
-    quality, similarity, admissible, texts, prompts, n_draws, provenance
-        As given; `admissible` is boolean, False where the label is unknown, and `n_draws` None
-        where all draws were made. All are carried along by `take`, `split`, `truncate`, `save` and
-        `load`.
-    unknown : ndarray of bool, shape (n, K), or None
-        Where labels are unknown; None where all are known.
+    quality, similarity, texts, prompts, n_draws, provenance
+        As given, numbers in double precision; `n_draws` is None where all draws were made.
+    labels : ndarray of int8, shape (n, K)
+        1, 0, or -1 where unknown. `admissible` is where they are 1, `unknown` where they are -1,
+        or None where all are known.
 
     Examples
     --------
@@ -78,8 +66,8 @@ class CalibrationData(SavedArrays):
     CalibrationData(n_prompts=2, k_max=2)
     """
 
-    _members = ("quality", "similarity", "admissible")
-    _optional = ("texts", "prompts", "n_draws")
+    _members = ("quality", "similarity", "texts", "prompts", "n_draws")
+    _each = "draw"
 
     def __init__(
         self,
@@ -91,45 +79,35 @@ class CalibrationData(SavedArrays):
         prompts: ArrayLike | None = None,
         n_draws: ArrayLike | None = None,
     ) -> None:
-        self.quality = as_numbers(quality, "quality", 2).astype(np.float64, copy=False)
-        self.similarity = as_numbers(similarity, "similarity", 3)
+        self.quality = as_array(quality, "quality", (None, None))
         n, k = self.quality.shape
         if n == 0 or k == 0:
             raise ValueError(
-                f"quality must hold at least one prompt and one draw, got shape ({n}, {k})."
+                f"quality must hold a prompt and a draw, got shape ({n}, {k}) instead."
             )
-        if self.similarity.shape != (n, k, k):
-            raise ValueError(
-                f"similarity must have shape {(n, k, k)} to go with quality of shape {(n, k)}, "
-                f"got {self.similarity.shape}."
-            )
-        self.admissible, self.unknown = as_labels(admissible, (n, k))
+        earlier = np.tri(k, k=-1, dtype=bool)
+        self.similarity = as_array(similarity, "similarity", (n, k, k), where=earlier)
+        self.labels = as_labels(admissible, (n, k))
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
-        self.prompts = None if prompts is None else as_integers(prompts, "prompts", (n,), np.uint64)
+        self.prompts = None if prompts is None else as_array(prompts, "prompts", (n,), np.uint64)
         self.n_draws = None if n_draws is None else self._checked_n_draws(n_draws)
-        refuse_nan(self.quality, self.similarity)
         self.provenance = replace(provenance or Provenance(), k_max=k)
 
     def _checked_n_draws(self, n_draws: ArrayLike) -> np.ndarray | None:
         n, k = self.quality.shape
-        made = as_integers(n_draws, "n_draws", (n,), np.intp)
+        made = as_array(n_draws, "n_draws", (n,), np.intp, low=0, high=k)
         missing = np.arange(k) >= made[:, np.newaxis]
-        if made.min() < 0 or made.max() > k or np.any(missing & (self.labels >= 0)):
-            raise ValueError(
-                f"n_draws must lie between 0 and {k}, with unknown labels of draws that were not "
-                f"made, got values from {made.min()} to {made.max()} instead."
-            )
+        if np.any(missing & (self.labels >= 0)):
+            raise ValueError("n_draws must count all draws that have a label, got fewer instead.")
         return made if missing.any() else None
 
     def _part(self, rows: slice | np.ndarray, k: int) -> "CalibrationData":
         """Some prompts with their first k draws; a view where `rows` is a slice."""
         part = copy.copy(self)
-        for name in (*self._members, *self._optional, "unknown"):
+        for name in (*self._members, "labels"):
             array = getattr(self, name)
             if array is not None:
                 setattr(part, name, array[(rows, *[slice(k)] * (array.ndim - 1))])
-        if part.unknown is not None and not part.unknown.any():
-            part.unknown = None
         if part.n_draws is not None:
             part.n_draws = np.minimum(part.n_draws, k) if np.any(part.n_draws < k) else None
         part.provenance = replace(self.provenance, k_max=k)
@@ -219,9 +197,9 @@ class CalibrationData(SavedArrays):
         scores, similarity, labels : array-like, or path of a .npy file
             Quality (scores.npy), similarity to earlier draws (diversity.npy, where a *large* value
             means a near duplicate all the same; zeros where there are none), and 1 where the draw
-            is admissible (labels.npy), of the shapes that the class takes.
+            is admissible (labels.npy).
         provenance : Provenance or None, default=None
-            What the draws were collected with, where it is known.
+            As in the class.
         """
         return cls(
             read_npy(scores, "scores"),
@@ -268,27 +246,17 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
             )
 
 
-def check_collected(data: object) -> TypeGuard[CalibrationData]:
-    """Refuse what is no calibration data."""
+def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None:
+    """Refuse what is no calibration data, or lacks draws or labels that it must have."""
     if not isinstance(data, CalibrationData):
-        raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
-    return True
-
-
-def refuse_missing_draws(data: CalibrationData) -> None:
-    """Refuse data that lack draws, where all are looked at."""
-    if data.n_draws is not None:
+        raise TypeError(f"data must be CalibrationData, got {type(data).__name__} instead.")
+    if draws and data.n_draws is not None:
         raise ValueError(
             f"data must hold all {data.k_max} draws of each prompt here, got as few as "
             f"{data.n_draws.min()} from lazy judging instead; collect makes all."
         )
-
-
-def check_data(data: object) -> None:
-    """Refuse what is no calibration data, or has unknown labels."""
-    if check_collected(data):
-        refuse_missing_draws(data)
-        refuse_unknown(data, "draw here")
+    if labels:
+        data.refuse_unknown()
 
 
 def split_of(
@@ -348,9 +316,9 @@ def describe_repetitions(digests: np.ndarray) -> str | None:
 
 
 def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
-    array = as_integers(texts, "texts", shape, np.intp)
-    named = np.all((array >= 0) & (array <= np.arange(shape[1])))
-    if not named or not np.array_equal(np.take_along_axis(array, array, axis=1), array):
+    array = as_array(texts, "texts", shape, np.intp, low=0, high=shape[1] - 1)
+    is_first = np.take_along_axis(array, array, axis=1) == array
+    if not np.all(is_first & (array <= np.arange(shape[1]))):
         raise ValueError("texts must name the first draw with an equal response for each draw.")
     return array
 

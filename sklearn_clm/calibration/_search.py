@@ -12,6 +12,7 @@ from numbers import Integral, Real
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
 from sklearn_clm.calibration._rule import Configuration
@@ -163,9 +164,7 @@ def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     >>> pareto_frontier([[0.2, 3.0], [0.1, 4.0], [0.2, 5.0], [0.3, 1.0], [0.1, 4.0]])
     array([1, 0, 3])
     """
-    points = np.asarray(costs, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != 2 or np.isnan(points).any():
-        raise ValueError(f"costs must be numbers of shape (m, 2), got {costs!r:.60} instead.")
+    points = as_array(costs, "costs", (None, 2))
     # lexsort is stable: among equal points the lowest index comes first
     order = np.lexsort((points[:, 1], points[:, 0]))
     second = points[order, 1]

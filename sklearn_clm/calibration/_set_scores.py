@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._arrays import as_numbers
+from sklearn_clm.calibration._arrays import as_array
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SetScore:
     counts_draws: bool = False
 
 
-SetScoreLike = str | Callable[..., object] | SetScore
+SetScoreLike = str | Callable[..., Any] | SetScore
 
 
 def _running_max(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
@@ -152,60 +152,35 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
             "instead."
         )
     name = getattr(set_score, "__name__", type(set_score).__name__)
-    if _is_vectorised(set_score):
-        return _from_vectorised(set_score, name)
+    value = f"the value of set_score {name}"
+    if not _is_vectorised(set_score):
 
-    def of_set(quality: np.ndarray, n_samples: int) -> float:
-        score = _checked(name, set_score(quality), ())
-        _refuse_nan(name, score, quality)
-        return float(score)
+        def of_one(quality: np.ndarray, n_samples: int) -> float:
+            return float(as_array(set_score(quality), value, (), where=False))
 
-    return SetScore(name, of_set)
+        return SetScore(name, of_one)
 
-
-def _checked(name: str, returned: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """What a callable returned, as numbers of a shape."""
-    scores = as_numbers(returned, f"the value of set_score {name}", len(shape))
-    if scores.shape != shape:
-        raise ValueError(
-            f"set_score {name} must return an array of shape {shape}, got {scores.shape} instead."
-        )
-    return scores.astype(np.float64, copy=False)
-
-
-def _refuse_nan(name: str, score: np.ndarray, quality: np.ndarray) -> None:
-    # of infinite qualities a mean, say, need not exist; sampling does not stop at such a set
-    if np.isnan(score) and np.isfinite(quality).all():
-        raise ValueError(
-            f"set_score {name} must return a number for each set that is not empty, got NaN for "
-            f"the qualities {quality.tolist()!r:.80} instead."
-        )
-
-
-def _is_vectorised(function: Callable[..., object]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    required = [one for one in parameters if one.default is one.empty and one.kind in positional]
-    return len(required) >= 2
-
-
-def _from_vectorised(function: Callable[..., object], name: str) -> SetScore:
-    def score_many(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    # of infinite qualities a mean, say, need not exist; sampling does not stop at NaN
+    def of_sets(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
         # the same bytes in the same order, whoever asks: the memory layout decides the order in
         # which NumPy adds, and what is not in the set must have no part in any rounding
         members = np.ascontiguousarray(accepted)
         values = np.zeros(members.shape)
         np.copyto(values, quality, where=members)
-        scores = _checked(name, function(values, members), (len(quality),))
-        for i in np.flatnonzero(np.isnan(scores) & members.any(axis=1)):
-            _refuse_nan(name, scores[i], values[i, members[i]])
-        return scores
+        return as_array(set_score(values, members), value, (len(quality),), where=False)
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:
-        row = quality[np.newaxis]
-        return float(score_many(row, np.ones(row.shape, dtype=bool))[0])
+        return float(of_sets(quality[np.newaxis], np.ones((1, len(quality)), dtype=bool))[0])
 
-    return SetScore(name, of_set, of_sets=score_many)
+    return SetScore(name, of_set, of_sets=of_sets)
+
+
+def _is_vectorised(function: Callable[..., object]) -> bool:
+    """Whether a function needs more than one argument."""
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return True
+    except ValueError:
+        pass  # a built-in function without a signature
+    return False

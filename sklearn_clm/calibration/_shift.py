@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import as_integers, as_numbers
-from sklearn_clm.calibration._betting import betting_p_value, check_losses
+from sklearn_clm.calibration._arrays import as_array
+from sklearn_clm.calibration._betting import betting_p_value
 
 
 def keep_by_weight(
@@ -51,7 +51,7 @@ def keep_by_weight(
         True with probability ``weights / bound``.
     """
     values = check_weights(weights, bound)
-    numbers = as_integers(keys, "keys", values.shape, np.uint64)
+    numbers = as_array(keys, "keys", values.shape, np.uint64)
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     # 53 bits make a uniform number in [0, 1)
     uniform = (_mixed(numbers ^ start) >> np.uint64(11)) * 2.0**-53
@@ -87,26 +87,19 @@ def weighted_betting_p_value(
     >>> weighted_betting_p_value(losses, weights, 0.4, bound=1.5) < 0.05
     True
     """
-    values, loss = check_weights(weights, bound), check_losses(losses)
-    if loss.shape != values.shape:
-        raise ValueError(
-            f"losses must have shape {values.shape} like weights, got {loss.shape} instead."
-        )
+    values = check_weights(weights, bound)
+    loss = as_array(losses, "losses", values.shape, low=0.0, high=1.0)
     transformed = epsilon + values / bound * (loss - epsilon)
     return float(betting_p_value(np.clip(transformed, 0.0, 1.0), epsilon, seed=seed))
 
 
 def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarray:
     """Weights as an array, each in [0, bound] and not all zero."""
-    values = as_numbers(weights, name, 1).astype(np.float64, copy=False)
     if not 0.0 < bound < np.inf:
         raise ValueError(f"bound must be positive and finite, got {bound!r} instead.")
-    outside = values[~((values >= 0.0) & (values <= bound))]
-    if outside.size or not values.any():
-        raise ValueError(
-            f"{name} must lie in [0, bound={bound:g}] and not all be zero, got "
-            f"{outside[0] if outside.size else 'zeros'} instead."
-        )
+    values = as_array(weights, name, (None,), low=0.0, high=bound)
+    if not values.any():
+        raise ValueError(f"{name} must not all be zero.")
     return values
 
 

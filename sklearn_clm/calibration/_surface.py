@@ -6,7 +6,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import as_numbers
+from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._data import CalibrationData, check_data
 from sklearn_clm.calibration._engine import Pairs, sum_over_prompts
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
@@ -92,8 +92,10 @@ def risk_surface(
         "quality_thresholds": quality_thresholds,
         "set_score_thresholds": set_score_thresholds,
     }
-    values = [_check_thresholds(thresholds, name) for name, thresholds in given.items()]
-    (l1, a), (l2, b), (l3, c) = (np.unique(one, return_inverse=True) for one in values)
+    for name, thresholds in given.items():
+        if not as_array(thresholds, name, (None,)).size:
+            raise ValueError(f"{name} must hold a threshold, got none instead.")
+    (l1, a), (l2, b), (l3, c) = (np.unique(one, return_inverse=True) for one in given.values())
     budgets = np.array([data.k_max])
     risks = evaluate_grid(data, l1, l2, l3, get_set_score(set_score), budgets, n_jobs)
     asked = np.ix_(a, b, c)
@@ -145,10 +147,3 @@ def evaluate_grid(
 def _means(totals: np.ndarray, unit: int, n: int) -> ConfigurationRisks:
     n_errors, size, samples, excess = totals
     return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n)
-
-
-def _check_thresholds(values: ArrayLike, name: str) -> np.ndarray:
-    thresholds = as_numbers(values, name, 1).astype(np.float64, copy=False)
-    if not len(thresholds) or np.isnan(thresholds).any():
-        raise ValueError(f"{name} must be numbers, one or more, got {values!r:.60} instead.")
-    return thresholds

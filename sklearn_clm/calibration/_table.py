@@ -11,7 +11,6 @@ from itertools import islice
 
 import numpy as np
 
-from sklearn_clm.calibration._arrays import as_labels
 from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
 
@@ -68,8 +67,7 @@ class Table:
     def part(self, rows: np.ndarray | slice) -> CalibrationData:
         """The prompts at `rows`, as far as they are filled; those of a slice share the scores."""
         part = self.data.take(rows)
-        labels = np.take_along_axis(self._of_text[rows], self.texts[rows], axis=1)
-        part.admissible, part.unknown = as_labels(labels, labels.shape)
+        part.labels = np.take_along_axis(self._of_text[rows], self.texts[rows], axis=1)
         made = self.n_draws[rows].copy()
         part.n_draws = None if np.all(made == self.k_max) else made
         return part

@@ -226,16 +226,16 @@ class LevelResults:
         ).reset_index()
 
     def save(self, path: str | Path) -> None:
-        """Write everything to a compressed .npz file, without pickle."""
+        """Write everything to a .npz file, without pickle."""
         arrays = {"kind": np.asarray(type(self).__name__)}
         arrays |= {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        write_arrays(path, compressed=True, **arrays)
+        write_arrays(path, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what :meth:`save` wrote."""
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
-            arrays = read_arrays(path, ["kind", *(field.name for field in fields(cls))])
+            arrays = read_arrays(path)
             kind = str(arrays.pop("kind"))
             if kind != cls.__name__:
                 raise ValueError(f"it holds {kind}.")

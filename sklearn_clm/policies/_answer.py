@@ -20,9 +20,8 @@ from sklearn_clm.calibration._answer import (
 from sklearn_clm.calibration._certify import count_passed, settle
 from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._data import (
-    check_collected,
+    check_data,
     prompt_digests,
-    refuse_missing_draws,
 )
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -182,8 +181,7 @@ class AnswerPolicy(Policy):
             Itself.
         """
         self._validate_params()
-        check_collected(data)
-        refuse_missing_draws(data)
+        check_data(data, labels=False)
         check_tiers(tiers, data.k_max)
         path = self._learnt(data, data.n_prompts, delta, tiers)
         self.path_ = replace(path, seen=prompt_digests(data))

@@ -11,8 +11,7 @@ import numpy as np
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._arrays import refuse_unknown
-from sklearn_clm.calibration._data import refuse_missing_draws
+from sklearn_clm.calibration._data import check_data
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import trait
@@ -250,9 +249,9 @@ class Collection:
         """Data with labels, and those of the judge where these lack some; draws made by now."""
         made = np.minimum(self.n_draws, data.k_max)
         judged = np.take_along_axis(self.verdicts.labels, data.first, axis=1)
-        known = data.with_labels(np.where(labels >= 0, labels, judged))
+        labels = np.where(labels >= 0, labels, judged)
+        known = data.with_labels(labels, data.provenance.admission)
         known.n_draws = None if np.all(made == data.k_max) else made
-        known.provenance = data.provenance
         return known
 
     def table(self, data: CalibrationData, *, lazily: bool, k_max: int) -> Table:
@@ -320,12 +319,7 @@ class Collection:
 
 def filled_table(data: CalibrationData) -> Table:
     """A table of data that have all draws and labels."""
-    refuse_unknown(
-        data,
-        "draw, or be what this sampler has collected",
-        ": draws from elsewhere have no judge.",
-    )
-    refuse_missing_draws(data)
+    check_data(data)
     return Table(data)
 
 

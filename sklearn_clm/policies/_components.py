@@ -78,7 +78,7 @@ class ComponentCollection:
             unknown = np.flatnonzero(labels < 0)
             with bounding(verdicts, np.arange(len(labels)), lambda: verdicts.labels < 0):
                 verdicts.ask(unknown, np.zeros_like(unknown))
-            self.data = replace(data, admissible=labels)
+            self.data = data.with_labels(labels, data.provenance.admission)
             return self.data
         tested = []
         for part in parts:
@@ -99,7 +99,7 @@ class ComponentCollection:
                     return verdicts(own[of], np.zeros_like(of))
 
                 settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
-        self.data = replace(data, admissible=labels)
+        self.data = data.with_labels(labels, data.provenance.admission)
         return self.data
 
 

@@ -16,9 +16,8 @@ from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import (
-    check_collected,
+    check_data,
     prompt_digests,
-    refuse_missing_draws,
 )
 from sklearn_clm.calibration._exit_model import (
     ADDED_FEATURES,
@@ -379,8 +378,7 @@ class ExitPolicy(Policy):
             Itself.
         """
         self._validate_params()
-        check_collected(data)
-        refuse_missing_draws(data)
+        check_data(data, labels=False)
         check_level(epsilon, "epsilon")
         check_tiers(tiers, data.k_max)
         labels, same_text = data.labels, self.same_text

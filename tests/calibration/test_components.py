@@ -87,18 +87,6 @@ def test_result_describes_every_threshold(prompts):
         assert low <= high
 
 
-@settings(max_examples=60, deadline=None)
-@given(PROMPTS)
-def test_padded_rows_are_ragged_ones(prompts):
-    width = max(map(len, prompts), default=0) + 1
-    padded = np.full((len(prompts), width), np.nan)
-    labels = np.zeros((len(prompts), width), dtype=bool)
-    for i, row in enumerate(prompts):
-        for c, (s, ok) in enumerate(row):
-            padded[i, c], labels[i, c] = s, ok
-    assert_same(ComponentCalibrationData.from_arrays(padded, labels), as_data(prompts))
-
-
 @pytest.mark.parametrize("n_wrong", [25, 50])
 def test_first_test_fails(n_wrong):
     # the highest score of all is wrong for many prompts

@@ -91,7 +91,7 @@ def test_another_epsilon_draws_what_is_new(policy, tmp_path):
         search_frontier(data)
     with pytest.raises(ValueError, match="must hold all 6 draws"):
         ExitPolicy().fit(data)
-    with pytest.raises(ValueError, match="n_draws must lie between 0 and 6"):
+    with pytest.raises(ValueError, match="n_draws must"):
         CalibrationData(data.quality, data.similarity, np.ones((150, K)), n_draws=data.n_draws)
     with pytest.raises(ValueError, match="must hold all 6 draws"):
         one.calibrate(data.with_labels(np.ones((150, K))))

@@ -100,7 +100,7 @@ def test_thresholds_accept_the_values_that_they_come_from(dtype, set_score, tmp_
     loaded = CalibrationData.load(tmp_path / "data.npz")
     np.testing.assert_array_equal(loaded.quality, data.quality)
     np.testing.assert_array_equal(loaded.similarity, data.similarity)
-    assert loaded.similarity.dtype == (np.float32 if dtype is np.float32 else np.float64)
+    assert loaded.similarity.dtype == np.float64
     grids = [threshold_grid(part, set_score=set_score) for part in (data, loaded)]
     for before, after in zip(*grids):
         np.testing.assert_array_equal(before, after)

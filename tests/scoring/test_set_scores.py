@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData, learn_then_test
 from sklearn_clm.scoring import get_set_score
 
 NAMES = ["first_k", "first_k_reject", "max", "sum"]
@@ -85,27 +84,6 @@ def test_vectorised_callables_that_give_no_array_of_numbers():
     words = get_set_score(lambda quality, accepted: ["high"] * len(quality))
     with pytest.raises(TypeError, match="set_score <lambda>"):
         words.of_sets(np.ones((2, 3)), np.ones((2, 3), dtype=bool))
-
-
-def spread(quality):
-    """Undefined for one member."""
-    return np.var(quality, ddof=1) if len(quality) > 1 else np.nan
-
-
-def spread_of_each(quality, accepted):
-    """Undefined for one member, and for none."""
-    size = accepted.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (quality.max(axis=1) - quality.sum(axis=1)) / (size - 1.0) / np.sign(size)
-
-
-@pytest.mark.parametrize("score", [spread, spread_of_each])
-def test_nan_is_refused(score):
-    rng = np.random.default_rng(0)
-    admissible = rng.random((60, 3)) < 0.7
-    data = CalibrationData(rng.random((60, 3)), rng.random((60, 3, 3)), admissible)
-    with pytest.raises(ValueError, match=f"set_score {score.__name__} must return"):
-        learn_then_test(data, 0.4, set_score=score, random_state=0)
 
 
 def test_nan_stays_where_nothing_else_exists():
