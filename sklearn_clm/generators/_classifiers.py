@@ -1,10 +1,11 @@
 """Generators that learn from the references: a classifier's classes, or references at random."""
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -18,19 +19,68 @@ from sklearn_clm.generators._base import (
     OPEN_PROMPTS,
     BaseGenerator,
     Prompts,
-    Rows,
-    refuse_single_text,
 )
-from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
+from sklearn_clm.generators._draws import Generation, Prompt, draw_stream, prompt_bytes
 from sklearn_clm.generators._identity import TRAINED_ON, digest_of
 from sklearn_clm.generators._queue import DrawQueue
+
+
+class _Distribution:
+    """Responses and their probabilities, for a prompt; equal draws are one object."""
+
+    __slots__ = ("cumulative", "key", "logs", "made", "responses")
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        cumulative: Sequence[float],
+        logs: np.ndarray,
+        responses: Sequence[object],
+        made: dict[int, Generation],  # by position in `responses`
+    ) -> None:
+        self.key = prompt_bytes(prompt)
+        self.cumulative, self.logs, self.responses = cumulative, logs, responses
+        self.made = made
+
+    def draw(self, seed: int, draw: int) -> Generation:
+        """One draw, which is one token."""
+        k = invert(self.cumulative, draw_stream(self.key, seed, draw).random())
+        if k not in self.made:
+            response, logprob = self.responses[k], float(self.logs[k])
+            spans = ((0, len(response)),) if isinstance(response, str) else None
+            self.made[k] = Generation(response, logprob, 1, (logprob,), spans, "stop")
+        return self.made[k]
+
+
+class _Drawing(BaseGenerator):
+    """Base of generators that know the distribution of their responses."""
+
+    batch_size: int = OPEN_PROMPTS
+
+    def serve(self, queue: DrawQueue) -> None:
+        """Answer a queue, as in :meth:`QueueGenerator.serve`."""
+        known: dict[int, _Distribution] = {}
+        size = int(self.batch_size)
+        while requests := queue.take(max_prompts=max(size, OPEN_PROMPTS)):
+            new = [index for index, _, _ in requests if index not in known]
+            for first in range(0, len(new), size):
+                batch = new[first : first + size]
+                known.update(zip(batch, self._distributions(_safe_indexing(queue.prompts, batch))))
+            for index, start, stop in requests:
+                for j in range(start, stop):
+                    queue.put(index, j, known[index].draw(queue.seed, j))
+            known = {index: one for index, one in known.items() if queue.is_open(index)}
+
+    @abstractmethod
+    def _distributions(self, prompts: Prompts) -> list[_Distribution]:
+        """What is drawn from, for as many prompts as one batch holds."""
 
 
 def _is_trained_here(generator: "EstimatorGenerator") -> bool:
     return not isinstance(generator.estimator, FrozenEstimator)
 
 
-class EstimatorGenerator(BaseGenerator):
+class EstimatorGenerator(_Drawing):
     """Draw classes from the probabilities of a scikit-learn classifier.
 
     Parameters
@@ -84,15 +134,12 @@ class EstimatorGenerator(BaseGenerator):
         prompts : sequence of length n or array of shape (n, d)
             What the classifier takes as X.
         references : sequence of length n
-            The class of each prompt. If there is but one class, it is drawn always, and
-            a DummyClassifier stands for the classifier.
+            The class of each prompt.
 
         Returns
         -------
         self
         """
-        from sklearn.dummy import DummyClassifier
-
         for i, reference in enumerate(references):
             if callable(reference) or isinstance(reference, (list, tuple, set, dict)):
                 raise ValueError(
@@ -100,36 +147,12 @@ class EstimatorGenerator(BaseGenerator):
                     f"{type(reference).__name__} at position {i} instead."
                 )
         labels = np.asarray(references)
-        one_class = len(np.unique(labels)) == 1
-        classifier = DummyClassifier() if one_class else clone(self.estimator)
-        self.estimator_ = classifier.fit(prompts, labels)
+        self.estimator_ = clone(self.estimator).fit(prompts, labels)
         _refuse_without_probabilities(self.estimator_)
         self.classes_ = np.asarray(self.estimator_.classes_)
         learnt = {"given": [prompts, references], "learnt": [self.estimator_, self.classes_]}
         self._trained_on = digest_of(type(self), learnt)
         return self
-
-    def serve(self, queue: DrawQueue) -> None:
-        """Answer a queue, as in :meth:`QueueGenerator.serve`.
-
-        The classifier sees each prompt once, whatever the number of draws.
-        """
-        self._validate_params()
-        if _is_trained_here(self):
-            check_is_fitted(self)
-        known: dict[int, _Distribution] = {}
-        size = int(self.batch_size)
-        while requests := queue.take(max_prompts=max(size, OPEN_PROMPTS)):
-            new = [*dict.fromkeys(index for index, _, _ in requests if index not in known)]
-            for first in range(0, len(new), size):
-                batch = new[first : first + size]
-                prompts = _safe_indexing(queue.prompts, batch)
-                known.update(zip(batch, self._distributions(prompts)))
-            pairs = [(index, j) for index, start, stop in requests for j in range(start, stop)]
-            draws = _draw([known[index] for index, _ in pairs], queue.seed, [j for _, j in pairs])
-            for (index, j), generation in zip(pairs, draws):
-                queue.put(index, j, generation)
-            known = {index: one for index, one in known.items() if queue.is_open(index)}
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the classifier and, once fitted, of its training."""
@@ -137,9 +160,12 @@ class EstimatorGenerator(BaseGenerator):
         training = getattr(self, TRAINED_ON, None)
         return digest_of(type(self), {"estimator": self.estimator, "training": training})
 
-    def _distributions(self, prompts: Prompts) -> list["_Distribution"]:
-        """Distributions over the classes, for as many prompts as one batch holds."""
-        estimator: Any = self.estimator_ if _is_trained_here(self) else self.estimator
+    def _distributions(self, prompts: Prompts) -> list[_Distribution]:
+        self._validate_params()
+        estimator: Any = self.estimator
+        if _is_trained_here(self):
+            check_is_fitted(self)
+            estimator = self.estimator_
         _refuse_without_probabilities(estimator)
         batch = _filled_up(prompts, int(self.batch_size))
         probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
@@ -149,7 +175,7 @@ class EstimatorGenerator(BaseGenerator):
             logs = np.log(probabilities)
         labels = np.asarray(estimator.classes_).tolist()
         return [
-            _Distribution(prompt_bytes(prompt), row, row_of_logs, labels, {})
+            _Distribution(prompt, row, row_of_logs, labels, {})
             for prompt, row, row_of_logs in zip(prompts, cumulative.tolist(), logs)
         ]
 
@@ -162,36 +188,6 @@ def _refuse_without_probabilities(estimator: object) -> None:
         )
 
 
-class _Distribution(NamedTuple):
-    """Responses and their probabilities, for a prompt."""
-
-    key: bytes
-    cumulative: list[float]
-    logs: np.ndarray
-    responses: list[object]
-    made: dict[int, Generation]  # by position in `responses`
-
-
-def _draw(
-    distributions: Sequence[_Distribution], seed: int, draws: Sequence[int]
-) -> list[Generation]:
-    """One draw of each distribution; equal draws of one prompt are one object."""
-    uniforms = first_uniforms([each.key for each in distributions], seed, draws).tolist()
-    made = []
-    for each, uniform in zip(distributions, uniforms):
-        k = invert(each.cumulative, uniform)
-        known = each.made.get(k)
-        if known is None:
-            known = each.made[k] = _generation(each.responses[k], float(each.logs[k]))
-        made.append(known)
-    return made
-
-
-def _generation(response: object, logprob: float) -> Generation:
-    spans = ((0, len(response)),) if isinstance(response, str) else None
-    return Generation(response, logprob, 1, (logprob,), spans, "stop")
-
-
 def _filled_up(batch: Prompts, size: int) -> Prompts:
     """A batch with its last prompt repeated until it has `size` prompts."""
     missing = size - len(batch)
@@ -201,7 +197,7 @@ def _filled_up(batch: Prompts, size: int) -> Prompts:
     return batch + batch[-1:] * missing
 
 
-class ResamplingGenerator(BaseGenerator):
+class ResamplingGenerator(_Drawing):
     """Draw references of other prompts at random: the baseline that any model must beat.
 
     Like :class:`sklearn.dummy.DummyClassifier` it looks at no prompt. Each draw takes one of the
@@ -250,20 +246,11 @@ class ResamplingGenerator(BaseGenerator):
         self.log_frequencies_ = np.log(counts / counts.sum())
         return self
 
-    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
-        """Draw references, as in :meth:`BaseGenerator.sample`; each is one token.
-
-        A prompt keys its draws, and is ignored otherwise.
-        """
+    def _distributions(self, prompts: Prompts) -> list[_Distribution]:
         check_is_fitted(self)
-        refuse_single_text(prompts)
         made: dict[int, Generation] = {}
-        learnt = (self._cumulative.tolist(), self.log_frequencies_, self.responses_, made)
-        draws = range(start, start + n_samples)
-        distributions = [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
-        repeated = [each for each in distributions for _ in draws]
-        drawn = iter(_draw(repeated, seed, [*draws] * len(distributions)))
-        return [[next(drawn) for _ in draws] for _ in distributions]
+        learnt = self._cumulative.tolist(), self.log_frequencies_, self.responses_, made
+        return [_Distribution(prompt, *learnt) for prompt in prompts]
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the class and, once fitted, of what it draws."""

@@ -261,38 +261,6 @@ def draw_seed(prompt: object, seed: int, draw: int) -> int:
     return int(draw_stream(prompt, seed, draw, salt=b"service").integers(2**31))
 
 
-def first_uniforms(keys: Sequence[bytes], seed: int, draws: Sequence[int]) -> np.ndarray:
-    """``draw_stream(key, seed, draw).random()`` of many keys and draws at once, bit for bit."""
-    digests = b"".join([_key(key, seed, draw, b"") for key, draw in zip(keys, draws, strict=True)])
-    words = np.frombuffer(digests, dtype="<u8").reshape(len(keys), 2)
-    return (_philox(words[:, 0], words[:, 1]) >> np.uint64(11)) * 2.0**-53
-
-
 def _key(serialised: bytes, seed: int, draw: int, salt: bytes) -> bytes:
     header = f"{len(salt)} {int(seed)} {int(draw)} ".encode()
     return hashlib.blake2b(header + salt + serialised, digest_size=16).digest()
-
-
-def _philox(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """First output of Philox4x64-10 for keys of two words (Salmon et al., 2011)."""
-    counter = [np.zeros_like(low) for _ in range(4)]
-    counter[0] += np.uint64(1)  # NumPy counts before it generates
-    multipliers = (np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157))
-    weyl = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B))
-    for _ in range(10):
-        (high_0, low_0), (high_1, low_1) = (
-            _product(multiplier, counter[position])
-            for multiplier, position in zip(multipliers, (0, 2))
-        )
-        counter = [high_1 ^ counter[1] ^ low, low_1, high_0 ^ counter[3] ^ high, low_0]
-        low, high = low + weyl[0], high + weyl[1]
-    return counter[0]
-
-
-def _product(a: np.uint64, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """High and low words of the 128-bit products."""
-    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
-    a_low, a_high, b_low, b_high = a & mask, a >> half, b & mask, b >> half
-    middle = a_high * b_low + (a_low * b_low >> half)
-    carry = a_low * b_high + (middle & mask)
-    return a_high * b_high + (middle >> half) + (carry >> half), a * b

@@ -1,7 +1,6 @@
 """Draws made by several processes or machines at once."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from math import ceil
 from numbers import Integral
 from threading import Lock
@@ -27,8 +26,6 @@ Round: TypeAlias = tuple[int, int, list[int]]  # first draw, stop, positions of 
 _TASKS_PER_WORKER = 4  # so that a worker with short answers does not wait for one with long ones
 _TASKS_AT_ONCE = 8  # per worker, where a backend returns results together
 _WINDOW = 1024  # prompts that are open at once
-# what dask and ray raise where a worker is lost; naming them imports neither
-_LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError", "ActorDiedError")
 
 
 class ParallelGenerator(WrappingGenerator):
@@ -56,7 +53,7 @@ class ParallelGenerator(WrappingGenerator):
 
     Notes
     -----
-    A worker that dies ends the call with a RuntimeError; an estimator, and a
+    A worker that dies ends the call with joblib's error; an estimator, and a
     :class:`sklearn_clm.caching.CachedGenerator` around this, keep the draws that had arrived.
     Backends that replace lost workers themselves, such as dask, go on.
 
@@ -102,18 +99,10 @@ class ParallelGenerator(WrappingGenerator):
                 task = start, stop, positions[first : first + size]
                 given = _safe_indexing(queue.prompts, task[2])
                 tasks.append(delayed(_draws_of)(token, inner, given, task, queue.seed))
-        try:
-            for (start, _, positions), rows in as_done(tasks, self.n_jobs, batch_size=1):
-                for i, row in zip(positions, rows):
-                    for j, generation in enumerate(row, start):
-                        queue.put(i, j, generation)
-        except Exception as error:
-            if isinstance(error, BrokenProcessPool) or type(error).__name__ in _LOST:
-                raise RuntimeError(
-                    f"a worker died after {queue.n_put} draws had arrived "
-                    f"({type(error).__name__}: {error!s:.200})"
-                ) from error
-            raise
+        for (start, _, positions), rows in as_done(tasks, self.n_jobs, batch_size=1):
+            for i, row in zip(positions, rows):
+                for j, generation in enumerate(row, start):
+                    queue.put(i, j, generation)
 
 
 def as_done(

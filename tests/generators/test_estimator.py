@@ -70,12 +70,6 @@ def test_texts_as_prompts():
     assert [max(row, key=lambda draw: draw.logprob).response for row in draws] == ["yes", "no"]
 
 
-def test_one_class_is_always_drawn():
-    generator = EstimatorGenerator(LogisticRegression()).fit(ROWS, ["only"] * 200)
-    assert {draw.response for row in generator.sample(ROWS, 3) for draw in row} == {"only"}
-    assert generator.sample(ROWS[:1], 1)[0][0].logprob == 0.0
-
-
 def test_a_frozen_classifier_is_used_as_it_is():
     trained = LogisticRegression().fit(ROWS, LABELS)
     generator = EstimatorGenerator(FrozenEstimator(trained))
