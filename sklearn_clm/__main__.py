@@ -48,11 +48,10 @@ _PREDICT = """\
 Apply the thresholds of calibrate to samples of new prompts: write the set of each. In a service,
 ConformalSampler.load_calibration does it with draws made as they are needed."""
 _PLAN = """\
-Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
-smallest epsilon that they certify, set size, draws and judge calls of thresholds, each with an
-interval; and how many prompts each number of draws needs. With --judge: how many verdicts of people
-an audit of a model that judges takes, and whether people alone are better. Prompts of a pilot that
-decided epsilon must not calibrate."""
+Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will certify: the
+smallest epsilon, and the chance of --epsilon, each with an interval; and how many prompts to
+collect. With --judge: how many verdicts of people an audit of a model that judges takes, and
+whether people alone are better. Prompts of a pilot that decided epsilon must not calibrate."""
 _JUDGE = """\
 Serve a page on this machine on which a person judges responses. The verdicts are kept in the
 SQLite file of a HumanJudge, each on the disk before the next response is shown."""
@@ -115,6 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", type=_file(), default=output, metavar="FILE", help=text)
     text = "where to write a page about the promise and what it costs, .html or .md"
     add("--report", type=_file(".html", ".htm", ".md"), metavar="FILE", help=text)
+    add("--set-score", default="max", metavar="NAME", help="set score F")
+    _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
 
     text = "the sets of new prompts, from their samples"
     add = command(_predict, text, _PREDICT + tables.SAMPLES)
@@ -130,7 +131,6 @@ def _parser() -> argparse.ArgumentParser:
     sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
     _number(add, "--power", 0.9, "wanted probability of success")
-    _number(add, "--n-trials", 40, "simulations")
     text = (
         "in place of SAMPLES, a pilot of some 50 prompts that a model and people have judged, CSV "
         "or JSON Lines, with columns model and people (y or n, 1 or 0, true or false). As many "
@@ -166,11 +166,9 @@ def _add_data(add: Callable[..., argparse.Action]) -> None:
     add("--data", metavar="FILE", help=text)
     text = "tolerated risk, in (0, 1) (default: %(default)s)"
     add("--epsilon", type=_level, default=0.3, metavar="E", help=text)
-    add("--set-score", default="max", metavar="NAME", help="set score F")
     text = "share of the prompts that finds the frontier"
     _number(add, "--optimization-fraction", 1 / 3, text)
     _number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
-    _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
     text = "budgets of draws to search (default: all draws)"
     add("--k-max", type=int, nargs="+", metavar="K", help=text)
     _number(add, "--random-state", 0, "seed of the splits")
@@ -329,9 +327,11 @@ def _plan(arguments: argparse.Namespace) -> None:
         options["n_prompts"] = arguments.sizes[0]
         text = plan_audits(by_model, by_people, **options).to_markdown()
     else:
-        names = "epsilon delta sizes set_score k_max optimization_fraction n_lambdas power n_trials"
-        options = {name: getattr(arguments, name) for name in [*names.split(), "random_state"]}
-        text = plan(_data(arguments, arguments.output), **options).to_markdown()
+        names = "epsilon", "delta", "sizes", "optimization_fraction", "power"
+        options = {name: getattr(arguments, name) for name in names}
+        data = _data(arguments, arguments.output)
+        pilot = data.truncate(max(arguments.k_max or [data.k_max]))
+        text = plan(pilot, **options).to_markdown()
     if arguments.output is not None:
         _write(arguments.output, text)
     print(text, end="")

@@ -7,7 +7,7 @@ from types import FrameType
 
 DECIDE_BEFOREHAND = (
     "Decide the level and the number of prompts beforehand: trying until a calibration succeeds "
-    "voids the guarantee (looks that share delta: evaluation.plan)."
+    "voids the guarantee (m looks have delta / m each)."
 )
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
 

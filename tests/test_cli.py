@@ -116,7 +116,7 @@ def test_errors_are_one_line_and_exit_with_2(files, arguments, named, tmp_path, 
 def test_usage_errors_exit_with_2(capsys):
     for arguments, said in (
         ([], "COMMAND"),
-        (["plan", "--n-trials", "many"], "many"),
+        (["plan", "--power", "many"], "many"),
         (["explain"], "explain"),
         (["calibrate", "--epsilon", "20"], "must be in (0, 1), such as 0.2 for 20 %"),
         (["calibrate", "--output", "no/such.json"], "no must be a folder that exists"),
@@ -161,9 +161,9 @@ def test_as_a_module(files, name, status):
 
 
 def test_plan_prints_and_writes_what_the_function_says(files, data, tmp_path, capsys):
-    options = ["--sizes", "100", "400", "--n-trials", "3", "--n-lambdas", "4", "--epsilon", "0.4"]
+    options = ["--sizes", "100", "400", "--k-max", "3", "--epsilon", "0.4"]
     assert main(["plan", *files, *options, "--output", "plan.md"]) == 0
-    expected = plan(data, 0.4, sizes=[100, 400], n_trials=3, n_lambdas=4, random_state=0)
+    expected = plan(data.truncate(3), 0.4, sizes=[100, 400])
     assert capsys.readouterr().out == expected.to_markdown()
     assert (tmp_path / "plan.md").read_text(encoding="utf-8") == expected.to_markdown()
 
@@ -217,8 +217,7 @@ def test_no_input_is_written_over(files, capsys):
 
 def test_output_that_nobody_reads_ends_it_quietly(files):
     environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}
-    options = [*files, "--sizes", "100", "--n-trials", "2", "--n-lambdas", "3"]
-    command = [sys.executable, "-m", "sklearn_clm", "plan", *options]
+    command = [sys.executable, "-m", "sklearn_clm", "plan", *files]
     read, write = os.pipe()
     os.close(read)
     process = subprocess.Popen(command, env=environment, stdout=write, stderr=subprocess.PIPE)

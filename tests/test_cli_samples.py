@@ -110,7 +110,7 @@ def test_every_command_reads_every_kind_of_file(logs, kind, capsys):
     (rule,) = json.loads(Path("calibration.json").read_text())["rules"]
     assert rule["k_max"] == 5
     assert {name: float(one) for name, one in rule["lambda_hat"].items()} == expected._asdict()
-    assert main(["plan", path, *names, *judged, "--sizes", "100", "--n-trials", "2"]) == 0
+    assert main(["plan", path, *names, *judged, "--sizes", "100"]) == 0
     assert "Plan from a pilot of 60 prompts with 5 draws" in capsys.readouterr().out
     new, *_ = write_samples(logs, kind, "new", 40, seed=2)
     assert main(["predict", new, *names, *THRESHOLDS, "-o", "sets.jsonl"]) == 0

@@ -550,7 +550,6 @@ def test_sets_in_place_of_prompts(fitted):
     uses = (
         lambda: fitted.predict(sets),
         lambda: sampler().fit(sets, Y[:3]),
-        lambda: RiskMonitor(0.3).update([0, 0, 0], prompts=sets),
         lambda: fitted.predict(np.array([["two", "columns"]] * 3)),
     )
     for use in uses:

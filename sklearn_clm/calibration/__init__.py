@@ -27,7 +27,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | a few of them (3 %) among those that a policy was fitted on | split prompts before you `collect` |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed, `RandomState` or subset, if none passed | one try; new prompts |
-| collecting until a calibration succeeds | fix n beforehand, or `plan(looks=m)` and delta / m |
+| collecting until a calibration succeeds | fix n beforehand, or m looks, with delta / m each |
 | a measure on prompts that calibrated or trained (logged; not after a load) | other prompts |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
 | near copies: other white space, noise, SMOTE, augmentation | the originals alone |
@@ -38,6 +38,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
 | draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |
+| losses of sets that are not `guaranteed`, in a `RiskMonitor` | leave them out |
 | the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
 | weights of a shift that were estimated on these prompts | estimate them on others |
 | samples of a file that were sorted, voted on, or the best of several | all draws, in order |

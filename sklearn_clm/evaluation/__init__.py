@@ -11,7 +11,7 @@ several set scores and all epsilons.
 >>> quality = rng.random((500, 8))
 >>> data = CalibrationData(quality, rng.random((500, 8, 8)), rng.random((500, 8)) < 0.6 * quality)
 >>> results = run_trials(data, ["first_k", "max"], [0.2, 0.3, 0.4], n_trials=20, random_state=0)
->>> bool(results.compare("max", "first_k", "size").mean < 0)  # normalised area under the curve
+>>> bool(results.compare("max", "first_k", "size").mean() < 0)  # normalised area under the curve
 True
 
 :func:`run_component_trials` does the same for scores of components. Trials
@@ -69,8 +69,8 @@ verdicts the judge is marked as unknown.
 
 :func:`plan` estimates from a pilot of 50 to 100 prompts what calibrations of several sizes will
 do. The number of prompts is decided beforehand: who collects more after each failure until one
-calibration succeeds is misled more often than delta says. ``plan(..., looks=3)`` is for three
-calibrations of growing data, each with delta / 3.
+calibration succeeds is misled more often than delta says. Of three calibrations of growing data,
+each has delta / 3, and is planned with it.
 :func:`smallest_epsilons` tells what larger calibration parts would certify, and
 :func:`chance_of_null` how likely another calibration of the same size is to certify nothing.
 
@@ -184,16 +184,13 @@ After an alarm, calibrate again on new prompts. The absence of one renews no cer
 """
 
 from sklearn_clm.evaluation._audit_plan import AuditPlan, plan_audits
-from sklearn_clm.evaluation._component_trials import reference_scores, run_component_trials
 from sklearn_clm.evaluation._monitor import RiskMonitor
 from sklearn_clm.evaluation._plan import Plan, chance_of_null, plan, smallest_epsilons
-from sklearn_clm.evaluation._results import ComponentTrialResults, PairedDifference, TrialResults
-from sklearn_clm.evaluation._trials import run_trials
+from sklearn_clm.evaluation._results import TrialResults
+from sklearn_clm.evaluation._trials import reference_scores, run_component_trials, run_trials
 
 __all__ = [
     "AuditPlan",
-    "ComponentTrialResults",
-    "PairedDifference",
     "Plan",
     "RiskMonitor",
     "TrialResults",

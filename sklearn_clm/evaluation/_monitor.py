@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Hashable, Sequence
-from itertools import compress
+from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 import numpy as np
@@ -18,27 +17,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
-from sklearn_clm.caching._store import Store, open_store
-from sklearn_clm.calibration import Claim, keep_by_weight
+from sklearn_clm.caching._store import open_store
+from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration._betting import RiskEProcess, check_losses, confidence_sequence
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.generators._prompts import check_prompts
-from sklearn_clm.policies import Groups
-from sklearn_clm.policies._calibration import (
-    SamplerCalibration,
-    SelectorCalibration,
-    groups_in_use,
-)
 
 if TYPE_CHECKING:
     import sqlite3
 
-Outcome = tuple[bytes | None, float]  # digest of the request, where it is known, and the loss
 _TABLES = """
 CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL)
 """
-AFTER_ALARM = (
+_AFTER_ALARM = (
     "The risk is above {epsilon:g}, or an event of probability {alpha:g} has occurred. Stop "
     "relying on the guarantee. Calibrate again on new prompts of the present kind, and start a new "
     "monitor. Do not calibrate on the audited prompts alone: they are the reason for the alarm, "
@@ -51,7 +42,7 @@ class RiskMonitor:
     """Alarm when the risk in use exceeds what was promised.
 
     After deployment, some sets are *audited*: it is judged whether they were in error. The monitor
-    bets against the hypothesis that the risk of each audited prompt, given those before,
+    bets against the hypothesis that the risk of each audited request, given those before,
     is at most epsilon. Its wealth, the *e-value*, is a mixture of products of
     1 + b (loss - epsilon), over stakes b and over the time at which the betting starts, all with
     weights that were fixed beforehand. The alarm goes off when it reaches 1 / alpha.
@@ -64,11 +55,7 @@ class RiskMonitor:
     `share` below 1 :meth:`should_audit` chooses, by the request and the seed alone. A prompt that
     is asked again is another request and counts again: the promise is about requests, and without
     the repeats frequent prompts would count too little. Outcomes that arrive because somebody
-    complained say nothing about the risk. Calibration prompts are no audits.
-
-    *Groups.* Only prompts of certified groups count: nothing is promised to the others, so
-    :meth:`update` leaves their outcomes out, and their sets (``guaranteed`` is False) need no
-    audit. To watch one group, give its outcomes to a monitor of its own, ``RiskMonitor(epsilon)``.
+    complained say nothing about the risk, and calibration prompts are no audits.
 
     *After an alarm* do what ``str(monitor)`` says. An alarm may also mean that calibration was
     unlucky, without any change since, which delta allows; with a marginal guarantee, which holds on
@@ -78,7 +65,8 @@ class RiskMonitor:
     ----------
     target : ConformalSampler, ComponentSelector or float
         A calibrated estimator, whose epsilon (of a selector: alpha) is watched, or the tolerated
-        risk itself, in (0, 1).
+        risk itself, in (0, 1). Where nothing is certified for some group, or to watch one group
+        alone, give the risk, and outcomes of sets that are ``guaranteed``.
     alpha : float, default=0.05
         Probability of ever a false alarm, in (0, 1).
     share : float, default=1.0
@@ -94,9 +82,6 @@ class RiskMonitor:
     ----------
     epsilon : float
         The watched risk.
-    n_unchecked_ : int
-        Audited outcomes without a request: nobody knows whether they were chosen at random, or
-        were reported twice.
 
     Examples
     --------
@@ -120,29 +105,22 @@ class RiskMonitor:
         seed: int = 0,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._claims: dict[Hashable | None, Claim] = {}
-        self._groups: Groups | None = None
-        self._watched: str | None = None  # digest of what predicts, where it is known
+        watched = None
         if isinstance(target, Real):
             self.epsilon = check_level(target, "target")
         else:
-            record = _certified(target)
-            self.epsilon = float(record.claim.level)
-            self._claims, self._groups = record.claims_in_use, record.groups
-            text = f"{record.digest} {record.provenance}"
-            self._watched = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+            self.epsilon, watched = _certified(target)
         self.alpha = check_level(alpha, "alpha")
         check_scalar(share, "share", Real, min_val=0, max_val=1, include_boundaries="right")
         check_scalar(seed, "seed", Integral, min_val=0)
         self.share, self.seed, self.path = float(share), int(seed), path
         self._losses: list[float] = []
         self._e_values: list[float] = []
-        self._digests: set[bytes] = set()
-        self.n_unchecked_ = 0
         self._process = RiskEProcess(self.epsilon)
-        self._store: Store | None = None
-        if path is not None:
-            self._open()
+        self._store = open_store(path)
+        self._store.add_tables(_TABLES)
+        settings = {"epsilon": self.epsilon, "alpha": self.alpha, "share": self.share}
+        self._go_on({**settings, "seed": self.seed, "target": watched})
 
     def should_audit(self, request: object) -> bool:
         """Whether to judge the outcome of a request.
@@ -160,14 +138,7 @@ class RiskMonitor:
         """
         return bool(self._chosen([_digest(request)])[0])
 
-    def update(
-        self,
-        outcomes: ArrayLike,
-        requests: Sequence[object] | None = None,
-        *,
-        prompts: Sequence[object] | None = None,
-        groups: object = None,
-    ) -> Self:
+    def update(self, outcomes: ArrayLike, requests: Sequence[object] | None = None) -> Self:
         """Go on with further outcomes.
 
         Parameters
@@ -177,12 +148,7 @@ class RiskMonitor:
             none, or a number in between where the loss is a share.
         requests : sequence of length n, default=None
             Their requests, as :meth:`should_audit` takes them. None: neither whether they were
-            chosen at random nor whether they were reported before can be checked; they count in
-            `n_unchecked_`.
-        prompts, groups : sequence of length n, default=None
-            Their prompts and groups, as ``predict`` takes them. Where nothing is certified for a
-            group of the estimator, either the groups are needed, or the prompts if
-            ``Groups(by=...)`` reads groups from them.
+            chosen at random nor whether they were reported before can be checked.
 
         Returns
         -------
@@ -219,12 +185,23 @@ class RiskMonitor:
         losses = check_losses(outcomes)
         if losses.ndim != 1:
             raise ValueError(f"outcomes must have shape (n,), got {losses.shape} instead.")
-        digests: list[bytes | None] = [None] * len(losses)
+        digests: Sequence[bytes | None] = [None] * len(losses)
         if requests is not None:
-            digests = self._check_requests(requests, len(losses))
-        # what is promised nothing is no evidence for or against the promise
-        promised = self._promised(groups, len(losses), prompts)
-        self._keep(list(compress(zip(digests, losses.tolist(), strict=True), promised)))
+            digests = self._audited(requests, len(losses))
+        rows = list(zip(digests, losses.tolist()))
+
+        def append(connection: sqlite3.Connection) -> list[float]:
+            unseen = self._unseen(connection)
+            for row in rows:
+                query = "INSERT OR IGNORE INTO audits (digest, loss) VALUES (?, ?)"
+                if not connection.execute(query, row).rowcount:
+                    raise ValueError(
+                        "requests must be reported once, got one again instead. A prompt that "
+                        "comes again is a request of its own."
+                    )
+            return [*unseen, *losses.tolist()]
+
+        self._take(self._store.write(append, durable=True))
         return self
 
     @property
@@ -281,50 +258,17 @@ class RiskMonitor:
                 f"{1 / self.alpha:g}."
             )
         if self.alarm_:
-            text = AFTER_ALARM.format(epsilon=self.epsilon, alpha=self.alpha)
+            text = _AFTER_ALARM.format(epsilon=self.epsilon, alpha=self.alpha)
             lines.append(f"ALARM after {counted(self.alarm_at_ or 0, 'outcome')}. {text}")
         else:
             lines.append(_NO_ALARM.format(self.epsilon))
-        groups = {group: claim for group, claim in self._claims.items() if group is not None}
-        if nulls := [repr(group) for group, claim in groups.items() if not claim.holds]:
-            lines.append(
-                f"Prompts of {len(nulls)} of {counted(len(groups), 'group')} do "
-                f"not count, nothing is promised to them: {', '.join(nulls)[:200]}."
-            )
-        if any(claim.guarantee == "marginal" for claim in self._claims.values()):
-            lines.append(
-                "The guarantee holds on average over calibrations: an alarm may tell of no change."
-            )
-        if self.n_unchecked_:
-            lines.append(
-                f"{counted(self.n_unchecked_, 'outcome')} came without a request: whether they "
-                "were chosen at random, and once, is not known."
-            )
         return "\n".join(lines)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_store"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._store = None
-        if self.path is not None:
-            self._open()
 
     def _chosen(self, digests: Sequence[bytes]) -> np.ndarray:
         keys = np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
         return keep_by_weight(np.full(len(keys), self.share), 1.0, keys, seed=self.seed)
 
-    def _promised(self, groups: object, n: int, prompts: Sequence[object] | None) -> list[bool]:
-        """Whether the prompts are among those to which something is promised."""
-        holds = [claim.holds for claim in self._claims.values()]
-        checked = check_prompts(prompts) if prompts is not None and len(prompts) else None
-        if not n or (groups is None and all(holds)):
-            return [True] * n
-        names = groups_in_use(self._claims, self._groups, groups, n, checked)
-        return [self._claims[name].holds for name in names]
-
-    def _check_requests(self, requests: Sequence[object], n: int) -> list[bytes | None]:
+    def _audited(self, requests: Sequence[object], n: int) -> list[bytes]:
         """Digests of the requests, all of them to be audited."""
         if len(requests) != n:
             raise ValueError(
@@ -336,46 +280,12 @@ class RiskMonitor:
                 "requests must be those that should_audit chose, got others instead. Outcomes that "
                 "were not chosen at random say nothing about the risk."
             )
-        return list(digests)
+        return digests
 
-    def _keep(self, rows: list[Outcome]) -> None:
-        """Count what is new once it is on the disk, after what others wrote before."""
-        if self._store is None:
-            self._refuse_repeats(rows)
-        else:
+    def _go_on(self, settings: dict[str, object]) -> None:
+        """Take the outcomes in the file, which must be one of the same settings, or new."""
 
-            def append(connection: sqlite3.Connection) -> list[Outcome]:
-                unseen = [*self._unseen(connection), *rows]
-                self._refuse_repeats(unseen)
-                connection.executemany("INSERT INTO audits (digest, loss) VALUES (?, ?)", rows)
-                return unseen
-
-            rows = self._store.write(append, durable=True)
-        self._take(rows)
-
-    def _refuse_repeats(self, rows: list[Outcome]) -> None:
-        digests = [digest for digest, _ in rows if digest is not None]
-        if len(set(digests)) < len(digests) or not self._digests.isdisjoint(digests):
-            raise ValueError(
-                "requests must be reported once, got one again instead. A prompt that comes again "
-                "is a request of its own."
-            )
-
-    def _take(self, rows: list[Outcome]) -> None:
-        losses = [loss for _, loss in rows]
-        self._e_values += self._process.update(losses).tolist()
-        self._losses += losses
-        self._digests |= {digest for digest, _ in rows if digest is not None}
-        self.n_unchecked_ += sum(digest is None for digest, _ in rows)
-
-    def _open(self) -> None:
-        """Connect with the file, and go on from where it stands."""
-        self._store = open_store(self.path)
-        self._store.add_tables(_TABLES)
-        settings = {name: getattr(self, name) for name in ("epsilon", "alpha", "share", "seed")}
-        settings["target"] = self._watched
-
-        def go_on(connection: sqlite3.Connection) -> list[Outcome]:
+        def unseen(connection: sqlite3.Connection) -> list[float]:
             saved = connection.execute("SELECT settings FROM monitor").fetchone()
             if saved is None:
                 connection.execute("INSERT INTO monitor VALUES (?)", (json.dumps(settings),))
@@ -386,17 +296,20 @@ class RiskMonitor:
                 )
             return self._unseen(connection)
 
-        self._take(self._store.write(go_on, durable=True))
+        self._take(self._store.write(unseen, durable=True))
 
-    def _unseen(self, connection: sqlite3.Connection) -> list[Outcome]:
-        """Outcomes in the file that this object has not taken yet."""
-        return connection.execute(
-            "SELECT digest, loss FROM audits WHERE id > ? ORDER BY id", (self.n_audited_,)
-        ).fetchall()
+    def _unseen(self, connection: sqlite3.Connection) -> list[float]:
+        """Losses in the file that this object has not taken yet."""
+        query = "SELECT loss FROM audits WHERE id > ? ORDER BY id"
+        return [loss for (loss,) in connection.execute(query, (self.n_audited_,))]
+
+    def _take(self, losses: list[float]) -> None:
+        self._e_values += self._process.update(losses).tolist()
+        self._losses += losses
 
 
-def _certified(target: object) -> SamplerCalibration | SelectorCalibration:
-    """What a target was calibrated to: something that can be watched."""
+def _certified(target: object) -> tuple[float, str]:
+    """The level of an estimator that can be watched, and a digest of its calibration."""
     if not isinstance(target, (ConformalSampler, ComponentSelector)):
         raise TypeError(
             "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
@@ -404,13 +317,15 @@ def _certified(target: object) -> SamplerCalibration | SelectorCalibration:
         )
     check_is_fitted(target, "calibration_")
     record = target.calibration_
-    if not record.certified or record.claim.about == "answers":
+    holds = all(claim.holds for claim in record.claims_in_use.values())
+    if not holds or record.claim.about == "answers":
         raise ValueError(
-            "target must be certified to give what is admissible, got one of which this holds "
-            f"instead: {record.claim.sentence()} Give the level that is watched, and update with "
-            "the loss that it bounds."
+            "target must be certified, in all groups, to give what is admissible, got one of "
+            f"which this holds instead: {record.claim.sentence()} Give the level that is watched, "
+            "and update with losses of guaranteed sets."
         )
-    return record
+    text = f"{record.digest} {record.provenance}"
+    return float(record.claim.level), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _digest(request: object) -> bytes:

@@ -1,13 +1,10 @@
-"""Results of repeated random splits: curves over levels, comparisons, tables and files."""
+"""Results of repeated random splits: curves over levels, comparisons and tables."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sklearn_clm.calibration._arrays import naming, read_arrays, write_arrays
 from sklearn_clm.metrics import normalized_auc
 
 if TYPE_CHECKING:
@@ -15,123 +12,70 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class PairedDifference:
-    """Difference between two methods over the same random splits.
+class TrialResults:
+    """Curves of several methods over levels, one for each random split.
 
     Parameters
     ----------
-    measure : str
-        What was measured.
-    method_a, method_b : str
-        The methods; differences are a minus b.
-    differences : ndarray of shape (n_trials,)
-        One difference for each trial; NaN where one of the two methods abstained.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.evaluation import PairedDifference
-    >>> print(PairedDifference("draws", "max", "sum", np.linspace(-3.0, -1.0, 41)))
-    draws, max - sum: -2 [-2.95, -1.05] (95 % of 41 trials)
+    methods : tuple of str, length m
+        Names of the set scores, or of the component scores.
+    level_name : {"epsilon", "alpha"}
+        What the levels are.
+    levels : ndarray of shape (n_levels,)
+        Tolerated risks.
+    delta : float
+        Level of the tests.
+    null : ndarray of bool, shape (m, n_trials, n_levels)
+        Where nothing was certified.
+    trivial : ndarray of bool, shape (m, n_trials, n_levels)
+        Where always returning the first generation (of components: selecting all of them)
+        satisfies the level on the test part.
+    measures : dict of str to ndarray of shape (m, n_trials, n_levels)
+        Means over the test part. Of sets, NaN where null: "loss" (share of the prompts without an
+        admissible response), "excess" (relative excess of draws), "size", "relative_size" (divided
+        by the budget), "draws", "relative_draws". Of components, whose selection is empty where
+        null: "loss" (share of the prompts with a wrong component selected), "number", "recall".
+    thresholds : dict of str to ndarray of shape (m, n_trials, n_levels)
+        What was chosen: "similarity", "quality" and "set_score", NaN where null, or "gamma".
     """
 
-    measure: str
-    method_a: str
-    method_b: str
-    differences: np.ndarray
-
-    @property
-    def mean(self) -> float:
-        """Mean difference; NaN if one of the methods abstained in some trial."""
-        return float(np.mean(self.differences))
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Central interval that holds 95 % of the trials."""
-        low, high = np.quantile(self.differences, [0.025, 0.975])
-        return float(low), float(high)
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        what = f"{self.measure}, {self.method_a} - {self.method_b}"
-        share = f"95 % of {len(self.differences)} trials"
-        return f"{what}: {self.mean:.4g} [{low:.4g}, {high:.4g}] ({share})"
-
-
-@dataclass(frozen=True, eq=False)
-class LevelResults:
-    """Curves of several methods over levels, one for each random split."""
-
     methods: tuple[str, ...]
+    level_name: str
     levels: np.ndarray
     delta: float
     null: np.ndarray
     trivial: np.ndarray
-
-    measures: ClassVar[tuple[str, ...]] = ()
-    level_name: ClassVar[str] = "level"
+    measures: dict[str, np.ndarray]
+    thresholds: dict[str, np.ndarray]
 
     @property
     def n_trials(self) -> int:
         """Number of random splits."""
         return self.null.shape[1]
 
-    def values(self, measure: str) -> np.ndarray:
-        """One of `measures`, shape (n_methods, n_trials, n_levels); NaN where it is not defined."""
-        if measure not in self.measures:
-            raise ValueError(f"measure must be one of {self.measures}, got {measure!r} instead.")
-        return np.asarray(getattr(self, measure))
+    @property
+    def usable(self) -> np.ndarray:
+        """Levels that are achievable and not trivial in every trial, shape (m, n_levels)."""
+        return ~(self.null | self.trivial).any(axis=1)
 
-    def mean(self, measure: str, *, min_share: float = 1.0) -> np.ndarray:
-        """Mean over trials.
+    def mean(self, measure: str) -> np.ndarray:
+        """Mean over trials, shape (m, n_levels); NaN where some trial is null."""
+        return np.asarray(self._achieved(measure).mean(axis=1).filled(np.nan))
 
-        Parameters
-        ----------
-        measure : str
-            One of `measures`.
-        min_share : float, default=1.0
-            A level counts where at least this share of the trials found a configuration. Below
-            1, means at different levels may be over different trials.
-
-        Returns
-        -------
-        ndarray of shape (n_methods, n_levels)
-            The means; NaN where too many trials abstained.
-        """
-        return np.asarray(self._counted(measure, min_share).mean(axis=1).filled(np.nan))
-
-    def std(self, measure: str, *, min_share: float = 1.0) -> np.ndarray:
-        """Standard deviation over trials; parameters and shape as in :meth:`mean`."""
-        return np.asarray(self._counted(measure, min_share).std(axis=1).filled(np.nan))
-
-    def usable(self, *, common: bool = True) -> np.ndarray:
-        """Levels that are achievable and not trivial in every trial.
-
-        Parameters
-        ----------
-        common : bool, default=True
-            Whether a level must be so for all methods at once, which makes the areas of
-            different methods comparable, or for each method by itself.
-
-        Returns
-        -------
-        ndarray of bool, shape (n_methods, n_levels)
-            The range over which :meth:`auc` integrates.
-        """
-        usable = ~(self.null | self.trivial).any(axis=1)
-        return np.broadcast_to(usable.all(axis=0), usable.shape) if common else usable
+    def std(self, measure: str) -> np.ndarray:
+        """Standard deviation over trials, as :meth:`mean`."""
+        return np.asarray(self._achieved(measure).std(axis=1).filled(np.nan))
 
     def auc(self, measure: str) -> np.ndarray:
-        """Normalised areas under the curves (section 5), shape (n_methods, n_trials).
+        """Normalised areas under the curves (section 5), shape (m, n_trials).
 
-        They are over the levels that are achievable and not trivial in every trial of every
-        method; NaN where there is no such level.
+        They are over the levels that every method can use; NaN where there is no such level.
         """
-        return self._areas(measure, self.usable()[0])
+        return self._areas(measure, self.usable)
 
     def why_no_area(self) -> str | None:
         """Why no areas can be compared, in words; None where they can."""
-        if self.usable().any():
+        if self.usable.all(axis=0).any():
             return None
         achieved = self.levels[~self.null.any(axis=(0, 1))]
         trivial = self.levels[self.trivial.any(axis=(0, 1))]
@@ -143,12 +87,11 @@ class LevelResults:
 
     def compare(
         self, method_a: str, method_b: str, measure: str, *, level: float | None = None
-    ) -> PairedDifference:
+    ) -> np.ndarray:
         """Difference between two methods, trial by trial on the same splits.
 
-        All trials split the same data anew, so that they are not independent: the interval holds
-        95 % of the trials. It does not shrink as trials are added, and it is not a confidence
-        interval for the difference over the population of prompts.
+        All trials split the same data anew, so that they are not independent: their spread does
+        not shrink as trials are added, and tells nothing of the population of prompts.
 
         Parameters
         ----------
@@ -162,21 +105,18 @@ class LevelResults:
 
         Returns
         -------
-        PairedDifference
+        ndarray of shape (n_trials,)
+            What is measured of a, less that of b; NaN where one of them abstained.
         """
         rows = [self.position(method_a), self.position(method_b)]
         if level is None:
-            usable = self.usable(common=False)[rows]
-            values = self._areas(measure, np.asarray(usable.all(axis=0)))
+            a, b = self._areas(measure, self.usable[rows])[rows]
         else:
-            nearest = int(np.argmin(np.abs(self.levels - level)))
-            if not np.isclose(self.levels[nearest], level, rtol=0.0, atol=1e-12):
-                raise ValueError(
-                    f"level must be one that was evaluated, got {level} instead; the nearest is "
-                    f"{self.levels[nearest]:.6g}."
-                )
-            values = self.values(measure)[..., nearest]
-        return PairedDifference(measure, method_a, method_b, values[rows[0]] - values[rows[1]])
+            here = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
+            if not here.size:
+                raise ValueError(f"level must be one that was evaluated, got {level} instead.")
+            a, b = self._values(measure)[rows, :, here[0]]
+        return np.asarray(a - b)
 
     def summary(self, reference: str | None = None) -> "pd.DataFrame":
         """Table of the areas, or of the differences to one method.
@@ -202,10 +142,10 @@ class LevelResults:
                 columns[measure, "mean"] = areas.mean(axis=1)
                 columns[measure, "std"] = areas.std(axis=1)
                 continue
-            pairs = [self.compare(one, reference, measure) for one in self.methods]
-            columns[measure, "mean"] = [pair.mean for pair in pairs]
-            columns[measure, "low"] = [pair.interval[0] for pair in pairs]
-            columns[measure, "high"] = [pair.interval[1] for pair in pairs]
+            pairs = np.array([self.compare(one, reference, measure) for one in self.methods])
+            columns[measure, "mean"] = pairs.mean(axis=1)
+            low, high = np.quantile(pairs, [0.025, 0.975], axis=1)
+            columns[measure, "low"], columns[measure, "high"] = low, high
         return pd.DataFrame(columns, index=list(self.methods))
 
     def to_frame(self) -> "pd.DataFrame":
@@ -214,33 +154,12 @@ class LevelResults:
 
         names = ["method", "trial", self.level_name]
         index = [self.methods, range(self.n_trials), self.levels]
-        columns = {
-            **{name: self.values(name) for name in self.measures},
-            **self._chosen(),
-            "null": self.null,
-            "trivial": np.broadcast_to(self.trivial, self.null.shape),
-        }
+        chosen = {f"threshold_{name}": values for name, values in self.thresholds.items()}
+        columns = {**self.measures, **chosen, "null": self.null, "trivial": self.trivial}
         return pd.DataFrame(
             {name: array.ravel() for name, array in columns.items()},
             index=pd.MultiIndex.from_product(index, names=names),
         ).reset_index()
-
-    def save(self, path: str | Path) -> None:
-        """Write everything to a .npz file, without pickle."""
-        arrays = {"kind": np.asarray(type(self).__name__)}
-        arrays |= {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        write_arrays(path, **arrays)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        with naming(path, f"is not an intact file written by {cls.__name__}.save"):
-            arrays = read_arrays(path)
-            kind = str(arrays.pop("kind"))
-            if kind != cls.__name__:
-                raise ValueError(f"it holds {kind}.")
-            values = {k: v if v.ndim else v.item() for k, v in arrays.items()}
-            return cls(**{**values, "methods": tuple(map(str, arrays["methods"]))})
 
     def position(self, method: str) -> int:
         """Where a method stands among all."""
@@ -248,148 +167,26 @@ class LevelResults:
             raise ValueError(f"method must be one of {self.methods}, got {method!r} instead.")
         return self.methods.index(method)
 
-    def _chosen(self) -> dict[str, np.ndarray]:
-        """The thresholds, as columns of a table."""
-        return {}
+    def _values(self, measure: str) -> np.ndarray:
+        if measure not in self.measures:
+            known = tuple(self.measures)
+            raise ValueError(f"measure must be one of {known}, got {measure!r} instead.")
+        return self.measures[measure]
 
-    def _areas(self, measure: str, used: np.ndarray) -> np.ndarray:
-        return normalized_auc(self.levels[used], self.values(measure)[..., used])
+    def _areas(self, measure: str, usable: np.ndarray) -> np.ndarray:
+        used = np.flatnonzero(usable.all(axis=0))
+        return normalized_auc(self.levels[used], self._values(measure)[..., used])
 
-    def _counted(self, measure: str, min_share: float) -> np.ma.MaskedArray:
-        """Values without those that are not defined, and levels at which too many abstain."""
-        values = np.ma.masked_invalid(self.values(measure))
-        few = (~self.null).mean(axis=1) < min_share
-        return np.ma.masked_where(np.broadcast_to(few[:, np.newaxis], values.shape), values)
+    def _achieved(self, measure: str) -> np.ma.MaskedArray:
+        """Values that are defined, at levels where no trial is null."""
+        some_null = self.null.any(axis=1, keepdims=True)
+        return np.ma.masked_where(
+            np.broadcast_to(some_null, self.null.shape), np.ma.masked_invalid(self._values(measure))
+        )
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({len(self.methods)} methods {list(self.methods)}, "
-            f"{self.n_trials} trials, {len(self.levels)} values of {self.level_name} from "
-            f"{self.levels[0]:g} to {self.levels[-1]:g}, delta={self.delta:g})"
+            f"TrialResults(methods={list(self.methods)}, n_trials={self.n_trials}, "
+            f"{len(self.levels)} values of {self.level_name} from {self.levels[0]:g} to "
+            f"{self.levels[-1]:g}, delta={self.delta:g})"
         )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TrialResults(LevelResults):
-    """Results of :func:`run_trials`.
-
-    Where a trial is null, its test measures are NaN: the procedure abstains and predicts
-    nothing there, so that no set could be measured.
-
-    Attributes
-    ----------
-    methods : tuple of str, length n_methods
-        Names of the set scores.
-    levels : ndarray of shape (n_levels,)
-        The values of epsilon.
-    delta : float
-        Level of the tests.
-    null : ndarray of bool, shape (n_methods, n_trials, n_levels)
-        Where no configuration was found to be valid.
-    trivial : ndarray of bool, shape (1, n_trials, n_levels)
-        Where always returning the first generation satisfies epsilon on the test part.
-    loss, excess, size, draws : ndarray of shape (n_methods, n_trials, n_levels)
-        Means over the test part with lambda-hat: share of the prompts without an admissible
-        response in the set; relative excess of draws in [0, 1]; responses in the set; draws
-        made, rejected ones included.
-    relative_size, relative_draws : ndarray of shape (n_methods, n_trials, n_levels)
-        Size and draws divided by the largest budget.
-    lambdas : ndarray of shape (n_methods, n_trials, n_levels, 3)
-        lambda-hat: thresholds on similarity, quality and set score; NaN where null.
-    budgets : ndarray of int, shape (n_methods, n_trials, n_levels)
-        The budget of draws that goes with lambda-hat; 0 where null.
-    first_1_error, first_k_error : ndarray of shape (n_trials,)
-        Ends of the achievable band of Appendix C, on the test part.
-    k_max, n_frontier, n_testing, n_test : int
-        The largest budget of draws; prompts in each part of a split.
-    """
-
-    loss: np.ndarray
-    excess: np.ndarray
-    size: np.ndarray
-    draws: np.ndarray
-    lambdas: np.ndarray
-    budgets: np.ndarray
-    first_1_error: np.ndarray
-    first_k_error: np.ndarray
-    k_max: int
-    n_frontier: int
-    n_testing: int
-    n_test: int
-
-    measures: ClassVar[tuple[str, ...]] = (
-        "loss",
-        "excess",
-        "size",
-        "relative_size",
-        "draws",
-        "relative_draws",
-    )
-    level_name: ClassVar[str] = "epsilon"
-
-    @property
-    def relative_size(self) -> np.ndarray:
-        """Set size divided by the largest budget."""
-        return self.size / self.k_max
-
-    @property
-    def relative_draws(self) -> np.ndarray:
-        """Draws divided by the largest budget."""
-        return self.draws / self.k_max
-
-    def _chosen(self) -> dict[str, np.ndarray]:
-        names = ("lambda_similarity", "lambda_quality", "lambda_set_score")
-        return {**dict(zip(names, np.moveaxis(self.lambdas, -1, 0))), "k_max": self.budgets}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ComponentTrialResults(LevelResults):
-    """Results of :func:`run_component_trials`.
-
-    Where a trial is null, the selection is empty, which is always valid: loss, number and
-    recall are 0 there.
-
-    Attributes
-    ----------
-    methods, levels, delta
-        As in :class:`TrialResults`, of component scores and alpha.
-    null : ndarray of bool, shape (n_methods, n_trials, n_levels)
-        Where gamma-hat is +inf.
-    trivial : ndarray of bool, shape (n_methods, n_trials, n_levels)
-        Where selecting every component satisfies alpha on the test part.
-    loss, number, recall : ndarray of shape (n_methods, n_trials, n_levels)
-        Means over the test part with gamma-hat: share of the prompts with a wrong component in
-        the selection; selected components; share of what the reference says that the selection
-        covers, NaN if that is not known.
-    gammas : ndarray of shape (n_methods, n_trials, n_levels)
-        gamma-hat.
-    n_calibration, n_test : int
-        Prompts in each part of a split.
-    """
-
-    loss: np.ndarray
-    number: np.ndarray
-    recall: np.ndarray
-    gammas: np.ndarray
-    n_calibration: int
-    n_test: int
-
-    measures: ClassVar[tuple[str, ...]] = ("loss", "number", "recall")
-    level_name: ClassVar[str] = "alpha"
-
-    def _chosen(self) -> dict[str, np.ndarray]:
-        return {"gamma": self.gammas}
-
-
-def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, the first row its header; text that looks like markup is escaped."""
-    header, *body = [f"| {' | '.join(map(markdown_text, row))} |" for row in rows]
-    rule = f"|{' --- |' * len(rows[0])}"
-    return "\n".join([header, rule, *body]) + "\n"
-
-
-def markdown_text(text: str) -> str:
-    """Text for Markdown on one line: names of scores come from users, and may look like markup."""
-    for character in "\\`*<>|":
-        text = text.replace(character, "\\" + character)
-    return " ".join(text.split())

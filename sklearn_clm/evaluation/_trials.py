@@ -1,8 +1,9 @@
-"""The paper's protocol of repeated random splits for response sets (section 5, Appendix F)."""
+"""The paper's protocol of repeated random splits (sections 5 and 6, Appendices F and G)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -11,36 +12,39 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, validate_params
 from tqdm.auto import tqdm
 
-from sklearn_clm.calibration import CalibrationData, critical_count, learn_then_test
+from sklearn_clm.calibration import (
+    CalibrationData,
+    ComponentCalibrationData,
+    critical_count,
+    learn_then_test,
+)
 from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._components import ComponentEntries, check_components
 from sklearn_clm.calibration._data import check_data, split_prompts
-from sklearn_clm.calibration._search import check_budgets
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation._results import TrialResults
+from sklearn_clm.scoring import component_match
 
 Method = str | Callable[..., float] | SetScore
-Methods = Method | Sequence[Method] | Mapping[str, Method]
+Match = Callable[[str, str], bool]
+Splitter = Callable[[str], Sequence[object]]
 RandomState = int | np.random.RandomState | None
 
 
 def run_trials(
     data: CalibrationData,
-    methods: Methods = ("first_k", "first_k_reject", "max", "sum"),
+    methods: Sequence[Method] | Mapping[str, Method] = ("first_k", "first_k_reject", "max", "sum"),
     epsilons: ArrayLike | None = None,
     *,
     delta: float = 0.05,
     n_trials: int = 100,
     frontier_fraction: float = 0.2,
     testing_fraction: float = 0.4,
-    n_lambdas: int = 25,
-    size_weight: float = 0.5,
-    excess_weight: float = 0.5,
-    draw_weight: float = 0.0,
-    k_max: int | Sequence[int] | None = None,
     random_state: RandomState = None,
     n_jobs: int | None = None,
     verbose: int = 0,
+    **search: Any,
 ) -> TrialResults:
     """Repeat calibration and test over random splits, for several set scores and all epsilons.
 
@@ -55,10 +59,10 @@ def run_trials(
     ----------
     data : CalibrationData
         Quality, similarity and admissibility of the draws of all prompts.
-    methods : str or callable, sequence of these, or dict of name to these
+    methods : sequence of str or callable, or dict of name to these
         Set scores F, as :func:`sklearn_clm.scoring.get_set_score` takes them.
     epsilons : array-like of shape (n_levels,), optional
-        Levels in [0, 1], strictly increasing. Default: 101 from 0 to 1.
+        Levels in (0, 1), strictly increasing. Default: 0.01, 0.02, ..., 0.99.
     delta : float in (0, 1), default=0.05
         Level of the tests.
     n_trials : int, default=100
@@ -66,19 +70,20 @@ def run_trials(
     frontier_fraction, testing_fraction : float in (0, 1), default=0.2 and 0.4
         Shares of the prompts that find the frontier and that test it; the rest measures. With
         many thousands of prompts, 0.1 and 0.2 leave more to measure on.
-    n_lambdas, size_weight, excess_weight, draw_weight, k_max
-        As in :func:`sklearn_clm.calibration.learn_then_test`.
     random_state : int, RandomState or None, default=None
         Seed of the splits. The results do not depend on `n_jobs`.
     n_jobs : int, optional
         Trials in parallel, as in joblib: 1 by default, -1 for all cores.
     verbose : int, default=0
         If positive, show a progress bar.
+    **search
+        `n_lambdas`, weights of the objective, and `k_max`, as in
+        :func:`sklearn_clm.calibration.learn_then_test`.
 
     Returns
     -------
     TrialResults
-        Loss, excess, size, draws and lambda-hat of each method, trial and epsilon.
+        Loss, excess, size and draws of each method, trial and epsilon.
 
     Examples
     --------
@@ -91,80 +96,224 @@ def run_trials(
     >>> results = run_trials(
     ...     data, ("first_k", "max"), [0.2, 0.3], n_trials=5, n_lambdas=8, random_state=0
     ... )
-    >>> results.loss.shape
+    >>> results.measures["loss"].shape
     (2, 5, 2)
-    >>> results.compare("max", "first_k", "excess", level=0.3).mean < 0
+    >>> bool(results.compare("max", "first_k", "excess", level=0.3).mean() < 0)
     True
     """
     check_data(data)
-    named = _named(methods)
-    levels = check_levels("epsilons", epsilons)
-    check_level(delta, "delta")
+    named, levels = _named(methods), _check_levels("epsilons", epsilons)
     fractions = {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction}
-    n_frontier, n_testing = part_sizes(data.n_prompts, fractions)
+    n_frontier, n_testing = _part_sizes(data.n_prompts, fractions)
     n_used = n_frontier + n_testing
-    # only the draws within the budgets, in all parts: a vectorised set score is rounded alike on
-    # arrays of one width alone
-    within = data.truncate(int(check_budgets(k_max, data.k_max).max()))
-    weights = size_weight, excess_weight, draw_weight
+    weights = {name: value for name, value in search.items() if name.endswith("_weight")}
 
     def measure(split: Split) -> dict[str, np.ndarray]:
-        used, test = within.take(split.calibration), within.take(split.test)
-        shape = (len(named), len(levels))
-        lambdas, budgets = np.full((*shape, 3), np.nan), np.zeros(shape, dtype=np.int64)
-        costs = np.full((*shape, 4), np.nan)
+        used, test = data.take(split.calibration), data.take(split.test)
+        lambdas = np.full((3, len(named), len(levels)), np.nan)
+        costs = np.full((4, len(named), len(levels)), np.nan)
         for m, method in enumerate(named.values()):
-            result = learn_then_test(
+            tests = learn_then_test(
                 used,
-                # the frontier and the counts of errors are those of every epsilon
-                float(max(levels[levels < 1.0], default=0.5)) or 0.5,
+                float(levels[-1]),  # the frontier and its errors are those of every epsilon
                 delta,
                 set_score=method,
                 optimization_fraction=n_frontier / n_used,
-                n_lambdas=n_lambdas,
-                size_weight=size_weight,
-                excess_weight=excess_weight,
-                draw_weight=draw_weight,
-                k_max=k_max,
                 random_state=split.seed,
+                **search,
             )
-            critical = critical_counts(result.n_calibration, levels, delta)
-            chosen = choose(result.n_errors, result.risks.objective(*weights), critical)
-            certified = chosen >= 0
-            if not certified.any():
+            most = np.maximum.accumulate(tests.n_errors)
+            critical = critical_count(tests.n_calibration, levels, delta)
+            n_valid = np.searchsorted(most, critical, side="right")
+            certified = np.flatnonzero(n_valid)
+            if not certified.size:
                 continue
-            path = result.frontier
-            lambdas[m, certified] = path.lambdas[chosen[certified]]
-            budgets[m, certified] = path.k_max[chosen[certified]]
-            distinct, which = np.unique(chosen[certified], return_inverse=True)
+            # argmin takes the first of equals, which is the safest
+            objective, path = tests.risks.objective(**weights), tests.frontier
+            chosen = [int(np.argmin(objective[:n])) for n in n_valid[certified]]
+            distinct, which = np.unique(chosen, return_inverse=True)
             risks = evaluate_configurations(
                 test, path.lambdas[distinct], set_score=method, k_max=path.k_max[distinct]
             )
-            columns = np.column_stack([risks.loss, risks.excess, risks.size, risks.samples])
-            costs[m, certified] = columns[which]
-        names = ("loss", "excess", "size", "draws")
-        return {
-            **dict(zip(names, np.moveaxis(costs, -1, 0))),
-            "lambdas": lambdas,
-            "budgets": budgets,
-            "first_1_error": 1.0 - test.admissible[:, 0].mean(),
-            "first_k_error": 1.0 - test.admissible.any(axis=1).mean(),
-        }
+            lambdas[:, m, certified] = path.lambdas[distinct[which]].T
+            measured = np.stack([risks.loss, risks.excess, risks.size, risks.samples])
+            costs[:, m, certified] = measured[:, which]
+        found = dict(zip(("similarity", "quality", "set_score"), lambdas))
+        found |= dict(zip(("loss", "excess", "size", "draws"), costs))
+        trivial = 1.0 - test.admissible[:, 0].mean() <= levels
+        return found | {"trivial": np.broadcast_to(trivial, (len(named), len(levels)))}
 
     splits = random_splits(data.n_prompts, n_used, n_trials, random_state, prompts=data.prompts)
-    measured = over_splits(measure, splits, n_trials, n_jobs, verbose)
+    found = _over_splits(measure, splits, n_trials, n_jobs, verbose)
+    thresholds = {name: found.pop(name) for name in ("similarity", "quality", "set_score")}
+    trivial, size, draws = found.pop("trivial"), found["size"], found["draws"]
     return TrialResults(
         methods=tuple(named),
+        level_name="epsilon",
         levels=levels,
         delta=float(delta),
-        null=measured["budgets"] == 0,
-        trivial=(measured["first_1_error"][:, np.newaxis] <= levels)[np.newaxis],
-        **measured,
-        k_max=within.k_max,
-        n_frontier=n_frontier,
-        n_testing=n_testing,
-        n_test=data.n_prompts - n_used,
+        null=np.isnan(size),
+        trivial=trivial,
+        measures={
+            "loss": found["loss"],
+            "excess": found["excess"],
+            "size": size,
+            "relative_size": size / data.k_max,
+            "draws": draws,
+            "relative_draws": draws / data.k_max,
+        },
+        thresholds=thresholds,
     )
+
+
+def run_component_trials(
+    data: Mapping[str, ComponentCalibrationData],
+    alphas: ArrayLike | None = None,
+    *,
+    reference_scores: Mapping[str, Sequence[ArrayLike]] | None = None,
+    delta: float = 0.05,
+    n_trials: int = 100,
+    calibration_fraction: float = 0.3,
+    random_state: RandomState = None,
+) -> TrialResults:
+    """Repeat calibration and test of component selection over random splits.
+
+    Parameters
+    ----------
+    data : dict of str to ComponentCalibrationData
+        For each component score to compare, the scores and labels of the components of the same
+        n prompts, in the same order.
+    alphas : array-like of shape (n_levels,), optional
+        Levels in (0, 1), strictly increasing. Default: 0.01, 0.02, ..., 0.99.
+    reference_scores : dict of str to sequence of n 1-D arrays, optional
+        For each component score what :func:`reference_scores` gives. Recall is then the share of
+        the reference that the selection covers (Appendix G). By default it is the share of the
+        admissible components, among those of all K samples, that are selected. Prompts with an
+        empty reference, or no admissible component, do not count.
+    calibration_fraction : float in (0, 1), default=0.3
+        Share of the prompts to calibrate on; the rest tests. (No part is needed to find a
+        frontier.)
+    delta, n_trials, random_state
+        As in :func:`run_trials`. All component scores see the same splits.
+
+    Returns
+    -------
+    TrialResults
+        Loss, number of components and recall for each score, trial and alpha.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import ComponentCalibrationData
+    >>> from sklearn_clm.evaluation import run_component_trials
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.random((600, 5))
+    >>> admissible = rng.random((600, 5)) < scores**0.2
+    >>> results = run_component_trials(
+    ...     {
+    ...         "good": ComponentCalibrationData.from_arrays(scores, admissible),
+    ...         "random": ComponentCalibrationData.from_arrays(rng.random((600, 5)), admissible),
+    ...     },
+    ...     [0.2, 0.3],
+    ...     n_trials=10,
+    ...     random_state=0,
+    ... )
+    >>> bool(results.compare("good", "random", "number", level=0.3).mean() > 0)
+    True
+    """
+    n = _number_of_prompts(data)
+    if reference_scores is None:
+        targets = {name: _admissible(one) for name, one in data.items()}
+    else:
+        sizes = {name: len(reference_scores.get(name, ())) for name in data}
+        if set(sizes.values()) != {n}:
+            raise ValueError(f"reference_scores must hold {n} arrays each, got {sizes} instead.")
+        targets = {name: _covered_from(reference_scores[name]) for name in data}
+    levels = _check_levels("alphas", alphas)
+    (n_calibration,) = _part_sizes(n, {"calibration_fraction": calibration_fraction})
+    critical = critical_count(n_calibration, levels, check_level(delta, "delta"))
+
+    def measure(split: Split) -> dict[str, np.ndarray]:
+        found = []
+        for name, one in data.items():
+            tested = ComponentEntries(one.take(split.calibration))
+            # errors rise along the sequence, from the largest threshold down
+            n_errors = tested.n_at_least(tested.labels != 1)
+            n_valid = np.searchsorted(n_errors, critical, side="right")
+            gammas = np.append(np.inf, tested.thresholds[::-1])[n_valid]
+            test, wanted = one.take(split.test), targets[name].take(split.test)
+            found.append(_of_test_part(test, wanted, gammas, levels))
+        return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+    splits = random_splits(n, n_calibration, n_trials, random_state)
+    found = _over_splits(measure, splits, n_trials)
+    gammas, trivial = found.pop("gamma"), found.pop("trivial")
+    return TrialResults(
+        methods=tuple(data),
+        level_name="alpha",
+        levels=levels,
+        delta=float(delta),
+        null=gammas == np.inf,
+        trivial=trivial,
+        measures=found,
+        thresholds={"gamma": gammas},
+    )
+
+
+def reference_scores(
+    references: Sequence[str],
+    components: Sequence[Sequence[str]],
+    scores: Sequence[ArrayLike],
+    *,
+    match: str | Match = "rouge_l",
+    splitter: str | Splitter = "sentence",
+) -> list[np.ndarray]:
+    """Highest score of a component that almost matches each sentence of a reference (Appendix G).
+
+    A selection at threshold gamma covers the sentences whose number is at least gamma.
+
+    Parameters
+    ----------
+    references : sequence of n str
+        One reference for each prompt.
+    components : sequence of n sequences of str
+        The components of the draws for each prompt.
+    scores : sequence of n 1-D arrays
+        Their scores.
+    match : {"rouge_l", "exact_match"} or callable, default="rouge_l"
+        When ``match(reference sentence, component)`` holds: "rouge_l" is a ROUGE-L of at least
+        0.4.
+    splitter : str or callable, default="sentence"
+        Splits references, as in :func:`sklearn_clm.scoring.get_splitter`.
+
+    Returns
+    -------
+    list of n ndarray
+        One number for each sentence of each reference; -inf where no component matches.
+
+    Examples
+    --------
+    >>> from sklearn_clm.evaluation import reference_scores
+    >>> reference_scores(
+    ...     ["There is no effusion. The lungs are clear."],
+    ...     [["No effusion.", "No effusion today.", "The heart is large."]],
+    ...     [[0.5, 0.7, 0.9]],
+    ...     match=lambda sentence, component: "effusion" in sentence and "effusion" in component,
+    ... )
+    [array([ 0.7, -inf])]
+    """
+    almost = component_match(match, splitter)
+    best = []
+    for reference, texts, values in zip(references, components, scores, strict=True):
+        # from the surest down, so that the first match is the best
+        numbers = np.asarray(values, dtype=np.float64).tolist()
+        ordered = sorted(zip(numbers, texts, strict=True), key=itemgetter(0), reverse=True)
+        row = []
+        for sentence in almost.parts(reference):
+            matches = (value for value, text in ordered if almost.admission(sentence, text))
+            row.append(next(matches, -np.inf))
+        best.append(np.array(row, dtype=np.float64))
+    return best
 
 
 class Split(NamedTuple):
@@ -173,78 +322,6 @@ class Split(NamedTuple):
     calibration: np.ndarray
     test: np.ndarray
     seed: int
-
-
-def over_splits(
-    measure: Callable[[Split], dict[str, np.ndarray]],
-    splits: Iterator[Split],
-    n_trials: int,
-    n_jobs: int | None,
-    verbose: int,
-) -> dict[str, np.ndarray]:
-    """What is measured of each split, with trials along the second axis, behind the methods."""
-    # threads: the time goes to NumPy, which releases the interpreter, and data stay in one place
-    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-    running = parallel(delayed(measure)(split) for split in splits)
-    trials = list(tqdm(running, total=n_trials, desc="trials", disable=verbose <= 0))
-    return {
-        name: np.stack([trial[name] for trial in trials], axis=min(1, np.ndim(one)))
-        for name, one in trials[0].items()
-    }
-
-
-def _named(methods: Methods) -> dict[str, Method]:
-    """The set scores to compare, by name."""
-    if isinstance(methods, (str, SetScore)) or callable(methods):
-        methods = [methods]
-    if not isinstance(methods, (Sequence, Mapping)) or not methods:
-        wanted = "a non-empty sequence of set scores, or a dict of them"
-        raise ValueError(f"methods must be {wanted}, got {methods!r} instead.")
-    if isinstance(methods, Mapping):
-        return {str(name): get_set_score(method) for name, method in methods.items()}
-    named: dict[str, Method] = {get_set_score(method).name: method for method in methods}
-    if len(named) < len(methods):
-        raise ValueError(f"methods must have different names, got {methods}; name them by a dict.")
-    return named
-
-
-def choose(n_errors: np.ndarray, objective: np.ndarray, critical: np.ndarray) -> np.ndarray:
-    """Position of lambda-hat in the tested sequence for each critical count; -1 for null.
-
-    A sequence of tests ends before the first configuration with more errors than the critical
-    count; of those before it, the one of lowest objective is chosen, the first in a tie.
-    """
-    n_valid = np.searchsorted(np.maximum.accumulate(n_errors), critical, side="right")
-    lowest = np.minimum.accumulate(objective)
-    improves = np.append(True, objective[1:] < lowest[:-1])
-    best = np.maximum.accumulate(np.where(improves, np.arange(len(objective)), 0))
-    return np.append(-1, best)[n_valid]
-
-
-def check_levels(name: str, levels: ArrayLike | None) -> np.ndarray:
-    """Levels as a strictly increasing array in [0, 1]; 101 of them by default."""
-    if levels is None:
-        return np.linspace(0.0, 1.0, 101)
-    array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
-    inside = array.size > 0 and np.all((array >= 0.0) & (array <= 1.0))
-    if array.ndim != 1 or not inside or not np.all(np.diff(array) > 0.0):
-        raise ValueError(
-            f"{name} must be a 1-D array in [0, 1] that increases strictly, got {levels} instead."
-        )
-    return array
-
-
-def part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
-    """Prompts in each named part of a split; what remains is for the test."""
-    for name, fraction in fractions.items():
-        check_level(fraction, name)
-    sizes = tuple(round(fraction * n_prompts) for fraction in fractions.values())
-    if min(*sizes, n_prompts - sum(sizes)) < 1:
-        raise ValueError(
-            f"{' + '.join(fractions)} must leave prompts of data for each part, got {fractions} "
-            f"for {n_prompts} prompts instead."
-        )
-    return sizes
 
 
 @validate_params(
@@ -269,10 +346,119 @@ def random_splits(
         yield Split(calibration, test, int(stream.integers(2**31)))
 
 
-def critical_counts(n: int, levels: np.ndarray, delta: float) -> np.ndarray:
-    """Critical count of errors among n at each level in [0, 1]; -1 where even 0 fails."""
-    critical = np.full(levels.shape, -1)
-    critical[levels == 1.0] = n  # a loss never exceeds 1
-    inner = (levels > 0.0) & (levels < 1.0)
-    critical[inner] = critical_count(n, levels[inner], delta)
-    return critical
+def _over_splits(
+    measure: Callable[[Split], dict[str, np.ndarray]],
+    splits: Iterator[Split],
+    n_trials: int,
+    n_jobs: int | None = 1,
+    verbose: int = 0,
+) -> dict[str, np.ndarray]:
+    """What is measured of each split, with trials along the second axis, behind the methods."""
+    # threads: the time goes to NumPy, which releases the interpreter, and data stay in one place
+    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+    running = parallel(delayed(measure)(split) for split in splits)
+    trials = list(tqdm(running, total=n_trials, desc="trials", disable=verbose <= 0))
+    return {name: np.stack([trial[name] for trial in trials], axis=1) for name in trials[0]}
+
+
+def _of_test_part(
+    test: ComponentCalibrationData,
+    wanted: ComponentCalibrationData,
+    gammas: np.ndarray,
+    levels: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """What thresholds select of test prompts, and how much of what is wanted they cover."""
+    entries, n = ComponentEntries(test), test.n_prompts
+    ranks = entries.largest(entries.labels != 1)
+    worst = entries.thresholds[ranks[ranks >= 0].astype(np.intp)]
+    n_wanted = np.diff(wanted.offsets)
+    weights = wanted.admissible / n_wanted[wanted.prompt_index]
+    n_counted = np.count_nonzero(n_wanted)
+    covered = _at_least(wanted.scores, gammas, weights)
+    return {
+        "gamma": gammas,
+        "trivial": len(worst) / n <= levels,
+        "loss": _at_least(worst, gammas) / n,
+        "number": _at_least(test.scores, gammas) / n,
+        "recall": covered / n_counted if n_counted else np.full(len(gammas), np.nan),
+    }
+
+
+def _covered_from(references: Sequence[ArrayLike]) -> ComponentCalibrationData:
+    """Scores from which on each sentence of a reference is covered; inadmissible where never."""
+    rows = [np.asarray(row, dtype=np.float64) for row in references]
+    return ComponentCalibrationData.from_arrays(rows, [row > -np.inf for row in rows])
+
+
+def _admissible(data: ComponentCalibrationData) -> ComponentCalibrationData:
+    """The admissible components, each of which covers itself."""
+    kept = data.admissible
+    counts = np.bincount(data.prompt_index[kept], minlength=data.n_prompts)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    return ComponentCalibrationData(data.scores[kept], kept[kept], offsets)
+
+
+def _at_least(
+    values: np.ndarray, thresholds: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Total weight, by default the number, of the values that are at least each threshold."""
+    order = np.argsort(values)
+    below = np.searchsorted(values[order], thresholds, side="left")
+    if weights is None:
+        return len(values) - below
+    total = np.append(0.0, np.cumsum(weights[order]))
+    return np.asarray(total[-1] - total[below])
+
+
+def _number_of_prompts(data: Mapping[str, ComponentCalibrationData]) -> int:
+    """Number of prompts, the same for all component scores."""
+    if not isinstance(data, Mapping) or not data:
+        raise TypeError(
+            "data must be a non-empty dict of ComponentCalibrationData, got "
+            f"{type(data).__name__} instead."
+        )
+    for part in data.values():
+        check_components(part)
+    n, *others = {part.n_prompts for part in data.values()}
+    if others:
+        raise ValueError(f"data must be of the same prompts, got {[n, *others]} of them instead.")
+    return n
+
+
+def _named(methods: Sequence[Method] | Mapping[str, Method]) -> dict[str, Method]:
+    """The set scores to compare, by name."""
+    if not isinstance(methods, (Sequence, Mapping)) or isinstance(methods, str) or not methods:
+        wanted = "a non-empty sequence of set scores, or a dict of them"
+        raise ValueError(f"methods must be {wanted}, got {methods!r} instead.")
+    if isinstance(methods, Mapping):
+        return {str(name): get_set_score(method) for name, method in methods.items()}
+    named: dict[str, Method] = {get_set_score(method).name: method for method in methods}
+    if len(named) < len(methods):
+        raise ValueError(f"methods must have different names, got {methods}; name them by a dict.")
+    return named
+
+
+def _check_levels(name: str, levels: ArrayLike | None) -> np.ndarray:
+    """Levels as a strictly increasing array in (0, 1); 99 of them by default."""
+    if levels is None:
+        return np.linspace(0.0, 1.0, 101)[1:-1]
+    array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+    inside = array.size > 0 and np.all((array > 0.0) & (array < 1.0))
+    if array.ndim != 1 or not inside or not np.all(np.diff(array) > 0.0):
+        raise ValueError(
+            f"{name} must be a 1-D array in (0, 1) that increases strictly, got {levels} instead."
+        )
+    return array
+
+
+def _part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
+    """Prompts in each named part of a split; what remains is for the test."""
+    for name, fraction in fractions.items():
+        check_level(fraction, name)
+    sizes = tuple(round(fraction * n_prompts) for fraction in fractions.values())
+    if min(*sizes, n_prompts - sum(sizes)) < 1:
+        raise ValueError(
+            f"{' + '.join(fractions)} must leave prompts of data for each part, got {fractions} "
+            f"for {n_prompts} prompts instead."
+        )
+    return sizes

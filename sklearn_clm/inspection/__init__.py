@@ -5,12 +5,8 @@
 | :class:`CalibrationReport` | the guarantee in words, thresholds, what to expect, pictures |
 | :class:`FrontierDisplay` | which configurations were tested, and where the tests stopped |
 | :class:`AchievableBandDisplay` | errors of the first k draws: which epsilon, which K |
-| :class:`PromptGainDisplay` | what more calibration prompts would bring |
-| :class:`RiskCurveDisplay` | loss, size and excess against epsilon, over random splits |
-| :class:`ComponentCurveDisplay` | the same for components, against alpha |
-| :class:`GroupLossDisplay` | the loss within groups, by the rule for all and by their own |
-| :class:`AnswerDisplay` | the share of prompts answered, at other shares of wrong answers |
-| :class:`PriceDisplay` | the price of a prompt: a cascade, and each of its generators alone |
+| :class:`RiskCurveDisplay` | loss and costs against epsilon or alpha, over random splits |
+| :class:`TradeOffDisplay` | prompts answered, or the price of a cascade, at other levels |
 | :class:`RiskMonitorDisplay` | the watch on the risk in use |
 
 Reports are of samplers and of selectors. In a notebook they are HTML with pictures, in print
@@ -33,25 +29,20 @@ Figures need matplotlib (``pip install "sklearn-clm[plot]"``) and follow scikit-
 are what was drawn.
 """
 
-from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
-from sklearn_clm.inspection._curves import ComponentCurveDisplay, RiskCurveDisplay
+from sklearn_clm.inspection._band import AchievableBandDisplay
+from sklearn_clm.inspection._curves import RiskCurveDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay
-from sklearn_clm.inspection._groups import GroupLossDisplay
 from sklearn_clm.inspection._monitor import RiskMonitorDisplay
 from sklearn_clm.inspection._report import CalibrationReport
 from sklearn_clm.inspection._sections import Section
-from sklearn_clm.inspection._tiers import AnswerDisplay, PriceDisplay
+from sklearn_clm.inspection._tiers import TradeOffDisplay
 
 __all__ = [
     "AchievableBandDisplay",
-    "AnswerDisplay",
     "CalibrationReport",
-    "ComponentCurveDisplay",
     "FrontierDisplay",
-    "GroupLossDisplay",
-    "PriceDisplay",
-    "PromptGainDisplay",
     "RiskCurveDisplay",
     "RiskMonitorDisplay",
     "Section",
+    "TradeOffDisplay",
 ]

@@ -1,16 +1,14 @@
 """Curves over epsilon or alpha, with their bands over trials (section 6, Appendix G)."""
 
 import textwrap
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.evaluation import run_component_trials, run_trials
-from sklearn_clm.evaluation._results import LevelResults
+from sklearn_clm.evaluation import TrialResults, run_component_trials, run_trials
 from sklearn_clm.inspection._figures import (
     TRIVIAL,
     AxesLike,
@@ -24,29 +22,61 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
+_LABELS = {
+    "loss": "Loss",
+    "excess": "Relative excess",
+    "size": "Set size",
+    "relative_size": "Set size / $k_{max}$",
+    "draws": "Draws",
+    "relative_draws": "Draws / $k_{max}$",
+    "number": "Components selected",
+    "recall": "Recall",
+}
+_ROWS = ("loss", "excess", "relative_size", "number", "recall")  # of the paper's figures
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _CurveDisplay(Display):
-    """One row of axes for each measure, one curve for each method."""
+class RiskCurveDisplay(Display):
+    """Loss and costs against the tolerated risk, over random splits (section 6, Appendix G).
 
-    trivial_label: ClassVar[str] = "trivial"
-    default_measures: ClassVar[tuple[str, ...]] = ()
-    level_label: ClassVar[str] = "level"
-    measure_labels: ClassVar[dict[str, str]] = {}
-    legend_above = True
+    Of sets: loss, relative excess and set size against epsilon, a curve for each set score. Of
+    components: loss, number and recall against alpha, a curve for each component score. Curves are
+    means over trials, with a band of one standard deviation on each side; they stand where no trial
+    is null. A valid method keeps its loss at or under the dotted diagonal. Grey marks the trivial
+    levels, which always returning the first generation, or every component, satisfies. Create it
+    from trials or from an estimator; `lines_` are the curves.
 
-    results: LevelResults
+    Parameters
+    ----------
+    results : TrialResults
+        What is plotted.
+    measures, methods : sequence of str
+        The rows and the curves.
+    """
+
+    results: TrialResults
     measures: Sequence[str]
     methods: Sequence[str]
-    min_share: float = 1.0
+
+    legend_above = True
 
     def __post_init__(self) -> None:
-        n, results, share = len(self.measures), self.results, self.min_share
+        n, results = len(self.measures), self.results
         self.shape, self.size = (n, 1), (5.6, 2.3 * n + 0.9)
         rows = [results.position(method) for method in self.methods]
-        self._mean = {name: results.mean(name, min_share=share)[rows] for name in self.measures}
-        self._std = {name: results.std(name, min_share=share)[rows] for name in self.measures}
+        self._mean = {name: results.mean(name)[rows] for name in self.measures}
+        self._std = {name: results.std(name)[rows] for name in self.measures}
         self._auc = {name: results.auc(name)[rows].mean(axis=1) for name in self.measures}
+        self.title = f"{results.n_trials} random splits"
+        if (why := results.why_no_area()) is not None:
+            self.title += "\n" + textwrap.fill(why, 70)
+        elif any(np.isnan(mean).any() for mean in self._mean.values()):
+            self.title += "\nA curve stands where all of its splits certify anything."
+
+    @property
+    def level_label(self) -> str:
+        """The name of the horizontal axis."""
+        return f"{'ε' if self.results.level_name == 'epsilon' else 'α'} (tolerated risk)"
 
     @property
     def trivial_level(self) -> float | None:
@@ -61,103 +91,85 @@ class _CurveDisplay(Display):
         Parameters
         ----------
         estimator : ConformalSampler, ComponentSelector or Pipeline
-            A fitted sampler (for components: selector); nothing is drawn or judged anew.
+            A fitted sampler or selector; nothing is drawn or judged anew.
         ax
             As in :meth:`from_trials`.
         **options
-            As in :func:`sklearn_clm.evaluation.run_trials` (for components:
+            As in :func:`sklearn_clm.evaluation.run_trials` (of a selector:
             :func:`~sklearn_clm.evaluation.run_component_trials`). By default the estimator's own
             score in 30 trials.
 
         Returns
         -------
-        display
+        RiskCurveDisplay
             The display, plotted.
         """
-        return cls.from_trials(cls._run(estimator, {"n_trials": 30, **options}), ax=ax)
-
-    @classmethod
-    @abstractmethod
-    def _run(cls, estimator: object, options: dict[str, Any]) -> LevelResults:
-        """The protocol on the data of an estimator."""
+        found = calibrated(estimator, ConformalSampler, ComponentSelector)
+        record = found.calibration_
+        options = {"n_trials": 30, "delta": record.delta, **options}
+        if isinstance(found, ComponentSelector):
+            score = found.component_score
+            name = score if isinstance(score, str) else type(score).__name__
+            return cls.from_trials(run_component_trials({name: record.data}, **options), ax=ax)
+        policy = found.policy if isinstance(found.policy, ThresholdPolicy) else ThresholdPolicy()
+        own = {"methods": (record.set_score,), "n_lambdas": policy.n_lambdas, **record.weights}
+        return cls.from_trials(run_trials(record.data, **{**own, **options}), ax=ax)
 
     @classmethod
     def from_trials(
         cls,
-        results: LevelResults,
+        results: TrialResults,
         *,
         measures: Sequence[str] | None = None,
         methods: Sequence[str] | None = None,
-        min_share: float = 1.0,
         ax: AxesLike = None,
     ) -> Self:
         """Plot the results of repeated random splits.
 
         Parameters
         ----------
-        results : TrialResults or ComponentTrialResults
+        results : TrialResults
             The results.
         measures : sequence of str, optional
             What to show, one row each. Default: the rows of the paper's figure.
         methods : sequence of str, optional
             Which methods, in which order. Default: all.
-        min_share : float, default=1.0
-            Levels are shown where at least this share of the trials did not abstain.
         ax : matplotlib Axes or array of them, optional
             One for each measure. Default: a new figure.
 
         Returns
         -------
-        display
+        RiskCurveDisplay
             The display, plotted.
         """
+        rows = [name for name in _ROWS if name in results.measures]
         return cls(
             results=results,
-            measures=cls.default_measures if measures is None else tuple(measures),
+            measures=rows if measures is None else tuple(measures),
             methods=results.methods if methods is None else tuple(methods),
-            min_share=min_share,
         ).plot(ax=ax)
-
-    def _title(self) -> str:
-        title, reason = f"{self.title}, {self.results.n_trials} random splits", ""
-        if (why := self.results.why_no_area()) is not None:
-            reason = "\n" + textwrap.fill(why, 70)
-        elif any(np.isnan(mean).any() for mean in self._mean.values()):
-            share = "all" if self.min_share == 1.0 else f"{100 * self.min_share:g} %"
-            reason = f"\nA curve stands where {share} of its splits certify anything."
-        return f"{title}{reason}"
 
     def _draw(self) -> None:
         self.lines_: list[Line2D] = []
         trivial, right = self.trivial_level, float(self.results.levels[-1])
         if trivial is not None:
             right = min(right, 1.15 * trivial)  # what is trivial needs no room
-        left = self._left(right)
         for measure, axes in zip(self.measures, self.axes_):
             if measure == "loss":
-                label = f"loss = {self.level_label.split()[0]}: valid at or under it"
+                label = f"loss = {self.level_label[0]}: valid at or under it"
                 line = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (1, 3))}
-                axes.plot([left, right], [left, right], label=label, **line)
+                axes.plot([0.0, right], [0.0, right], label=label, **line)
             self._plot_measure(axes, measure, self.results.levels <= right)
             if trivial is not None and trivial < right:
-                label = self.trivial_label
-                axes.axvspan(trivial, right, color=TRIVIAL, zorder=0, lw=0, label=label)
+                axes.axvspan(trivial, right, color=TRIVIAL, zorder=0, lw=0, label="trivial")
             if not np.isnan(self._auc[measure]).all():
-                areas = ["–" if np.isnan(area) else f"{area:#.3g}" for area in self._auc[measure]]
+                areas = [f"{area:#.3g}" for area in self._auc[measure]]
                 shown = ", ".join(map(" ".join, zip(self.methods, areas)))
                 axes.set_title(f"AUC: {shown}", loc="left", fontsize="x-small")
-            axes.set_ylabel(self.measure_labels.get(measure, measure))
-            axes.set_xlim(left, right)
+            axes.set_ylabel(_LABELS.get(measure, measure))
+            axes.set_xlim(0.0, right)
             axes.set_ylim(bottom=0.0)
         self.axes_[-1].set_xlabel(self.level_label)
-
-    def _left(self, right: float) -> float:
-        """Where the axes begin: at 0, or later where only large levels can be had."""
-        levels = self.results.levels
-        shown = [~np.isnan(mean).all(axis=0) & (levels < right) for mean in self._mean.values()]
-        reached = levels[np.any(shown, axis=0)]
-        left = 1.5 * float(reached[0]) - 0.5 * right if len(reached) else 0.0
-        return left if left > 0.1 * right else 0.0
 
     def _plot_measure(self, axes: "Axes", measure: str, inside: np.ndarray) -> None:
         levels, n = self.results.levels[inside], len(self.methods)
@@ -174,83 +186,3 @@ class _CurveDisplay(Display):
             axes.fill_between(levels, mean - std, mean + std, **band)
         label = "shaded: mean ± 1 standard deviation over splits"
         axes.fill_between([], [], color="0.5", alpha=0.3, lw=0, label=label)
-        if np.isnan(self._mean[measure][:, inside]).all():
-            name = self.level_label.split()[0]
-            text = f"No {name} worth having was certified in enough trials: it takes more prompts, "
-            place: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
-            style = {"color": "0.35", "fontsize": "small"}
-            axes.text(0.5, 0.5, textwrap.fill(f"{text}or a lower min_share.", 58), **style, **place)
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class RiskCurveDisplay(_CurveDisplay):
-    """Loss, relative excess and set size against epsilon (section 6).
-
-    A row for each measure, a curve for each method: the mean over trials, with a band of one
-    standard deviation on each side. A valid method keeps its loss at or under the dotted
-    diagonal. Grey marks the trivial epsilons, which always returning the first generation
-    satisfies. Create it from trials or from an estimator; `lines_` are the curves.
-
-    Parameters
-    ----------
-    results : TrialResults
-        What is plotted.
-    measures, methods : sequence of str
-        The rows and the curves.
-    min_share : float, default=1.0
-        Levels are shown where at least this share of the trials did not abstain.
-    """
-
-    title = "Response sets"
-    trivial_label: ClassVar[str] = "trivial: one draw"
-    default_measures: ClassVar[tuple[str, ...]] = ("loss", "excess", "relative_size")
-    level_label: ClassVar[str] = "ε (tolerated risk)"
-    measure_labels: ClassVar[dict[str, str]] = {
-        "loss": "Loss",
-        "excess": "Relative excess",
-        "size": "Set size",
-        "relative_size": "Set size / $k_{max}$",
-        "draws": "Draws",
-        "relative_draws": "Draws / $k_{max}$",
-    }
-
-    @classmethod
-    def _run(cls, estimator: object, options: dict[str, Any]) -> LevelResults:
-        sampler = calibrated(estimator, ConformalSampler)
-        record, policy = sampler.calibration_, sampler.policy
-        path = policy if isinstance(policy, ThresholdPolicy) else ThresholdPolicy()
-        own = {"methods": (record.set_score,), "delta": record.delta, "n_lambdas": path.n_lambdas}
-        return run_trials(record.data, **{**own, **record.weights, **options})
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ComponentCurveDisplay(_CurveDisplay):
-    """Loss, number and recall of the selected components against alpha (section 6, Appendix G).
-
-    A row for each measure, a curve for each component score: the mean over trials, with a band
-    of one standard deviation on each side. A valid method keeps its loss at or under the dotted
-    diagonal. Grey marks the trivial alphas, at which every component could be selected. Create
-    it from trials or from an estimator.
-
-    Parameters
-    ----------
-    results, measures, methods, min_share
-        As in :class:`RiskCurveDisplay`, of components.
-    """
-
-    title = "Selected components"
-    trivial_label: ClassVar[str] = "trivial: every component"
-    default_measures: ClassVar[tuple[str, ...]] = ("loss", "number", "recall")
-    level_label: ClassVar[str] = "α (tolerated risk)"
-    measure_labels: ClassVar[dict[str, str]] = {
-        "loss": "Loss",
-        "number": "Components selected",
-        "recall": "Recall",
-    }
-
-    @classmethod
-    def _run(cls, estimator: object, options: dict[str, Any]) -> LevelResults:
-        selector = calibrated(estimator, ComponentSelector)
-        record, score = selector.calibration_, selector.component_score
-        name = score if isinstance(score, str) else type(score).__name__
-        return run_component_trials({name: record.data}, **{"delta": record.delta, **options})

@@ -79,7 +79,6 @@ class Display(ABC):
     title = ""
     shape = (1, 1)
     size = (5.6, 4.0)
-    least: int | None = None  # axes that do, where not all are needed
     legend_above = False
 
     @property
@@ -93,7 +92,7 @@ class Display(ABC):
         Parameters
         ----------
         ax : matplotlib Axes or sequence of them, optional
-            Where to draw; the second of two may be left out. Default: a new figure.
+            Where to draw. Default: a new figure.
 
         Returns
         -------
@@ -111,19 +110,16 @@ class Display(ABC):
         }
         style: dict[str, Any] = {"fontsize": "x-small", "framealpha": 0.85, "edgecolor": "none"}
         if self.legend_above:
-            style |= {"title": self._title(), "alignment": "left", "loc": "lower left"}
+            style |= {"title": self.title, "alignment": "left", "loc": "lower left"}
             style |= {"bbox_to_anchor": (0.0, 1.12), "ncols": 2, "borderpad": 0.0}
         else:
-            self.ax_.set_title(self._title(), fontsize="medium", loc="left")
+            self.ax_.set_title(self.title, fontsize="medium", loc="left")
         self.ax_.legend(entries.values(), entries.keys(), **style)
         return self
 
     @abstractmethod
     def _draw(self) -> None:
         """Draw on `axes_`, which are there."""
-
-    def _title(self) -> str:
-        return self.title
 
     def _new_axes(self) -> tuple["Figure", np.ndarray]:
         try:
@@ -143,10 +139,9 @@ class Display(ABC):
 
     def _given_axes(self, ax: AxesLike) -> tuple["Figure", np.ndarray]:
         axes = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
-        most = self.shape[0] * self.shape[1]
-        least = self.least or most
-        if not least <= len(axes) <= most:
-            raise ValueError(f"ax must hold {least} to {most} axes, got {len(axes)} instead.")
+        wanted = self.shape[0] * self.shape[1]
+        if len(axes) != wanted:
+            raise ValueError(f"ax must hold {wanted} axes, got {len(axes)} instead.")
         return axes[0].figure, axes
 
 

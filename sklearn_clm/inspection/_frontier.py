@@ -65,7 +65,6 @@ class FrontierDisplay(EstimatorDisplay):
     title = "Frontier of configurations"
     shape = (1, 2)
     size = (9.6, 4.1)
-    least = 1
     wanted = "be calibrated with thresholds, and with enough prompts for a test"
 
     @property
@@ -82,8 +81,7 @@ class FrontierDisplay(EstimatorDisplay):
 
     def _draw(self) -> None:
         self._plot_frontier(self.axes_[0])
-        if len(self.axes_) == 2:
-            self._plot_tests(self.axes_[1])
+        self._plot_tests(self.axes_[1])
 
     def _plot_frontier(self, axes: "Axes") -> None:
         result = self.result

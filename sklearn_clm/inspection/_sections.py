@@ -1,7 +1,7 @@
 """What a report says of a calibrated sampler or selector, section by section."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -9,12 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm._exceptions import DECIDE_BEFOREHAND
 from sklearn_clm._results import counted
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import (
-    CalibrationData,
-    Claim,
     ComponentThreshold,
     LearnThenTestResult,
     clopper_pearson,
@@ -23,10 +20,9 @@ from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.evaluation import chance_of_null
-from sklearn_clm.evaluation._monitor import AFTER_ALARM
-from sklearn_clm.evaluation._plan import first_k_errors, mean_interval, prompts_to_collect
+from sklearn_clm.evaluation._plan import mean_interval, prompts_to_collect
 from sklearn_clm.generators._identity import title_of
-from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
+from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
@@ -36,20 +32,11 @@ from sklearn_clm.policies._rules import Outcomes
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
 Row: TypeAlias = tuple[str, ...]
 
-_GROWTH = (1, 2, 5, 10)
-_OFTEN = 0.25
-_NEXT_TO_NOTHING = 0.1  # components for each prompt
 _POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
 _INTERVAL = "95 % interval"
-_BAND = ("policy", "error", _INTERVAL)
 _OF_GROUPS = (
     "Errors and costs are those of the group's calibration prompts under the rule that predict "
     "uses for them. The rule was chosen on these prompts, so new ones may do a little worse."
-)
-_WATCH_ANSWERS = (
-    "Watch the answers: judge a random share of them, and give the errors to a "
-    "sklearn_clm.evaluation.RiskMonitor of alpha. After an alarm stop relying on the guarantee, "
-    "and calibrate again on new prompts."
 )
 
 
@@ -87,6 +74,14 @@ class Section:
     folded: bool = False
 
 
+_IN_USE = Section(
+    "In use",
+    (
+        "Watch the risk: give losses of a random share of the sets to "
+        "sklearn_clm.evaluation.RiskMonitor. After an alarm stop relying on the guarantee, and "
+        "calibrate again on new prompts.",
+    ),
+)
 _SYMBOLS = Section(
     "Symbols",
     ("Meaning and proofs: help(sklearn_clm.calibration). Equations are of arXiv:2306.10193.",),
@@ -113,7 +108,6 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     whole, of_sets = record.by_group is None, isinstance(record, SamplerCalibration)
     set_score = record.set_score if of_sets else "max"
     outcomes = rule.outcomes(data, set_score) if whole and data is not None else None
-    gain = PromptGainDisplay._of(estimator)
     facts = []
     if whole and claim.holds:
         rows = rule.facts(get_set_score(set_score).name)
@@ -123,26 +117,19 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     yield from facts if outcomes is None else [_expected(record, outcomes)]
     yield from _groups(record)
     if data is not None:
-        yield _enough(record, data.n_prompts, gain)
-    texts = _of_draws(record) if of_sets else []
-    texts += [*_nulls(record), *(_doubts(record, outcomes) if whole else []), *record.remarks]
-    if texts:
-        yield Section("Warnings", tuple(texts), warning=True)
+        yield _enough(record, data.n_prompts)
+    if texts := (*_trivial(record), *_nulls(record), *record.remarks):
+        yield Section("Warnings", texts, warning=True)
     details = [] if outcomes is None else facts
-    details += [] if data is None else [_numbers("Data", record.numbers())]
-    details += _shift(record)
+    if data is not None:
+        details.append(_data(record))
     if whole and isinstance(tests, LearnThenTestResult):
         details.append(_frontier(estimator, tests))
-    audited = claim.audit is not None  # the labels are those of a model
     if whole and isinstance(tests, ComponentThreshold) and len(tests.thresholds):
-        details += _thresholds(tests, exact=data.unknown is None and not audited)
-    judged = of_sets and data is not None and data.unknown is None
-    if judged and claim.about != "answers" and not audited:
-        details.append(_band(data, AchievableBandDisplay._of(estimator)))
-    details += _more_prompts(gain)
-    if of_sets and data is not None and (data.unknown is not None or record.n_judgements):
-        details.append(_judgements(data, record.n_judgements))
-    yield from (replace(one, folded=True) for one in (*details, _in_use(claim), _SYMBOLS))
+        details.append(_thresholds(tests))
+    if data is not None and claim.about == "responses" and claim.audit is None:
+        details += _band(AchievableBandDisplay._of(estimator))
+    yield from (replace(one, folded=True) for one in (*details, _IN_USE, _SYMBOLS))
 
 
 def _guarantee(record: Record) -> Section:
@@ -176,24 +163,14 @@ def _nulls(record: Record) -> list[str]:
     return (nulls_of(record.claims_in_use.values()) or "").splitlines()
 
 
-def _doubts(record: Record, outcomes: Outcomes | None) -> list[str]:
-    """What is doubtful of the rule for all prompts."""
-    claim, texts = record.claim, []
-    if claim.holds and outcomes is not None:
-        k_max, means = record.rule.k_max, outcomes.of_prompts
-        exhausted = float(np.mean(means["draws"] == k_max)) if "draws" in means else 0.0
-        if k_max != 1 and exhausted > _OFTEN:
-            texts.append(
-                f"The budget is exhausted often: all {k_max} draws are made for "
-                f"{percent(exhausted)} of the prompts."
-            )
-        selected = means.get("components selected")
-        if selected is not None and np.mean(selected) < _NEXT_TO_NOTHING:
-            texts.append(
-                f"Next to nothing is selected: {counted(int(selected.sum()), 'component')} of "
-                f"{record.data.n_components} reach gamma-hat."
-            )
-    return texts
+def _trivial(record: Record) -> list[str]:
+    """That one draw would do, where it would."""
+    claim = record.claim
+    if claim.about != "responses" or claim.losses:  # epsilon alone decides nothing
+        return []
+    _, error = record.achievable_epsilon
+    who = f"the first draw alone errs for {percent(error)} of the prompts."
+    return [f"epsilon = {claim.level:g} is trivial: {who}"] if claim.level >= error else []
 
 
 def _groups(record: Record) -> Iterable[Section]:
@@ -220,17 +197,25 @@ def _groups(record: Record) -> Iterable[Section]:
     yield Section("Groups", (others, _OF_GROUPS), (header, *rows))
 
 
-def _shift(record: Record) -> Iterable[Section]:
-    """The shift of prompts, where there is one."""
-    if (found := record.shift) is not None:
-        numbers = {
-            "largest weight": f"{found.weight_bound:g}",
-            "weights are estimated": "yes" if found.estimated else "no",
-            "prompts offered": found.n_offered,
-            "prompts that calibrate": found.n_kept,
-            "effective number of prompts": f"{found.effective_size:.1f}",
+def _data(record: Record) -> Section:
+    """What calibrated, in numbers: prompts, their shift, and what was judged of them."""
+    data, numbers = record.data, record.numbers()
+    if (shift := record.shift) is not None:
+        numbers |= {
+            "largest weight": f"{shift.weight_bound:g}",
+            "weights are estimated": "yes" if shift.estimated else "no",
+            "prompts offered": shift.n_offered,
+            "prompts that calibrate": shift.n_kept,
+            "effective number of prompts": f"{shift.effective_size:.1f}",
         }
-        yield _numbers("Covariate shift", numbers)
+    if isinstance(record, SamplerCalibration) and (
+        data.unknown is not None or record.n_judgements is not None
+    ):
+        judged = data.n_judged if record.n_judgements is None else record.n_judgements
+        each = f"{judged / data.n_prompts:.3g}"
+        numbers |= {"draws": data.n_made, "judged": judged, "judged for each prompt": each}
+    rows = [(what, str(number)) for what, number in numbers.items()]
+    return Section("Data", table=(("what", "number"), *rows))
 
 
 def _tests(
@@ -252,13 +237,7 @@ def _tests(
     shown = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
     errors = "errors" if result.audit is None else "refused by the model"
     rows: list[Row] = [("test", *columns, errors, "p-value", "")]
-    before = -1
-    for i in [*shown, m]:
-        if i > before + 1:
-            rows.append(("...", f"({i - before - 1} more)", *[""] * (len(columns) + 2)))
-        before = i
-        if i == m:
-            break
+    for i in shown:
         bound, known = result.bound(i), i <= n_valid or not result.bound(i)
         errors = f"{bound}{result.n_errors[i]} of {result.n_calibration}" if known else ""
         p_value = f"{bound}{result.p_values[i]:.3g}" if known else ""
@@ -272,7 +251,7 @@ def _tests(
     return text, tuple(rows)
 
 
-def _enough(record: Record, n_prompts: int, gain: PromptGainDisplay | None) -> Section:
+def _enough(record: Record, n_prompts: int) -> Section:
     """Whether the prompts were enough, and how many another calibration takes."""
     claims = record.claims_in_use.values()
     n_held = sum(claim.holds for claim in claims)
@@ -280,43 +259,23 @@ def _enough(record: Record, n_prompts: int, gain: PromptGainDisplay | None) -> S
     if 0 < n_held < len(claims):
         answer = f"For {n_held} of {len(claims)} groups"
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
-    if gain is not None:
-        n, level, delta = gain.n_calibration, gain.level, gain.delta
-        share, part = gain.n_errors / n, n / n_prompts
-        again = 1.0 - chance_of_null(gain.n_errors, n, level, delta)
-        needed = prompts_to_collect(share, level, delta, _POWER, 1.0 - part, _MOST_PROMPTS)
+    claim, tests = record.claim, record.tests
+    known = record.by_group is None and claim.guarantee == "pac" and tests is not None
+    # by a model's standard errors say nothing of what people would certify
+    if known and claim.audit is None and tests.errors_of_safest is not None:
+        n, level, delta = tests.n_calibration, claim.level, claim.delta
+        n_errors, part = tests.errors_of_safest, n / n_prompts
+        again = 1.0 - chance_of_null(n_errors, n, level, delta)
+        needed = prompts_to_collect(n_errors / n, level, delta, _POWER, 1.0 - part, _MOST_PROMPTS)
         others = f"and about {needed} with probability {percent(_POWER)}"
         if needed is None:
             others = f"and {_MOST_PROMPTS:,} hardly more often"
         texts.append(
-            f"As many others certify {gain.symbol} = {level:g} with probability {percent(again)}, "
-            f"{others}, if the safest rule keeps its share of errors, {percent(share)}."
+            f"As many others certify {claim.level_name} = {level:g} with probability "
+            f"{percent(again)}, {others}, if the safest rule keeps its share of errors, "
+            f"{percent(n_errors / n)}."
         )
     return Section("Were these prompts enough?", (" ".join(texts),))
-
-
-def _more_prompts(display: PromptGainDisplay | None) -> Iterable[Section]:
-    """What more calibration prompts would gain."""
-    if display is None:
-        return
-    name, n, share = display.symbol, display.n_calibration, display.n_errors / display.n_calibration
-    levels = display.smallest([growth * n for growth in _GROWTH]).tolist()
-    rows = [
-        (f"{growth} x", str(growth * n), _rounded_up(level))
-        for growth, level in zip(_GROWTH, levels)
-    ]
-    text = (
-        f"The smallest {name} that can be certified, if the safest sets keep their share of "
-        f"errors, {share:.4f}, on a larger calibration part. {DECIDE_BEFOREHAND}"
-    )
-    header = ("calibration part", "prompts", f"smallest {name}")
-    table = (header, *rows, ("without end", "", f"{share:.4f}"))
-    yield Section("What more prompts would gain", (text,), table, display=display)
-
-
-def _numbers(heading: str, numbers: Mapping[str, object], *texts: str) -> Section:
-    rows = [(what, str(number)) for what, number in numbers.items()]
-    return Section(heading, texts, (("what", "number"), *rows))
 
 
 def _expected(record: Record, outcomes: Outcomes) -> Section:
@@ -329,15 +288,6 @@ def _expected(record: Record, outcomes: Outcomes) -> Section:
     if record.claim.holds:
         text += " The rule was chosen on these prompts, so new ones may do a little worse."
     return Section("What to expect of predict", (text,), (("what", "mean", _INTERVAL), *rows))
-
-
-def _in_use(claim: Claim) -> Section:
-    """What to do once the rule is in use."""
-    text = (
-        "Watch the risk: judge a random share of the sets, and give the outcomes to "
-        "sklearn_clm.evaluation.RiskMonitor. After an alarm: "
-    ) + AFTER_ALARM.format(epsilon=claim.level, alpha=0.05)
-    return Section("In use", (_WATCH_ANSWERS if claim.about == "answers" else text,))
 
 
 # numbers with their intervals
@@ -357,19 +307,6 @@ def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
 def _rounded_up(level: float) -> str:
     """The level with four decimals, so that a test at the level that is named does succeed."""
     return f"{math.ceil(level * 1e4) / 1e4:.4f}"
-
-
-def _of_draws(record: SamplerCalibration) -> list[str]:
-    """What the draws of calibration make doubtful."""
-    (_, high), epsilon = record.achievable_epsilon, record.epsilon
-    if record.claim.losses or record.claim.about == "answers":  # epsilon alone decides nothing
-        return []
-    if not epsilon >= high:
-        return []
-    return [
-        f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {percent(high)} "
-        "of the prompts."
-    ]
 
 
 def _losses(record: Record) -> Iterable[Section]:
@@ -405,51 +342,28 @@ def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section
     return Section("Frontier and tests", (text,), table, display=display)
 
 
-def _band(data: CalibrationData, display: AchievableBandDisplay) -> Section:
-    errors = first_k_errors(data.admissible)
+def _band(display: AchievableBandDisplay | None) -> Iterable[Section]:
+    if display is None:  # not all labels are known
+        return
+    errors, n = display.n_errors.tolist(), display.n_prompts
     rows = (
-        ("always one draw", *_share(int(errors[0]), data.n_prompts)),
-        (f"always {counted(data.k_max, 'draw')}", *_share(int(errors[-1]), data.n_prompts)),
+        ("always one draw", *_share(errors[0], n)),
+        (f"always {counted(len(errors), 'draw')}", *_share(errors[-1], n)),
     )
     text = (
         "Above the first number, epsilon is trivial; below the second, it is out of reach for "
         "this generator and budget (Appendix C). Choosing k_max or epsilon by these numbers, and "
         "calibrating on the same prompts, voids the guarantee: choose on other prompts."
     )
-    return Section("Achievable band of epsilon", (text,), (_BAND, *rows), display=display)
+    header = ("policy", "error", _INTERVAL)
+    yield Section("Achievable band of epsilon", (text,), (header, *rows), display=display)
 
 
-def _judgements(data: CalibrationData, n_judgements: int | None) -> Section:
-    judged = data.n_judged if n_judgements is None else n_judgements
-    numbers = {
-        "draws": data.n_made,
-        "judged": judged,
-        "judged for each prompt": f"{judged / data.n_prompts:.3g}",
-    }
-    text = (
-        "Labels were asked for until each decision was forced; the decisions are those of the "
-        "full table. Equal responses of a prompt are judged once."
-    )
-    return _numbers("Judgements", numbers, text)
-
-
-def _thresholds(result: ComponentThreshold, *, exact: bool) -> Iterable[Section]:
-    """Tests of components, and the levels between which they decide."""
+def _thresholds(result: ComponentThreshold) -> Section:
+    """Tests of components."""
     columns = {
         "score": (result.thresholds, ".6g"),
         "components selected": (result.n_components, ".4g"),
     }
     text, table = _tests(result, "distinct score", "from the largest down", columns)
-    yield Section("Tests of thresholds", (text,), table)
-    if not exact:
-        return
-    n, (safest, every) = result.n_calibration, result.n_errors[[0, -1]].tolist()
-    rows = (
-        ("select everything", *_share(every, n)),
-        ("select what has the highest score", *_share(safest, n)),
-    )
-    text = (
-        "Above the first number, alpha is trivial; below the second, next to nothing can be "
-        "selected."
-    )
-    yield Section("Achievable band of alpha", (text,), (_BAND, *rows))
+    return Section("Tests of thresholds", (text,), table)

@@ -168,7 +168,7 @@ against the price of all draws up to that one. Let the model above cost 1 a draw
 True
 
 A report says what each generator costs, and
-:class:`sklearn_clm.inspection.PriceDisplay` compares with each of them alone at the same promise,
+:class:`sklearn_clm.inspection.TradeOffDisplay` compares it with each alone at the same promise,
 nulls included. On simulated models whose first draws are right for 38 and 71 % of the prompts, 300
 prompts, prices 1 : 25 and 10 and 4 draws, a prompt costs 45 at epsilon = 0.15 and 22 at 0.2,
 against 81 (with a null in one calibration of eight) and 62 with the dear model alone, for sets of

@@ -22,8 +22,9 @@ def test_thresholds_are_those_of_learn_then_test(ties):
     data = simulated(300, ties=ties)
     alphas = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.9])
     options = {"n_trials": 3, "random_state": 1}
-    results = run_component_trials(data, alphas, calibration_fraction=0.4, **options)
-    for split, gammas in zip(random_splits(300, 120, **options), results.gammas[0], strict=True):
+    results = run_component_trials({"s": data}, alphas, calibration_fraction=0.4, **options)
+    found = results.thresholds["gamma"][0]
+    for split, gammas in zip(random_splits(300, 120, **options), found, strict=True):
         part = data.take(split.calibration)
         expected = [component_learn_then_test(part, alpha).gamma_hat for alpha in alphas]
         assert gammas.tolist() == expected
@@ -32,15 +33,16 @@ def test_thresholds_are_those_of_learn_then_test(ties):
 def test_measures_by_hand():
     data = simulated(60, ties=True)
     references = [np.array([0.3, -np.inf, 0.9])[: i % 4] for i in range(60)]
-    alphas = [0.05, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0]
+    alphas = [0.05, 0.2, 0.3, 0.4, 0.5, 0.7, 0.99]
     options = {"n_trials": 4, "random_state": 0}
-    own = run_component_trials(data, alphas, calibration_fraction=0.3, **options)
+    own = run_component_trials({"s": data}, alphas, **options)
     covering = run_component_trials(
-        data, alphas, reference_scores=references, calibration_fraction=0.3, **options
+        {"s": data}, alphas, reference_scores={"s": references}, **options
     )
-    assert {-np.inf, np.inf} < set(own.gammas.ravel())
+    chosen_gammas = own.thresholds["gamma"]
+    assert {-np.inf, np.inf} < set(chosen_gammas.ravel())
     for t, split in enumerate(random_splits(60, 18, **options)):
-        for a, gamma in enumerate(own.gammas[0, t]):
+        for a, gamma in enumerate(chosen_gammas[0, t]):
             losses, numbers, recalls, covered = [], [], [], []
             for i in split.test:
                 mine = slice(data.offsets[i], data.offsets[i + 1])
@@ -54,10 +56,10 @@ def test_measures_by_hand():
                 if len(references[i]):
                     matched = references[i] > -np.inf
                     covered.append(np.mean(matched & (references[i] >= gamma)))
-            assert own.loss[0, t, a] == pytest.approx(np.mean(losses))
-            assert own.number[0, t, a] == pytest.approx(np.mean(numbers))
-            assert own.recall[0, t, a] == pytest.approx(np.mean(recalls))
-            assert covering.recall[0, t, a] == pytest.approx(np.mean(covered))
+            measured = {name: values[0, t, a] for name, values in own.measures.items()}
+            wanted = {"loss": losses, "number": numbers, "recall": recalls}
+            assert measured == pytest.approx({name: np.mean(one) for name, one in wanted.items()})
+            assert covering.measures["recall"][0, t, a] == pytest.approx(np.mean(covered))
 
 
 def test_better_scores_select_more():
@@ -65,14 +67,14 @@ def test_better_scores_select_more():
     good = simulated(1500)
     noise = ComponentCalibrationData(rng.random(good.n_components), good.admissible, good.offsets)
     results = run_component_trials({"good": good, "noise": noise}, n_trials=10, random_state=0)
-    assert results.compare("good", "noise", "number", level=0.3).interval[0] > 0
-    assert results.trivial.shape == (2, 10, 101)
-    assert (np.diff(results.mean("number", min_share=0.1)[0][40:]) >= 0).all()
+    assert results.compare("good", "noise", "number", level=0.3).min() > 0
+    assert results.trivial.shape == (2, 10, 99)
+    assert (np.diff(results.mean("number")[0][40:]) >= 0).all()
     np.testing.assert_array_equal(results.trivial[0], results.trivial[1])
 
 
 def test_without_any_target_recall_is_nan():
     data = ComponentCalibrationData.from_arrays(np.full((40, 1), 0.5), np.zeros((40, 1)))
-    results = run_component_trials(data, [0.5], n_trials=2, random_state=0)
-    assert np.isnan(results.recall).all()
+    results = run_component_trials({"s": data}, [0.5], n_trials=2, random_state=0)
+    assert np.isnan(results.measures["recall"]).all()
     assert results.null.all()

@@ -12,7 +12,6 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation import run_trials
 from sklearn_clm.evaluation._trials import random_splits
-from sklearn_clm.scoring import get_set_score
 from tests.evaluation.simulated import simulated_data
 
 EPSILONS = np.linspace(0.05, 0.6, 12)
@@ -56,13 +55,8 @@ def test_choice_by_counts_is_the_choice_by_p_values(seed, delta, weights):
         assert results.null[0, 0, e] == (len(valid) == 0)
         if len(valid):
             expected = risks.frontier.lambdas[valid[np.argmin(objective[valid])]]
-            np.testing.assert_array_equal(results.lambdas[0, 0, e], expected)
-
-
-def test_levels_at_the_ends(data):
-    # no risk is below 0, and none above 1
-    results = run_trials(data, ["max"], [0.0, 0.5, 1.0], n_trials=1, random_state=0)
-    assert results.null[0, 0].tolist() == [True, False, False]
+            chosen = [one[0, 0, e] for one in results.thresholds.values()]
+            np.testing.assert_array_equal(chosen, expected)
 
 
 def test_a_trial_is_learn_then_test_on_its_split(data, results):
@@ -80,38 +74,40 @@ def test_a_trial_is_learn_then_test_on_its_split(data, results):
         )
         for e, result in enumerate(expected):
             assert results.null[m, 0, e] == (result.lambda_hat is None)
+            chosen = tuple(one[m, 0, e] for one in results.thresholds.values())
+            measured = {name: one[m, 0, e] for name, one in results.measures.items()}
             if result.lambda_hat is None:
-                assert np.isnan(results.lambdas[m, 0, e]).all()
-                assert np.isnan(results.loss[m, 0, e])
+                assert np.isnan([*chosen, *measured.values()]).all()
                 continue
-            assert tuple(results.lambdas[m, 0, e]) == result.lambda_hat
+            assert chosen == result.lambda_hat
             risks = evaluate_configurations(test, [result.lambda_hat], set_score=method)
-            assert results.loss[m, 0, e] == risks.loss[0]
-            assert results.size[m, 0, e] == pytest.approx(risks.size[0], rel=1e-12)
-            assert results.draws[m, 0, e] == pytest.approx(risks.samples[0], rel=1e-12)
-            assert results.excess[m, 0, e] == pytest.approx(risks.excess[0], rel=1e-12)
+            assert measured["loss"] == risks.loss[0]
+            assert measured["size"] == pytest.approx(risks.size[0], rel=1e-12)
+            assert measured["relative_size"] == measured["size"] / 6
+            assert measured["draws"] == pytest.approx(risks.samples[0], rel=1e-12)
+            assert measured["excess"] == pytest.approx(risks.excess[0], rel=1e-12)
 
 
 def test_achievable_and_trivial_epsilons(data, results):
-    assert (results.n_frontier, results.n_testing, results.n_test) == (60, 120, 420)
     # null for small epsilons and for none larger; trivial for large ones
     assert (np.diff(results.null.astype(int), axis=2) <= 0).all()
     assert (np.diff(results.trivial.astype(int), axis=2) >= 0).all()
     assert results.null[..., 0].all()
     first = 1.0 - data.admissible[:, 0].mean()
-    assert results.first_1_error.mean() == pytest.approx(first, abs=0.02)
-    assert (results.first_k_error < results.first_1_error).all()
+    shares = results.trivial[0].mean(axis=0)  # the first draw of the test part satisfies them
+    assert np.all(shares[first + 0.1 < EPSILONS] == 1.0)
+    assert np.all(shares[first - 0.1 > EPSILONS] == 0.0)
 
 
 def test_methods_are_what_they_claim(results):
-    first_k = results.methods.index("first_k")
+    first_k, reject = map(results.methods.index, ("first_k", "first_k_reject"))
+    size, draws = results.measures["size"], results.measures["draws"]
     found = ~results.null[first_k]
     # without rejection the set holds every draw
-    np.testing.assert_array_equal(results.size[first_k][found], results.draws[first_k][found])
-    assert (results.lambdas[first_k][found][:, 0] == np.inf).all()
-    reject = results.methods.index("first_k_reject")
+    np.testing.assert_array_equal(size[first_k][found], draws[first_k][found])
+    assert (results.thresholds["similarity"][first_k][found] == np.inf).all()
     both = found & ~results.null[reject]
-    assert (results.size[reject][both] <= results.draws[reject][both]).all()
+    assert (size[reject][both] <= draws[reject][both]).all()
 
 
 def test_other_set_scores_and_their_names(data):
@@ -120,8 +116,6 @@ def test_other_set_scores_and_their_names(data):
 
     options = {"epsilons": [0.4], "n_trials": 2, "n_lambdas": 4, "random_state": 0}
     assert run_trials(data, ["max", product], **options).methods == ("max", "product")
-    for method in ("max", np.mean, get_set_score("sum")):  # one alone
-        assert run_trials(data, method, **options).methods == (get_set_score(method).name,)
     named = run_trials(data, {"ours": product, "theirs": "sum"}, **options)
     assert named.methods == ("ours", "theirs")
     assert not named.null.all()
@@ -133,27 +127,18 @@ def test_results_do_not_depend_on_n_jobs(data, results, backend):
 
     with parallel_config(backend=backend):
         parallel = run_trials(data, **OPTIONS, n_jobs=2)
-    np.testing.assert_array_equal(parallel.lambdas, results.lambdas)
-    for measure in results.measures:
-        np.testing.assert_array_equal(parallel.values(measure), results.values(measure))
+    for name, values in (parallel.measures | parallel.thresholds).items():
+        np.testing.assert_array_equal(values, (results.measures | results.thresholds)[name])
 
 
-def test_budgets_are_searched(data):
-    results = run_trials(data, ["first_k"], [0.4, 0.5], n_trials=3, k_max=[2, 4], random_state=0)
-    assert results.k_max == 4
-    assert set(results.budgets[~results.null].tolist()) <= {2, 4}
-    assert (results.draws[~results.null] <= results.budgets[~results.null]).all()
-    single = run_trials(data, ["first_k"], [0.4, 0.5], n_trials=3, k_max=3, random_state=0)
-    assert (single.budgets[~single.null] == 3).all()
-
-
-def test_draws_can_have_a_price(data):
+def test_what_is_searched_can_be_told(data):
     options = {"n_trials": 3, "n_lambdas": 6, "random_state": 0}
     free = run_trials(data, ["max"], [0.45], **options)
+    few = run_trials(data, ["max"], [0.45], k_max=4, **options).measures["draws"]
     priced = run_trials(data, ["max"], [0.45], draw_weight=1.0, **options)
     assert not free.null.any()
-    assert priced.draws.mean() < free.draws.mean()
-    assert np.all(priced.size + priced.draws <= free.size + free.draws + 0.1)
+    assert few.max() <= 4
+    assert priced.measures["draws"].mean() < free.measures["draws"].mean()
 
 
 def test_progress_bar(data, capsys):
@@ -195,6 +180,6 @@ def test_copies_of_a_prompt_are_in_one_part_of_a_trial():
     data = CalibrationData(quality, np.zeros((100, 4, 4)), rng.random((100, 4)) < quality)
     data = data.take(np.repeat(np.arange(100), 3))
     data.prompts = prompts
-    found = run_trials(data, "max", [0.3], n_trials=3, n_lambdas=5, random_state=0)
-    n_test = 300 - found.n_frontier - found.n_testing
-    assert np.all(np.round(found.loss[~found.null] * n_test / 3, 6) % 1 == 0)  # whole prompts
+    found = run_trials(data, ["max"], [0.3], n_trials=3, n_lambdas=5, random_state=0)
+    # of 120 rows in the test part, in whole prompts
+    assert np.all(np.round(found.measures["loss"][~found.null] * 40, 6) % 1 == 0)

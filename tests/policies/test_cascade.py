@@ -13,7 +13,7 @@ from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
-from sklearn_clm.inspection import AnswerDisplay, CalibrationReport, PriceDisplay
+from sklearn_clm.inspection import CalibrationReport, TradeOffDisplay
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging
 
 PARTS = {"quality": "self_consistency", "similarity": "exact_match"}
@@ -128,14 +128,11 @@ def test_bare_arrays_are_calibrated_with_the_prices_of_the_generator():
 
 def test_a_display_compares_prices_at_the_same_promise():
     pytest.importorskip("matplotlib")
-    display = PriceDisplay.from_estimator(fitted()[0])
-    names = list(display.prices)
-    assert names == ["cascade", "generator 1 alone", "generator 2 alone"]
-    at = np.flatnonzero(display.epsilons == 0.2)[0]
-    cascade, cheap, dear = (display.prices[name][at] for name in names)
+    display = TradeOffDisplay.from_estimator(fitted()[0])
+    assert list(display.curves) == ["cascade", "generator 1 alone", "generator 2 alone"]
+    cascade, cheap, dear = display.at(0.2).values()
     assert cascade < 0.55 * dear
     assert np.isnan(cheap)
-    assert 0.2 in display.nulls["generator 1 alone"]
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert any("generator 1 alone, null at" in label for label in labels)
 
@@ -144,10 +141,11 @@ def test_a_display_of_the_share_answered():
     pytest.importorskip("matplotlib")
     sampler, _ = fitted(policy=AnswerPolicy(0.15))
     claim = sampler.calibration_.claim
-    display = AnswerDisplay.from_estimator(sampler)
-    assert display.at(0.15) == claim.answered
-    assert display.at(0.05) <= display.at(0.4)
+    display = TradeOffDisplay.from_estimator(sampler)
+    assert display.at(0.15) == {"answered": claim.answered}
+    assert display.at(0.15)["answered"] <= display.at(0.4)["answered"]
     assert sampler.policy.alpha == 0.15
     assert sampler.calibration_.claim is claim
+    sampler.set_params(policy=None).calibrate(sampler.calibration_data_)
     with pytest.raises(ValueError, match="ExitPolicy"):
-        PriceDisplay.from_estimator(sampler)
+        TradeOffDisplay.from_estimator(sampler)

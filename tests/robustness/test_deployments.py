@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import json
 import pickle
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from sklearn_clm import ComponentSelector, NullCalibrationWarning
-from sklearn_clm.evaluation import RiskMonitor, plan
+from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Losses, ThresholdPolicy
@@ -38,11 +37,6 @@ def selector(of, **options):
 @pytest.fixture(scope="module")
 def fitted():
     return sampler().fit(X, Y)
-
-
-@pytest.fixture(scope="module")
-def pilot():
-    return sampler().fit(*questions(120, first=2000)).calibration_data_
 
 
 def report_of(estimator):
@@ -156,16 +150,6 @@ def test_audited_prompts_are_kept_by_their_weight_as_others_are():
     shift = CovariateShift(weight_bound=2.0)
     kept, _ = shift.applied(np.full(len(audited), 0.5), audited.digests(), 0)
     assert abs(len(kept) / len(audited) - 0.25) < 5 * np.sqrt(0.25 * 0.75 / len(audited))
-
-
-def test_plans_of_kept_prompts_say_so(pilot):
-    kept = sampler(shift=CovariateShift(weight_bound=2.0)).fit(X, Y, prompt_weight=WEIGHTS)
-    found = plan(kept.calibration_data_, 0.3, sizes=[100], n_trials=2, random_state=0)
-    share = kept.shift_.n_kept / kept.shift_.n_offered
-    assert found.share_kept == share < 1.0
-    assert f"{1 / share:.3g} times as many" in str(found)
-    assert plan(pilot, 0.3, sizes=[100], n_trials=2).share_kept == 1.0
-    assert json.loads(kept.calibration_data_.provenance.shift)["n_kept"] == kept.shift_.n_kept
 
 
 # --- watching --------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
-from sklearn_clm.evaluation import run_component_trials, run_trials
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.scoring import exact_match
@@ -34,10 +33,6 @@ COMPONENTS = ComponentCalibrationData.from_arrays(rng.random((60, 2)), rng.rando
 ARCHIVES = {
     "calibration data": DATA,
     "component data": COMPONENTS,
-    "trials": run_trials(DATA, ["max"], [0.5], n_trials=2, n_lambdas=2, random_state=0),
-    "component trials": run_component_trials(
-        {"scores": COMPONENTS}, [0.5], n_trials=2, random_state=0
-    ),
 }
 
 # --- a way to write and to read each format ---------------------------------------------------

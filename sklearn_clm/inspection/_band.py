@@ -1,0 +1,157 @@
+"""What more draws bring: the achievable band of Appendix C."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.calibration import CalibrationData, clopper_pearson
+from sklearn_clm.calibration._data import check_data, optimization_size
+from sklearn_clm.evaluation._plan import first_k_errors, smallest_epsilons
+from sklearn_clm.inspection._figures import (
+    BLUE,
+    DASHED,
+    LIMIT,
+    RED,
+    TRIVIAL,
+    AxesLike,
+    EstimatorDisplay,
+)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AchievableBandDisplay(EstimatorDisplay):
+    """Error of the first k draws against k: what a budget can achieve (Appendix C).
+
+    With a budget of k draws, an epsilon below the blue line is out of reach, and the dashed line
+    is the smallest epsilon that a calibration of this many prompts certifies. Grey marks the
+    trivial epsilons, which the first draw alone satisfies, and blue those that can be achieved.
+    Create it with :meth:`from_estimator` or :meth:`from_data`.
+
+    Choosing `k_max` by this figure on the data that then calibrate voids the guarantee. Look at
+    other prompts, or give `k_max` a sequence: then calibration chooses, under the guarantee.
+
+    Parameters
+    ----------
+    n_errors : ndarray of int, shape (n_draws,)
+        Prompts with no admissible response among the first 1, 2, ... draws.
+    n_prompts, n_calibration : int
+        Prompts that the errors are counted in; prompts in the calibration part.
+    delta : float
+        Level of the tests.
+    epsilon : float, optional
+        An epsilon to mark.
+    """
+
+    n_errors: np.ndarray
+    n_prompts: int
+    n_calibration: int
+    delta: float = 0.05
+    epsilon: float | None = None
+
+    title = "What more draws bring"
+    wanted = "have all labels"
+
+    @property
+    def error(self) -> np.ndarray:
+        """Share of the prompts with no admissible response among the first 1, 2, ... draws."""
+        return self.n_errors / self.n_prompts
+
+    @property
+    def reachable(self) -> np.ndarray:
+        """Smallest epsilon that `n_calibration` prompts with these shares of errors certify."""
+        sizes = [self.n_calibration]
+        levels = [smallest_epsilons(e, self.n_prompts, sizes, self.delta) for e in self.n_errors]
+        return np.concatenate(levels)
+
+    @classmethod
+    def _of(cls, estimator: ConformalSampler) -> Self | None:
+        record, data = estimator.calibration_, estimator.calibration_data_
+        if data.unknown is not None:
+            return None
+        n_left = _left_by(estimator.optimization_fraction, data.n_prompts)
+        return cls(
+            n_errors=first_k_errors(data.admissible),
+            n_prompts=data.n_prompts,
+            n_calibration=n_left if record.tests is None else record.tests.n_calibration,
+            epsilon=record.epsilon,
+            delta=record.delta,
+        )
+
+    @classmethod
+    def from_data(
+        cls,
+        data: CalibrationData,
+        *,
+        epsilon: float | None = None,
+        delta: float = 0.05,
+        optimization_fraction: float = 1 / 3,
+        ax: AxesLike = None,
+    ) -> Self:
+        """Plot the band of calibration data, before any calibration.
+
+        Parameters
+        ----------
+        data : CalibrationData
+            The data.
+        epsilon : float, optional
+            An epsilon to mark.
+        delta : float in (0, 1), default=0.05
+            Level of the tests.
+        optimization_fraction : float in (0, 1), default=1/3
+            Share of the prompts that will not be used for the tests.
+        ax
+            As in :meth:`plot`.
+
+        Returns
+        -------
+        AchievableBandDisplay
+            The display, plotted.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import CalibrationData
+        >>> from sklearn_clm.inspection import AchievableBandDisplay
+        >>> rng = np.random.default_rng(0)
+        >>> quality, admissible = rng.random((300, 9)), rng.random((300, 9)) < 0.3
+        >>> data = CalibrationData(quality, np.zeros((300, 9, 9)), admissible)
+        >>> AchievableBandDisplay.from_data(data).error.round(2)[:3]
+        array([0.7 , 0.44, 0.28])
+        """
+        check_data(data)
+        return cls(
+            n_errors=first_k_errors(data.admissible),
+            n_prompts=data.n_prompts,
+            n_calibration=_left_by(optimization_fraction, data.n_prompts),
+            delta=delta,
+            epsilon=epsilon,
+        ).plot(ax=ax)
+
+    def _draw(self) -> None:
+        ax, error, reachable = self.ax_, self.error, self.reachable
+        low, high = clopper_pearson(self.n_errors, self.n_prompts)
+        k = np.arange(1, len(error) + 1)
+        top = min(1.0, 1.25 * max(high[0], reachable[0]))
+        ax.axhspan(error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
+        label = f"achievable, not trivial: {error[-1]:.3f} to {error[0]:.3f}"
+        ax.axhspan(error[-1], error[0], color=BLUE, alpha=0.1, lw=0, zorder=0, label=label)
+        label = f"smallest $\\epsilon$ within reach, n = {self.n_calibration}, "
+        label += f"$\\delta$ = {self.delta:g}"
+        squares: dict[str, Any] = {"marker": "s", "markerfacecolor": "none", "markersize": 5.5}
+        ax.plot(k, reachable, color=RED, linestyle=DASHED, lw=1.4, label=label, **squares)
+        style: dict[str, Any] = {"fmt": "-o", "ms": 3.5, "lw": 1.6, "capsize": 2, "color": BLUE}
+        label = "error of first-k, bars: 95 % interval"
+        ax.errorbar(k, error, yerr=[error - low, high - error], label=label, **style)
+        if self.epsilon is not None:
+            ax.axhline(self.epsilon, label=f"$\\epsilon$ = {self.epsilon:g}", **LIMIT)
+        ax.set_xlabel("k (budget of draws)")
+        ax.set_ylabel(f"Share of {self.n_prompts} prompts without\nan admissible response")
+        ax.set_ylim(0.0, top)
+        ax.locator_params(axis="x", integer=True)
+
+
+def _left_by(optimization_fraction: float, n_prompts: int) -> int:
+    """Prompts that are left for the tests."""
+    return max(1, n_prompts - optimization_size(n_prompts, optimization_fraction))
