@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> dict:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from sklearn_clm.inspection import PriceDisplay
+    from sklearn_clm.inspection import TradeOffDisplay
 
     args = parse(argv)
     X, y = load_digits(return_X_y=True)
@@ -46,11 +46,10 @@ def main(argv: list[str] | None = None) -> dict:
     print(sampler.calibration_.claim.sentence())
     for name, value, use in sampler.calibration_.rule.costs_of_tiers():
         print(f"  {name}: {value} {use}")
-    display = PriceDisplay.from_estimator(sampler)
-    for name, nulls in display.nulls.items():
-        at = display.prices[name][display.epsilons == args.epsilon][0]
-        price = "null" if np.isnan(at) else f"{at:.1f}"
-        print(f"  {name}: {price} at epsilon = {args.epsilon:g}; nulls at {nulls}")
+    display = TradeOffDisplay.from_estimator(sampler)
+    for name, price in display.at(args.epsilon).items():
+        nulls = display.levels[np.isnan(display.curves[name])].tolist()
+        print(f"  {name}: {price:.1f} at epsilon = {args.epsilon:g}; null at {nulls}")
     args.output.mkdir(parents=True, exist_ok=True)
     display.figure_.savefig(args.output / "cascade.svg")
 

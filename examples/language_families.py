@@ -27,12 +27,11 @@ FAMILIES = {
 
 # %% The experiment from beginning to end
 def main(argv: list[str] | None = None) -> dict:
-    """Draw, calibrate for all questions and within families, print both, draw a picture."""
+    """Draw, calibrate for all questions and within families, print and show both."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from sklearn_clm.calibration import clopper_pearson
-    from sklearn_clm.inspection import GroupLossDisplay
     from sklearn_clm.metrics import set_loss
     from sklearn_clm.policies import Groups
 
@@ -54,7 +53,7 @@ def main(argv: list[str] | None = None) -> dict:
     rules = {"one rule for all": None, "a rule for each": sampler.calibration_.groups}
     print(f"| family | {' | '.join(f'{name}: loss | size' for name in rules)} | questions |")
     print("|---|" + "---|" * (2 * len(rules) + 1))
-    found: dict[str, dict[str, tuple[float, float]]] = {}
+    found: dict[str, dict[str, tuple[float, ...]]] = {}
     sets = {}
     for name, groups in rules.items():
         sampler.set_params(groups=groups).calibrate(sampler.calibration_data_)
@@ -67,13 +66,27 @@ def main(argv: list[str] | None = None) -> dict:
             own = sets[name][rows]
             loss = set_loss(judged, own, admission="exact_match")
             low, high = clopper_pearson(round(loss * len(rows)), len(rows))
-            found.setdefault(family, {})[name] = loss, own.sizes.mean()
+            found.setdefault(family, {})[name] = loss, low, high, own.sizes.mean()
             cells.append(f"{loss:.3f} ({low:.3f} to {high:.3f}) | {own.sizes.mean():.2f}")
         print(f"| {family} | {' | '.join(cells)} | {len(rows)} |")
-    picture = task.output / "language_families.svg"
-    GroupLossDisplay.from_estimator(sampler).figure_.savefig(picture, bbox_inches="tight")
-    print(f"At epsilon = {args.epsilon:g}. Losses of the calibration part: {picture}")
+    draw(found, args.epsilon).savefig(task.output / "language_families.svg", bbox_inches="tight")
     return found
+
+
+def draw(found: dict, epsilon: float):
+    """Losses by family, under both rules."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(5.6, 1.2 + 0.45 * len(found)), layout="constrained")
+    place = np.arange(len(found))[::-1]
+    for name, offset, style in (("one rule for all", 0.12, "s"), ("a rule for each", -0.12, "o")):
+        loss, low, high = np.array([row[name][:3] for row in found.values()]).T
+        axes.errorbar(loss, place + offset, xerr=[loss - low, high - loss], fmt=style, label=name)
+    axes.axvline(epsilon, color="0.4", linestyle="--", label="epsilon")
+    axes.set_yticks(place, list(found))
+    axes.set_xlabel("share of sets without an admissible response, of questions held out")
+    axes.legend(fontsize="small", frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
 
 
 # %% The family of a question, known from its text alone

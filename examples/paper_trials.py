@@ -11,7 +11,6 @@ import argparse
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.evaluation import TrialResults, run_trials
@@ -36,8 +35,8 @@ def arguments(argv=None):
     add("--output", type=Path, default=Path("clm-trials"), metavar="DIR", help="where to write")
     methods = ["first_k", "first_k_reject", "max", "sum"]
     add("--methods", nargs="+", default=methods, metavar="NAME", help="set scores to compare")
-    epsilons = np.linspace(0.0, 1.0, 101).tolist()
-    add("--epsilons", type=float, nargs="+", default=epsilons, metavar="E", help="tolerated risks")
+    text = "tolerated risks (default: 0.01 to 0.99)"
+    add("--epsilons", type=float, nargs="+", metavar="E", help=text)
     add("--n-trials", type=int, default=100, help="random splits")
     add("--frontier-fraction", type=float, default=0.2, help="share for the frontier")
     add("--testing-fraction", type=float, default=0.4, help="share for the tests")
@@ -71,9 +70,8 @@ def main(argv=None):
     arrays = given.pop("scores"), given.pop("similarity"), given.pop("labels")
     data, output = CalibrationData.from_arrays(*arrays), given.pop("output")
     output.mkdir(parents=True, exist_ok=True)
-    given["epsilons"] = np.unique(given["epsilons"])
     results = run_trials(data, **given, random_state=0, verbose=1)
-    results.save(output / "trials.npz")
+    results.to_frame().to_csv(output / "trials.csv", index=False)
     curves(results).to_csv(output / "curves.csv")
     (output / "areas.txt").write_text(areas(results), encoding="utf-8")
     print(areas(results))

@@ -339,13 +339,13 @@ def draw_figure(sampler, selectors: dict, reports, task: ReportTask, args: argpa
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from sklearn_clm.inspection import ComponentCurveDisplay
+    from sklearn_clm.inspection import RiskCurveDisplay
 
     data = {name: selector.calibration_data_ for name, selector in selectors.items()}
     trials = component_trials(
         sampler, data, reports, n_trials=30, seed=args.seed, match=task.match, fraction=0.5
     )
-    return ComponentCurveDisplay.from_trials(trials).figure_
+    return RiskCurveDisplay.from_trials(trials).figure_
 
 
 if __name__ == "__main__":

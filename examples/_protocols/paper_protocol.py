@@ -46,7 +46,6 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
     results = run_trials(
         data,
         METHODS,
-        np.linspace(0, 1, 101),
         delta=sampler.delta,
         n_trials=n_trials,
         random_state=seed,
@@ -56,7 +55,6 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
     one, all_draws = 1 - data.admissible[:, 0].mean(), 1 - data.admissible.any(axis=1).mean()
     sampler.set_params(epsilon=(one + all_draws) / 2).calibrate(data)
     folder.mkdir(parents=True, exist_ok=True)
-    results.save(folder / f"{name}_trials.npz")
     results.to_frame().to_csv(folder / f"{name}_trials.csv", index=False)
     for kind, display in {
         "risk": RiskCurveDisplay.from_trials(results),
@@ -77,7 +75,7 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
 
 def worst_loss_above_level(results) -> float:
     """Largest mean loss less its level; NaN where no level is of use."""
-    above = np.where(results.usable(common=False), results.mean("loss") - results.levels, np.nan)
+    above = np.where(results.usable, results.mean("loss") - results.levels, np.nan)
     return float(np.nanmax(above)) if not np.isnan(above).all() else float("nan")
 
 
@@ -122,11 +120,11 @@ def evaluate_components(
 
     Returns
     -------
-    ComponentTrialResults
+    TrialResults
         The results of all trials.
     """
     from sklearn_clm import ComponentSelector
-    from sklearn_clm.inspection import ComponentCurveDisplay
+    from sklearn_clm.inspection import RiskCurveDisplay
 
     data = {
         label: ComponentSelector(
@@ -136,9 +134,8 @@ def evaluate_components(
     }
     results = component_trials(sampler, data, references, n_trials=n_trials, seed=seed, match=match)
     folder.mkdir(parents=True, exist_ok=True)
-    results.save(folder / f"{name}_component_trials.npz")
     results.to_frame().to_csv(folder / f"{name}_component_trials.csv", index=False)
-    display = ComponentCurveDisplay.from_trials(results)
+    display = RiskCurveDisplay.from_trials(results)
     _save(display, folder / f"{name}_components.png")
 
     one = next(iter(data.values()))
@@ -176,7 +173,7 @@ def component_trials(
 
     Returns
     -------
-    ComponentTrialResults
+    TrialResults
         The results of all trials.
     """
     from sklearn_clm.evaluation import reference_scores, run_component_trials
@@ -191,7 +188,6 @@ def component_trials(
     }
     return run_component_trials(
         data,
-        np.linspace(0, 1, 101),
         reference_scores=covered,
         delta=sampler.delta,
         n_trials=n_trials,

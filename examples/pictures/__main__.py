@@ -48,34 +48,28 @@ def main() -> None:
         elif name == "grid_search_k_max":
             run(name, ["--figure", str(path)])
         else:
-            run(name, [*OPTIONS[name], "--output", str(OUTPUT)])
+            report = run(name, [*OPTIONS[name], "--output", str(OUTPUT)])
             if name in ("language_families", "cascade"):
                 shutil.copyfile(OUTPUT / path.name, path)
             else:
-                draw_curves(name, path)
+                draw_curves(report["results" if name == "open_domain_qa" else "components"], path)
         rounded(path)
         print(f"Wrote {path}", flush=True)
 
 
-def run(name: str, options: list[str]) -> None:
+def run(name: str, options: list[str]) -> Any:
     """Run a script's main function."""
-    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](options)
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](options)
 
 
-def draw_curves(name: str, path: Path) -> None:
+def draw_curves(results: Any, path: Path) -> None:
     """Draw what the splits gave: of sets for questions, of sentences for longer texts."""
     import matplotlib.pyplot as plt
 
-    from sklearn_clm.evaluation import ComponentTrialResults, TrialResults
-    from sklearn_clm.inspection import ComponentCurveDisplay, RiskCurveDisplay
+    from sklearn_clm.inspection import RiskCurveDisplay
 
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
-    if name == "open_domain_qa":
-        results = TrialResults.load(OUTPUT / f"{name}_trials.npz")
-        display = RiskCurveDisplay.from_trials(results, ax=axes)
-    else:
-        components = ComponentTrialResults.load(OUTPUT / f"{name}_component_trials.npz")
-        display = ComponentCurveDisplay.from_trials(components, ax=axes)
+    display = RiskCurveDisplay.from_trials(results, ax=axes)
     for one in axes:
         one.set_title("", loc="left")
         one.set_xlabel(display.level_label)

@@ -166,8 +166,8 @@ def _nulls(record: Record) -> list[str]:
 def _trivial(record: Record) -> list[str]:
     """That one draw would do, where it would."""
     claim = record.claim
-    if claim.about != "responses" or claim.losses:  # epsilon alone decides nothing
-        return []
+    if not isinstance(record, SamplerCalibration) or claim.about == "answers" or claim.losses:
+        return []  # epsilon alone decides nothing
     _, error = record.achievable_epsilon
     who = f"the first draw alone errs for {percent(error)} of the prompts."
     return [f"epsilon = {claim.level:g} is trivial: {who}"] if claim.level >= error else []

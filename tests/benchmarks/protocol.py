@@ -65,7 +65,7 @@ def _measure(n: int, k: int, n_trials: int, n_epsilons: int) -> dict[str, float]
     run_trials(
         data,
         _METHODS,
-        np.linspace(0.0, 1.0, n_epsilons),
+        np.linspace(0.0, 1.0, n_epsilons + 2)[1:-1],
         n_trials=n_trials,
         random_state=0,
         n_jobs=n_jobs,

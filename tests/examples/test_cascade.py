@@ -13,7 +13,7 @@ def test_a_cascade_then_answers_then_a_person(monkeypatch, tmp_path, capsys):
     found = example.main(["--output", str(tmp_path), "--epsilon", "0.15"])
     assert "<svg" in (tmp_path / "cascade.svg").read_text(encoding="utf-8")
     display, frame, right = found["display"], found["frame"], found["right"]
-    assert 0.15 not in display.nulls["cascade"]
+    assert display.at(0.15)["cascade"] > 0
     answered = (frame["by"] == "model").to_numpy()
     assert 100 < answered.sum() < 300
     assert right[~answered].all()

@@ -105,15 +105,15 @@ def test_short_run_of_the_protocol_draws_once(example, tmp_path, capsys):
     assert "150 x 4 reports on strips of digits drawn and judged" in printed
     assert "differences to SUM" in printed
     assert "differences to span likelihood" in printed
-    for suffix in ("risk.png", "frontier.png", "components.png", "component_trials.npz"):
+    for suffix in ("risk.png", "frontier.png", "components.png", "component_trials.csv"):
         assert (tmp_path / f"report_generation_{suffix}").stat().st_size > 1000
     assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")
     components = report["components"]
     assert components.methods == ("span likelihood", "classifier", "random")
-    assert 0.2 < components.recall.max() < 1.0
+    assert 0.2 < components.measures["recall"].max() < 1.0
     with no_new_draws():
         again = example.main([*options, "--output", str(tmp_path)])
-    assert (again["components"].recall == components.recall).all()
+    assert again["components"].to_frame().equals(components.to_frame())
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_reduced_run_writes_tables_and_figures(few_docstrings, monkeypatch, tmp_
     assert "differences to random" in printed
     assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")
     assert report["components"].methods == ("span likelihood", "classifier", "random")
-    for suffix in ("risk.png", "components.png", "trials.csv", "component_trials.npz"):
+    for suffix in ("risk.png", "components.png", "trials.csv", "component_trials.csv"):
         assert (tmp_path / f"summarization_{suffix}").stat().st_size > 1000
 
 
