@@ -5,7 +5,7 @@ import textwrap
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn_clm._results import _views
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import NO_GUARANTEE
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._draws import Occurrence, Prompt, Response, prompt_bytes
+from sklearn_clm.generators._draws import Occurrence, Prompt, Response
 from sklearn_clm.generators._prompts import prompt_line
 
 if TYPE_CHECKING:
@@ -37,12 +37,18 @@ class SetOfOne:
     @property
     @abstractmethod
     def _seen(self) -> Iterable[Response]:
-        """All responses behind the set; of an empty one they tell text from numbers."""
+        """All responses behind the set, which tell text from numbers where it is empty."""
 
     @property
     def group(self) -> Hashable | None:
         """The group within which the guarantee holds; None for all prompts together."""
         return None if self.claim is None else self.claim.group
+
+    @property
+    def answered(self) -> bool:
+        """Whether it is an answer that is guaranteed as such."""
+        about_answers = self.claim is not None and self.claim.about == "answers"
+        return about_answers and self.guaranteed and len(self) == 1
 
     def remarks(self) -> list[str]:
         """What is to be known of the guarantee, apart from the usual one, as a list of texts."""
@@ -64,11 +70,6 @@ class SetOfOne:
     def __contains__(self, member: object) -> bool:
         return member in self._members
 
-    @property
-    @abstractmethod
-    def _written(self) -> tuple[str, ...]:
-        """Names of what `to_dict` holds."""
-
     def to_dict(self) -> dict[str, Any]:
         """The set as values for JSON, such as the answer of a service.
 
@@ -80,10 +81,16 @@ class SetOfOne:
             Numbers that JSON does not have, such as the set score -inf of an empty set, are None;
             objects that it does not have are texts.
         """
-        content = {name: _plain(getattr(self, name)) for name in self._written}
-        if self.group is not None:
-            content["group"] = _plain(self.group)
-        return {**content, "guarantee": None if self.claim is None else self.claim.sentence()}
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        written = [name for name in names if name not in ("generations", "claim")]
+        content = {name: _plain(getattr(self, name)) for name in written}
+        if self.claim is None:
+            return {**content, "guarantee": None}
+        if self.claim.about == "answers":
+            content["answered"] = self.answered
+        if self.claim.group is not None:
+            content["group"] = _plain(self.claim.group)
+        return {**content, "guarantee": self.claim.sentence()}
 
     @abstractmethod
     def _view(self, style: type[_views.PlainText]) -> str:
@@ -92,12 +99,10 @@ class SetOfOne:
     def _repr_html_(self) -> str:
         return _views.as_html(self._view(_views.Html))
 
-    @abstractmethod
-    def _key(self) -> tuple[object, ...]:
-        """What sets are compared by."""
-
     def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, type(self)) else NotImplemented
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return self.claim == other.claim and self.to_dict() == other.to_dict()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -227,13 +232,11 @@ class PredictionSet(SetOfOne):
         The prompt.
     responses : tuple of length m
         The accepted responses, in the order they were drawn, and as the model gave them: leading
-        white space stays, which "exact_match" and "rouge_l" ignore. May be empty where the budget
-        of draws was used up without an accepted one.
+        white space stays, which "exact_match" and "rouge_l" ignore. May be empty.
     quality : ndarray of shape (m,)
         Quality of the accepted responses.
     indices : ndarray of shape (m,) of int
-        Which draws they are, counted from 0, as in ``to_frame``; printed sets and pages count
-        draws from 1.
+        Which draws they are, counted from 0; printed sets and pages count from 1.
     n_samples : int
         Draws taken, rejected ones included.
     set_score : float
@@ -246,8 +249,7 @@ class PredictionSet(SetOfOne):
     generations : tuple of `n_samples` Generation
         All draws taken, the rejected ones included.
     claim : Claim, default=None
-        What is guaranteed: with confidence or on average, within which group, and more. Its
-        ``sentence()`` says it in words.
+        What is guaranteed, and within which group; ``claim.sentence()`` says it in words.
 
     Examples
     --------
@@ -272,23 +274,11 @@ class PredictionSet(SetOfOne):
     generations: tuple[Generation, ...] = ()
     claim: Claim | None = None
 
-    @property
-    def _written(self) -> tuple[str, ...]:
-        drawn = ("prompt", "responses", "quality", "indices", "n_samples", "set_score", "stopped")
-        answered = ["answered"] * ((self.claim or _USUAL).about == "answers")
-        return (*drawn, "guaranteed", *answered)
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
         object.__setattr__(self, "quality", np.asarray(self.quality, dtype=np.float64))
         object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.intp))
         object.__setattr__(self, "generations", tuple(self.generations))
-
-    @property
-    def answered(self) -> bool:
-        """Whether it is an answer that is guaranteed as such."""
-        about_answers = (self.claim or _USUAL).about == "answers"
-        return about_answers and self.guaranteed and len(self) == 1
 
     @property
     def _members(self) -> tuple[Response, ...]:
@@ -297,14 +287,6 @@ class PredictionSet(SetOfOne):
     @property
     def _seen(self) -> Iterable[Response]:
         return [draw.response for draw in self.generations] or self.responses
-
-    def _key(self) -> tuple[object, ...]:
-        try:
-            prompt: object = prompt_bytes(self.prompt)  # NaN in it equals itself
-        except (TypeError, ValueError):  # no draws are keyed by such a prompt
-            prompt = self.prompt
-        drawn = self.quality.tolist(), self.indices.tolist(), self.n_samples, self.set_score
-        return (prompt, self.responses, *drawn, self.stopped, self.guaranteed, self.claim)
 
     def __str__(self) -> str:
         counts = Counter(map(_views.member, self.responses))
@@ -397,14 +379,8 @@ class PredictionSets(SetSequence[PredictionSet]):
         """The sets of the prompts that are not `answered`."""
         return self[~self.answered]
 
-    def to_frame(self, per: str = "prompt") -> "pd.DataFrame":
-        """Return a pandas DataFrame with one row per prompt or response.
-
-        Parameters
-        ----------
-        per : {"prompt", "response"}, default="prompt"
-            What a row stands for. Use "response" for files: ``to_csv`` writes the tuples of
-            "prompt" as Python code.
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a pandas DataFrame with one row per prompt.
 
         Returns
         -------
@@ -413,27 +389,9 @@ class PredictionSets(SetSequence[PredictionSet]):
             n - 1 otherwise. Columns `prompt`, `responses`, `quality`, `indices` (tuples of one
             length), `size`, `n_samples`, `set_score`, `stopped` and "guaranteed"; `group`,
             `approximate` and `guarantee`, where there are groups, estimated weights or a marginal
-            guarantee; and `provenance`, where it is unknown.
-
-            Per response, rows of one prompt share its index and follow each other. In place of the
-            tuples there are `response`, its `quality` and `draw` (counted from 0); an empty set
-            has one row, in which these are missing. Prompts that are no text stay objects: in a
-            file, the index says which they are.
-
-        Examples
-        --------
-        >>> from sklearn_clm import PredictionSet, PredictionSets
-        >>> one = PredictionSet("a", ("x", "y"), [0.9, 0.8], [0, 2], 3, 0.9, True, True)
-        >>> two = PredictionSet("b", (), [], [], 3, -np.inf, False, True)
-        >>> frame = PredictionSets([one, two], k_max=3).to_frame("response")
-        >>> frame[["prompt", "response", "size", "draw"]]
-          prompt response  size  draw
-        0      a        x     2     0
-        0      a        y     2     2
-        1      b      NaN     0  <NA>
+            guarantee; and `provenance`, where it is unknown. To have a row per response, for a
+            file say, call ``explode(["responses", "quality", "indices"])`` on it.
         """
-        if per not in ("prompt", "response"):
-            raise ValueError(f"per must be 'prompt' or 'response', got {per!r:.60} instead.")
         import pandas as pd
 
         columns: dict[str, Sequence[Any]] = {
@@ -441,16 +399,11 @@ class PredictionSets(SetSequence[PredictionSet]):
             "responses": [one.responses for one in self],
             "quality": [tuple(one.quality.tolist()) for one in self],
             "indices": [tuple(one.indices.tolist()) for one in self],
-            "size": [len(one) for one in self],
+            "size": self.sizes.tolist(),
         }
         for name in ("n_samples", "set_score", "stopped", "guaranteed"):
             columns[name] = [getattr(one, name) for one in self]
-        frame = self._with_claims(pd.DataFrame(columns, index=self._index), self)
-        if per == "prompt":
-            return frame
-        frame = frame.explode(["responses", "quality", "indices"])
-        frame = frame.rename(columns={"responses": "response", "indices": "draw"})
-        return frame.astype({"quality": np.float64, "draw": "Int64"})
+        return self._with_claims(pd.DataFrame(columns, index=self._index), self)
 
     def __repr__(self) -> str:
         return f"<{self._headline()}>"
@@ -506,10 +459,6 @@ class ComponentSet(SetOfOne):
     guaranteed: bool
     claim: Claim | None = None
 
-    @property
-    def _written(self) -> tuple[str, ...]:
-        return ("components", "scores", "occurrences", "prediction_set", "guaranteed")
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))
         object.__setattr__(self, "scores", np.asarray(self.scores, dtype=np.float64))
@@ -527,11 +476,7 @@ class ComponentSet(SetOfOne):
 
     @property
     def _seen(self) -> Iterable[Response]:
-        return [*self.components, *self.prediction_set.responses, *self.prediction_set._seen]
-
-    def _key(self) -> tuple[object, ...]:
-        selected = self.components, self.scores.tolist(), self.occurrences
-        return (*selected, self.prediction_set, self.guaranteed, self.claim)
+        return [*self.components, *self.prediction_set._seen]
 
     def __str__(self) -> str:
         return self._view(_views.PlainText)
