@@ -18,7 +18,6 @@ def component_loss(
     *,
     admission: Judge = None,
     average: bool = True,
-    n_jobs: int | None = None,
 ) -> float | np.ndarray:
     """Share of prompts with a wrong component selected: the risk that alpha bounds (Eq. 9).
 
@@ -27,18 +26,11 @@ def component_loss(
     admissions : sequence of length n
         As y in :meth:`ComponentSelector.fit`: callables A^c_i, or references.
     sets : ComponentSets of length n
-        From ``predict``.
+        From ``predict``. An empty selection has no loss.
     admission : str or callable, default=None
         Judge of references. None is that of the selector which made the sets.
     average : bool, default=True
         Whether to return the mean, or the values of each prompt.
-    n_jobs : int or None, default=None
-        Workers for judging.
-
-    Returns
-    -------
-    float, or boolean ndarray of shape (n,)
-        The loss; an empty selection has none.
 
     Examples
     --------
@@ -49,7 +41,7 @@ def component_loss(
     >>> component_loss(["No."], ComponentSets([one]), admission="exact_match")
     1.0
     """
-    verdicts = _verdicts(admissions, sets, admission, n_jobs)
+    verdicts = _verdicts(admissions, sets, admission)
     return _averaged(np.array([not row.all() for row in verdicts], dtype=bool), average)
 
 
@@ -59,13 +51,12 @@ def component_precision(
     *,
     admission: Judge = None,
     average: bool = True,
-    n_jobs: int | None = None,
 ) -> float | np.ndarray:
     """Share of the selected components that are correct: NaN for an empty selection.
 
     The parameters are those of :func:`component_loss`; the mean is over prompts with a selection.
     """
-    verdicts = _verdicts(admissions, sets, admission, n_jobs)
+    verdicts = _verdicts(admissions, sets, admission)
     return _averaged(np.array([row.mean() if row.size else np.nan for row in verdicts]), average)
 
 
@@ -85,19 +76,13 @@ def component_recall(
         References. Of a list of references, the one that is covered best counts.
     sets : ComponentSets of length n
         From ``predict``.
-    match : {"rouge_l", "exact_match"} or callable, default="rouge_l"
-        When ``match(reference component, component)`` holds: "rouge_l" is a ROUGE-L of at least
-        0.4.
+    match : str or callable, default="rouge_l"
+        When ``match(reference component, component)`` holds, as in :func:`component_match`.
     splitter : str or callable, default=None
         Splits references. None is that of the selector which made the sets, or sentences.
     average : bool, default=True
-        Whether to return the mean over the prompts whose reference has a component (the expected
-        recall), or the values of each prompt.
-
-    Returns
-    -------
-    float, or ndarray of shape (n,)
-        The recall; NaN for a reference without components.
+        Whether to return the mean over the prompts whose reference has a component, or the values
+        of each prompt: NaN for a reference without components.
 
     Examples
     --------
@@ -121,12 +106,10 @@ def component_recall(
     return _averaged(np.array(recalls), average)
 
 
-def _verdicts(
-    admissions: Admissions, sets: ComponentSets, admission: Judge, n_jobs: int | None
-) -> list[np.ndarray]:
+def _verdicts(admissions: Admissions, sets: ComponentSets, admission: Judge) -> list[np.ndarray]:
     checked = checked_for(sets, ComponentSets, admissions)
     judges = get_component_admission(judge_of(admission, sets.selector, checked), _splitter(sets))
-    return judge(judges, checked, [list(one.components) for one in sets], n_jobs=n_jobs)
+    return judge(judges, checked, [list(one.components) for one in sets])
 
 
 def _splitter(sets: ComponentSets) -> str | Splitter:

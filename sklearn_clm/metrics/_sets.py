@@ -31,11 +31,7 @@ class SetOutcomes(NamedTuple):
 
 
 def set_outcomes(
-    admissions: Admissions,
-    sets: PredictionSets,
-    *,
-    admission: Judge = None,
-    n_jobs: int | None = None,
+    admissions: Admissions, sets: PredictionSets, *, admission: Judge = None
 ) -> SetOutcomes:
     """Loss, size, samples and excess of each prediction set.
 
@@ -47,8 +43,6 @@ def set_outcomes(
         From ``predict``. No more of their draws are judged than it takes.
     admission : str or callable, default=None
         Judge of references. None is that of the sampler which made the sets.
-    n_jobs : int or None, default=None
-        Workers for judging.
 
     Returns
     -------
@@ -68,8 +62,7 @@ def set_outcomes(
     SetOutcomes(loss=array([False]), size=array([2]), samples=array([4]), excess=array([0.5]))
     """
     checked = checked_for(sets, PredictionSets, admissions)
-    judge = judge_of(admission, sets.sampler, checked)
-    return judge_sets(judge, checked, sets, n_jobs=n_jobs)
+    return judge_sets(judge_of(admission, sets.sampler, checked), checked, sets)
 
 
 def checked_for(
@@ -100,8 +93,8 @@ def set_loss(
 ) -> float | np.ndarray:
     """Share of sets that hold no admissible response: the risk that epsilon bounds.
 
-    `average` is whether to return the mean, or the values of each prompt; the other parameters are
-    those of :func:`set_outcomes`. Whether n held-out prompts refute the promise:
+    The parameters are those of :func:`set_outcomes`; ``average=False`` returns the values of each
+    prompt. Whether n held-out prompts refute the promise:
 
     >>> from scipy.stats import binomtest
     >>> missed, n, epsilon = 11, 100, 0.15
@@ -129,7 +122,6 @@ def judge_sets(
     A draw is judged if no earlier one was admissible, and a member of the set also as long as no
     earlier member was: nothing else can change S* or the loss.
     """
-    n = len(sets)
     for i, one in enumerate(sets):
         if len(one.generations) != one.n_samples:
             raise ValueError(
@@ -138,13 +130,13 @@ def judge_sets(
             )
     drawn = [[draw.response for draw in one.generations] for one in sets]
     warn_of_references(admission, admissions, drawn)
-    first_admissible = np.zeros(n, dtype=np.intp)  # counted from 1; 0: none yet
-    covered = np.zeros(n, dtype=bool)
+    first_admissible = np.zeros(len(sets), dtype=np.intp)  # counted from 1; 0: none yet
+    covered = np.zeros(len(sets), dtype=bool)
     members = [set(one.indices.tolist()) for one in sets]
     for draw in range(max(map(len, drawn), default=0)):
         asked = [
             i
-            for i in range(n)
+            for i in range(len(sets))
             if draw < len(drawn[i])
             and (not first_admissible[i] or (draw in members[i] and not covered[i]))
         ]
@@ -197,8 +189,8 @@ def normalized_auc(levels: ArrayLike, values: ArrayLike) -> np.ndarray:
     Parameters
     ----------
     levels : array-like of shape (n_levels,)
-        Where the curves were evaluated, strictly increasing; a is the first, b the last. Leave
-        out the levels that are trivial or out of reach before the call.
+        Where the curves were evaluated, strictly increasing, without those that are trivial or out
+        of reach.
     values : array-like of shape (..., n_levels)
         The curves.
 
