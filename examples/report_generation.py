@@ -35,7 +35,12 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from _protocols.paper_protocol import component_trials, evaluate_components, evaluate_sets
+from _protocols.paper_protocol import (
+    at_random,
+    component_trials,
+    evaluate_components,
+    evaluate_sets,
+)
 from _protocols.report_tasks import ReportTask, file_task, strip_task
 
 HERE = Path(__file__).resolve().parent
@@ -152,7 +157,7 @@ def component_scores(task: ReportTask, sampler) -> dict:
     return {
         "span likelihood": "span_likelihood",
         "classifier": task.train(sampler.generator_, sampler.k_max, sampler.seed_),
-        "random": "random",
+        "random": at_random,
     }
 
 

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 from _protocols.jsonl_questions import read_questions
-from _protocols.paper_protocol import evaluate_components, evaluate_sets
+from _protocols.paper_protocol import at_random, evaluate_components, evaluate_sets
 from _protocols.sentence_classifier import train_sentence_classifier
 
 HERE = Path(__file__).resolve().parent
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> dict:
             n_samples=sampler.k_max_,
             seed=sampler.seed_,
         ),
-        "random": "random",
+        "random": at_random,
     }
     report["components"] = evaluate_components(
         sampler,

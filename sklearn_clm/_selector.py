@@ -51,14 +51,11 @@ from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._rules import Certified, SelectionRule, rules_of_parts
-from sklearn_clm.policies._source import progress_bar, seed_of_draws
+from sklearn_clm.policies._source import progress_bar
 from sklearn_clm.policies._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm.scoring import get_splitter
-from sklearn_clm.scoring._admission import check_admissions
-from sklearn_clm.scoring._components import (
-    get_component_admission,
-    get_component_score,
-)
+from sklearn_clm.scoring._admission import check_admissions, get_component_admission
+from sklearn_clm.scoring._components import get_component_score
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _SHAPING = 1 / 3  # of the prompts, where people audit
@@ -108,7 +105,7 @@ class ComponentSelector(CalibratedEstimator):
         What happens if no threshold can be certified: a :class:`NullCalibrationWarning`, after
         which every selection is empty, which is valid; or a :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
-        Seed of ``component_score="random"``, for which None is 0; and the `random_state` of a
+        Seed of the part of an `AuditedJudging` that chooses the rule; and the `random_state` of a
         sampler that is fitted here and has none of its own.
     n_jobs : int or None, default=None
         Processes or threads that judge components.
@@ -440,8 +437,7 @@ class ComponentSelector(CalibratedEstimator):
 
     def _parts(self) -> tuple[Callable[[str], Any], Any]:
         """The splitter and the score that the parameters stand for."""
-        seed = seed_of_draws(self.random_state)
-        return get_splitter(self.splitter), get_component_score(self.component_score, seed=seed)
+        return get_splitter(self.splitter), get_component_score(self.component_score)
 
     def _own_parts(self) -> dict[str, Any]:
         """The same, which later changes do not reach."""
@@ -454,10 +450,9 @@ class ComponentSelector(CalibratedEstimator):
 
     def _fingerprints(self) -> dict[str, Any]:
         """Of the parts, by their names in a provenance."""
-        score = self._parts()[1] if self.component_score == "random" else self.component_score
         return {
             "splitter": score_fingerprint(self.splitter),
-            "component_score": score_fingerprint(score),
+            "component_score": score_fingerprint(self.component_score),
             "admission": score_fingerprint(self.admission),
         }
 

@@ -34,7 +34,7 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.scoring import SelfConsistency
+from sklearn_clm.scoring import SelfConsistency, Support
 from tests.reports import ReportModel, TrainedReportModel, cases
 from tests.toy import ToyModel, Trained, questions
 from tests.toy import toy_sampler as sampler
@@ -303,7 +303,7 @@ def test_what_parameters_hold_does_not_reach_predict():
     before = [one.predict(X) for one in (listed, classified, nested)]
     bounds[0], generator.skill, generator.options["temperature"] = 1, 0.1, 9.0
     scored[-1].partial_fit(words.transform(texts), [0] * 200 + [1] * 200)
-    nested.set_params(quality__prior=0.01)
+    nested.set_params(quality__similarity="exact_match")
     with pytest.raises(ValueError, match="quality"):
         nested.calibrate(nested.calibration_data_)
     for one, sets in zip((listed, classified, nested), before):
@@ -487,14 +487,14 @@ def test_components_of_other_draws(selecting, make, name, tmp_path):
 
 
 def test_nested_parameters_do_not_reach_the_selection():
-    class Constant(SelfConsistency):
+    class Constant(Support):
         def score_components(self, prompts, generations, spans):
-            return [[[self.prior for _ in row] for row in rows] for rows in spans]
+            return [[[self.threshold for _ in row] for row in rows] for rows in spans]
 
-    own = selector(component_score=Constant(prior=0.5), admission=lax).fit(REPORTS, REPORTS_Y)
+    own = selector(component_score=Constant(threshold=0.5), admission=lax).fit(REPORTS, REPORTS_Y)
     before = own.predict(REPORTS[:9])
     assert before.sizes.any()
-    own.set_params(component_score__prior=0.1)
+    own.set_params(component_score__threshold=0.1)
     assert own.predict(REPORTS[:9]) == before
 
 

@@ -151,7 +151,7 @@ def test_selection_is_by_the_best_occurrence(selector):
                 assert answer.generations[draw].response[slice(*span)] == component
 
 
-@pytest.mark.parametrize("component_score", ["span_likelihood", "random", "support"])
+@pytest.mark.parametrize("component_score", ["span_likelihood", "support"])
 def test_sets_never_select_more_than_all_samples_would(component_score):
     """Proposition 4.4: calibration's loss on K samples bounds that of any set."""
     selector = ComponentSelector(
@@ -286,15 +286,6 @@ def test_numbers_are_their_own_components():
     places = [place for one in sets for row in one.occurrences for place in row]
     assert places
     assert all(place.span is None for place in places)
-
-
-def test_random_score_follows_random_state():
-    selector = ComponentSelector(sampler(), component_score="random", alpha=0.8)
-    same = [
-        selector.set_params(random_state=seed).fit(X, Y).calibration_data_.scores.tolist()
-        for seed in (1, 1, 2)
-    ]
-    assert same[0] == same[1] != same[2]
 
 
 def test_paid_draws_survive_a_failure():

@@ -61,7 +61,7 @@ def test_a_component_score_that_falls_when_draws_are_added_is_noticed():
     choosy.set_params(component_score=Agreement(share=True))
     with pytest.warns(UserWarning, match="^component_score rises"):
         choosy.fit(X, Y)
-    for score in (Agreement(share=False), "support", "span_likelihood", "random"):
+    for score in (Agreement(share=False), "support", "span_likelihood"):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "component_score rises", UserWarning)
             choosy.set_params(component_score=score).fit(X, Y)

@@ -1,10 +1,11 @@
 """The paper's evaluation of response sets (sections 5 and 6) on draws that are there already."""
 
+import zlib
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["METHODS", "component_trials", "evaluate_components", "evaluate_sets"]
+__all__ = ["METHODS", "at_random", "component_trials", "evaluate_components", "evaluate_sets"]
 
 METHODS = ("first_k", "first_k_reject", "max", "sum")
 
@@ -151,6 +152,11 @@ def evaluate_components(
     above = worst_loss_above_level(results)
     print(f"Largest mean loss less alpha, over scores and alphas: {above:+.4f}")
     return results
+
+
+def at_random(prompt, component: str) -> float:
+    """The paper's baseline of component scores: a number that says nothing of the component."""
+    return zlib.crc32(np.asarray(prompt).tobytes() + component.encode()) / 2**32
 
 
 def component_trials(

@@ -200,12 +200,25 @@ class SetSequence(Sequence[_Set]):
     @abstractmethod
     def _headline(self) -> str: ...
 
+    def _claims(self) -> list[Claim]:
+        """The claims of the sets, each once."""
+        return list({id(one.claim): one.claim for one in self if one.claim is not None}.values())
+
+    def _guarantees(self) -> list[str]:
+        """The guarantees in words, each once."""
+        return list(dict.fromkeys(claim.sentence() for claim in self._claims() if claim.holds))
+
+    def _remarks(self) -> str:
+        """Remarks on the guarantees, each once; those about a group stand at the set."""
+        found = [remark for claim in self._claims() for remark in claim.common_remarks()]
+        return "".join(f", {remark}" for remark in dict.fromkeys(found))
+
     def _view(self, style: type[_views.PlainText]) -> str:
         """The guarantees in words, and the first sets in full."""
         n = _views.SHOWN_SETS
         more = f"; the first {n} are shown" if len(self) > n else ""
         views = [one._view(style) for one in self._sets[:n]]
-        return "\n\n".join([self._headline() + more, *_views.guarantees(self), *views])
+        return "\n\n".join([self._headline() + more, *self._guarantees(), *views])
 
     def _repr_html_(self) -> str:
         return _views.as_html(self._view(_views.Html))
@@ -291,13 +304,29 @@ class PredictionSet(SetOfOne):
     def __str__(self) -> str:
         counts = Counter(map(_views.member, self.responses))
         shown = ", ".join(f"{n} x {one}" if n > 1 else one for one, n in counts.items())
-        return f"{prompt_line(self.prompt)} -> {{{shown}}} ({_views.ending(self)})"
+        return f"{prompt_line(self.prompt)} -> {{{shown}}} ({self._ending()})"
 
     def __repr__(self) -> str:
         return f"<PredictionSet {textwrap.shorten(str(self), 400, placeholder=' …')}>"
 
-    def _view(self, style: type[_views.PlainText]) -> str:
-        return _views.view_of_set(self, style)
+    def _view(
+        self, style: type[_views.PlainText], marks: Mapping[int, list[_views.Mark]] | None = None
+    ) -> str:
+        lines = [style.prompt(self.prompt), f"  ({style.text(self._ending())})"]
+        for response, quality, draw in zip(self.responses, self.quality, self.indices.tolist()):
+            text = style.marked(str(response), (marks or {}).get(draw, []))
+            lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
+        if not self.responses:
+            lines.append("  (no response was accepted)")
+        return "\n".join(lines)
+
+    def _ending(self) -> str:
+        """How the set came to its end, and what is to be known of its guarantee."""
+        stopped = "stopped" if self.stopped else "budget used up"
+        if self.guaranteed and self.claim is not None and self.claim.about == "answers":
+            stopped = "answered" if len(self) else "escalated"
+        remarks = "".join(f"; {remark}" for remark in self.remarks())
+        return f"{_views.counted(self.n_samples, 'draw')}, {stopped}{remarks}"
 
 
 class PredictionSets(SetSequence[PredictionSet]):
@@ -410,14 +439,14 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     def __str__(self) -> str:
         shown = map(str, self._sets[: _views.SHOWN_SETS])
-        lines = [self._headline(), *_views.guarantees(self), *shown]
+        lines = [self._headline(), *self._guarantees(), *shown]
         if len(self) > _views.SHOWN_SETS:
             lines.append(f"... and {len(self) - _views.SHOWN_SETS} more")
         return "\n".join(lines)
 
     def _headline(self) -> str:
         number = _views.counted(len(self), "prompt")
-        return f"PredictionSets of {number}, k_max={self.k_max}{_views.common_remarks(self)}"
+        return f"PredictionSets of {number}, k_max={self.k_max}{self._remarks()}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -486,7 +515,18 @@ class ComponentSet(SetOfOne):
         return f"<ComponentSet of {components} from {self.prediction_set!r}>"
 
     def _view(self, style: type[_views.PlainText]) -> str:
-        return _views.view_of_components(self, style)
+        marks: dict[int, list[_views.Mark]] = {}
+        for score, places in zip(self.scores, self.occurrences):
+            for draw, span in places:
+                start, stop = (0, None) if span is None else span
+                marks.setdefault(int(draw), []).append((start, stop, float(score)))
+        lines = [self.prediction_set._view(style, marks)]
+        lines += [f"  ({style.text(remark)})" for remark in self.remarks()]
+        lines.append("trusted components:" if len(self) else "no trusted component")
+        for component, score, places in zip(self.components, self.scores, self.occurrences):
+            draws = ", ".join(str(draw + 1) for draw in sorted({place.draw for place in places}))
+            lines.append(f"  {score:.3g}  {style.text(component)}  (draw {draws})")
+        return "\n".join(lines)
 
 
 class ComponentSets(SetSequence[ComponentSet]):
@@ -577,4 +617,4 @@ class ComponentSets(SetSequence[ComponentSet]):
 
     def _headline(self) -> str:
         components = _views.counted(int(self.sizes.sum()), "component")
-        return f"{_views.counted(len(self), 'prompt')}, {components}{_views.common_remarks(self)}"
+        return f"{_views.counted(len(self), 'prompt')}, {components}{self._remarks()}"

@@ -15,7 +15,7 @@ Names: admissions "exact_match" and "rouge_l"; qualities "likelihood", "self_con
 "first_k_reject" (:func:`get_set_score` defines them).
 
 Components (sentences) ask two more: how a response is split (`splitter`: "sentence" or a callable),
-and how certain a component is (`component_score`: "span_likelihood", "support", "random", an
+and how certain a component is (`component_score`: "span_likelihood", "support", an
 :class:`EntailmentScore`, a classifier, or ``(prompt, component) -> float``).
 
 Only the admission defines what the guarantee is about. A poor quality or similarity costs draws and
@@ -137,8 +137,8 @@ trained.
 
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.generators._draws import Occurrence
-from sklearn_clm.scoring._admission import admission_matrix, threshold_admission
-from sklearn_clm.scoring._components import SpanLikelihood, Support, component_match
+from sklearn_clm.scoring._admission import admission_matrix, component_match, threshold_admission
+from sklearn_clm.scoring._components import SpanLikelihood, Support
 from sklearn_clm.scoring._entailment import EntailmentScore
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._language_model import LLMJudge, PTrue

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -32,8 +32,15 @@ from sklearn_clm.scoring._protocols import (
     Reference,
     Response,
     Responses,
+    Span,
 )
-from sklearn_clm.scoring._similarity import rouge_l, warn_of_script
+from sklearn_clm.scoring._similarity import RougeL, warn_of_script
+from sklearn_clm.scoring._splitters import (
+    Splitter,
+    component_of,
+    component_spans,
+    get_splitter,
+)
 
 # a callable A_i, or references of which any will do
 Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
@@ -104,16 +111,91 @@ def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> 
 
 # the paper takes 0.4 for sentences and 0.35 for summaries: what holds for the stricter of the two
 # holds for the other as well
-ROUGE_L_ADMITS = 0.4
 _ADMISSIONS: dict[str, Admission] = {
     "exact_match": exact_match,
-    "rouge_l": ThresholdAdmission(rouge_l, ROUGE_L_ADMITS),
+    "rouge_l": ThresholdAdmission(RougeL(), 0.4),
 }
 
 
 def get_admission(admission: str | Admission) -> Admission:
     """Admission from its name, "exact_match" or "rouge_l"; a callable is one already."""
     return chosen("admission", admission, _ADMISSIONS, _JUDGES)
+
+
+class ComponentMatch(Named, PairJudge):
+    """What :func:`component_match` gives."""
+
+    def __init__(self, admission: Admission, splitter: Callable[[str], list[Span]]) -> None:
+        self.admission = admission
+        self.splitter = splitter
+
+    def judge_pairs(
+        self, references: Sequence[Reference], components: Responses
+    ) -> Iterator[tuple[int, bool]]:
+        """Verdicts, as in :class:`PairJudge`; each run of equal references is split once."""
+        pairs = zip(references, components)
+        runs = [list(run) for _, run in groupby(pairs, key=lambda pair: id(pair[0]))]
+        return enumerate(map_chunks(self._judge_runs, runs))
+
+    def _judge_runs(self, runs: Sequence[Pairs]) -> list[bool]:
+        judge = self.admission
+        verdicts: list[bool] = []
+        for run in runs:
+            parts, components = self.parts(run[0][0]), [component for _, component in run]
+            if isinstance(judge, ThresholdAdmission) and isinstance(judge.metric, RougeL):
+                values = judge.metric.pairwise(parts, components)
+                verdicts.extend(np.any(values >= judge.threshold, axis=0).tolist())
+            else:
+                verdicts += [any(verdict_of(judge, c, part) for part in parts) for c in components]
+        return verdicts
+
+    def parts(self, reference: Reference) -> list[Response]:
+        """The components of a reference."""
+        spans = component_spans(self.splitter, reference)
+        return [component_of(reference, span) for span in spans]
+
+    def __repr__(self) -> str:
+        return f"component_match({name_of(self.admission)}, {name_of(self.splitter)})"
+
+
+def component_match(
+    admission: Admission | str, splitter: Splitter | str = "sentence"
+) -> ComponentMatch:
+    """Admission of components that match some component of the reference.
+
+    Parameters
+    ----------
+    admission : callable (reference component, component) -> bool, or {"exact_match", "rouge_l"}
+        Judges two components, such as ``threshold_admission(rouge_l, 0.5)``. "rouge_l" is a
+        ROUGE-L of at least 0.4, as the paper has it.
+    splitter : str or callable, default="sentence"
+        Splits references, as in :func:`get_splitter`. A reference that is not text is a single
+        component; one without components admits nothing.
+
+    Returns
+    -------
+    callable (reference, component) -> bool, and PairJudge
+        The admission.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import component_match
+    >>> almost = component_match("rouge_l")
+    >>> almost("The lungs are clear. No effusion.", "There is no effusion.")
+    True
+    >>> almost("", "There is no effusion.")
+    False
+    """
+    return ComponentMatch(get_admission(admission), get_splitter(splitter))
+
+
+def get_component_admission(
+    admission: str | Admission, splitter: Splitter | str = "sentence"
+) -> Admission:
+    """Admission A^c: a name compares with each component of the reference, not with all of it."""
+    if isinstance(admission, str):
+        return component_match(admission, splitter)
+    return get_admission(admission)
 
 
 def admission_matrix(

@@ -1,47 +1,27 @@
-"""Components of responses: their scores F^c, and their admission A^c.
+"""Scores F^c of components of responses (section 4.4 of the paper).
 
-Section 4.4 of the paper. A component that occurs in several draws is one component, and the
-maximum over its occurrences is its score.
+A component that occurs in several draws is one component, and the maximum over its occurrences is
+its score.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import chain, groupby
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import Generation, draw_stream
-from sklearn_clm.generators._draws import Occurrence, prompt_bytes
-from sklearn_clm.scoring._admission import (
-    ROUGE_L_ADMITS,
-    Pairs,
-    ThresholdAdmission,
-    get_admission,
-    verdict_of,
-)
-from sklearn_clm.scoring._callables import (
-    Named,
-    as_scores,
-    chosen,
-    map_chunks,
-    name_of,
-    numbers_from,
-)
+from sklearn_clm.generators import Generation
+from sklearn_clm.generators._draws import Occurrence
+from sklearn_clm.scoring._callables import as_scores, chosen, name_of, numbers_from
 from sklearn_clm.scoring._protocols import (
-    Admission,
     Classifier,
     ComponentScore,
     Draws,
-    PairJudge,
     PairwiseSimilarity,
     Prompt,
     Prompts,
-    Reference,
     Response,
-    Responses,
     Scores,
     Similarity,
     Span,
@@ -53,15 +33,8 @@ from sklearn_clm.scoring._quality import (
     length_normalised,
     refuse_unfitted,
 )
-from sklearn_clm.scoring._similarity import RougeL, similarity_tensor
-from sklearn_clm.scoring._splitters import (
-    Splitter,
-    component_of,
-    component_spans,
-    get_splitter,
-    logprobs_inside,
-    numbered_components,
-)
+from sklearn_clm.scoring._similarity import similarity_tensor
+from sklearn_clm.scoring._splitters import component_of, logprobs_inside, numbered_components
 
 ComponentScorer = Callable[[Prompt, Response], float]
 
@@ -205,23 +178,19 @@ class CallableScore:
         return scored
 
 
-def _uniform(seed: int, prompt: Prompt, component: Response) -> float:
-    """A uniform random number, by (prompt, component, seed): the paper's baseline."""
-    salt = b"component " + prompt_bytes(component)
-    return float(draw_stream(prompt, seed, 0, salt=salt).random())
+_COMPONENT_SCORES: dict[str, ComponentScorer | ComponentScore | Classifier] = {
+    "span_likelihood": SpanLikelihood(),
+    "support": Support(),
+}
 
 
 def get_component_score(
-    component_score: str | ComponentScorer | ComponentScore | Classifier, *, seed: int = 0
+    component_score: str | ComponentScorer | ComponentScore | Classifier,
 ) -> ComponentScore:
     """Component score from its name, a callable ``f(prompt, component)``, or a classifier."""
-    known: dict[str, ComponentScorer | ComponentScore | Classifier] = {
-        "random": partial(_uniform, seed),
-        "span_likelihood": SpanLikelihood(),
-        "support": Support(),
-    }
     others = "a callable, a fitted classifier, or an object with a method score_components"
-    found = chosen("component_score", component_score, known, others, (ComponentScore, Classifier))
+    protocols = (ComponentScore, Classifier)
+    found = chosen("component_score", component_score, _COMPONENT_SCORES, others, protocols)
     if isinstance(found, ComponentScore):
         return found
     if isinstance(found, Classifier):
@@ -260,84 +229,3 @@ def component_scores(
         ]
         for row, wanted in zip(rows, spans)
     ]
-
-
-class ComponentMatch(Named, PairJudge):
-    """What :func:`component_match` gives."""
-
-    def __init__(self, admission: Admission, splitter: Callable[[str], list[Span]]) -> None:
-        self.admission = admission
-        self.splitter = splitter
-
-    def judge_pairs(
-        self, references: Sequence[Reference], components: Responses
-    ) -> Iterator[tuple[int, bool]]:
-        """Verdicts, as in :class:`PairJudge`; each run of equal references is split once."""
-        pairs = zip(references, components)
-        runs = [list(run) for _, run in groupby(pairs, key=lambda pair: id(pair[0]))]
-        return enumerate(chain.from_iterable(map_chunks(self._judge_runs, runs)))
-
-    def _judge_runs(self, runs: Sequence[Pairs]) -> list[list[bool]]:
-        return [
-            self._against(self.parts(run[0][0]), [component for _, component in run])
-            for run in runs
-        ]
-
-    def parts(self, reference: Reference) -> list[Response]:
-        """The components of a reference."""
-        spans = component_spans(self.splitter, reference)
-        return [component_of(reference, span) for span in spans]
-
-    def _against(self, parts: list[Response], components: Sequence[Response]) -> list[bool]:
-        judge = self.admission
-        if isinstance(judge, ThresholdAdmission) and isinstance(judge.metric, PairwiseSimilarity):
-            shape = len(parts), len(components)
-            values = as_scores(judge.metric.pairwise(parts, components), shape, "metric", judge)
-            admitted: list[bool] = (values >= judge.threshold).any(axis=0).tolist()
-            return admitted
-        return [any(verdict_of(judge, one, part) for part in parts) for one in components]
-
-    def __repr__(self) -> str:
-        return f"component_match({name_of(self.admission)}, {name_of(self.splitter)})"
-
-
-def component_match(
-    admission: Admission | str, splitter: Splitter | str = "sentence"
-) -> ComponentMatch:
-    """Admission of components that match some component of the reference.
-
-    Parameters
-    ----------
-    admission : callable (reference component, component) -> bool, or {"exact_match", "rouge_l"}
-        Judges two components, such as ``threshold_admission(rouge_l, 0.5)``. "rouge_l" is a
-        ROUGE-L of at least 0.4, as the paper has it; what is not text compares by equality there.
-    splitter : str or callable, default="sentence"
-        Splits references, as in :func:`get_splitter`. A reference that is not text is a single
-        component; one without components admits nothing.
-
-    Returns
-    -------
-    callable (reference, component) -> bool, and PairJudge
-        The admission.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import component_match
-    >>> almost = component_match("rouge_l")
-    >>> almost("The lungs are clear. No effusion.", "There is no effusion.")
-    True
-    >>> almost("", "There is no effusion.")
-    False
-    """
-    if admission == "rouge_l":
-        admission = ThresholdAdmission(RougeL(), ROUGE_L_ADMITS)
-    return ComponentMatch(get_admission(admission), get_splitter(splitter))
-
-
-def get_component_admission(
-    admission: str | Admission, splitter: Splitter | str = "sentence"
-) -> Admission:
-    """Admission A^c: a name compares with each component of the reference, not with all of it."""
-    if isinstance(admission, str):
-        return component_match(admission, splitter)
-    return get_admission(admission)

@@ -46,16 +46,15 @@ class EntailmentScore(BaseEstimator):
         A classifier of natural language inference. Weights are read from safetensors only, and no
         code of a checkpoint is run.
     tokenizer : transformers tokenizer, optional
-        By default the one saved beside `model`. Wanted where `model` is a loaded model.
+        By default the one saved beside `model`. Wanted where `model` is a loaded model. Its
+        ``model_max_length`` is what a pair has at most: the end of a longer premise is cut off,
+        never the hypothesis.
     premise : callable prompt -> str, optional
         Makes the premise of a prompt. By default the prompt itself, which must be a string.
     entailment_label : int or str, optional
         Which class means entailment; by default the one whose name says so.
     batch_size : int, default=32
         Pairs in one forward pass.
-    max_length : int, optional
-        Tokens of a pair at most; the end of a longer premise is cut off, never the hypothesis.
-        By default what the tokenizer and the model allow.
     device : str or torch.device, optional
         Where to run. By default where the model is, the CPU for a checkpoint.
 
@@ -83,7 +82,6 @@ class EntailmentScore(BaseEstimator):
         premise: Callable[[Prompt], str] | None = None,
         entailment_label: int | str | None = None,
         batch_size: int = 32,
-        max_length: int | None = None,
         device: "str | torch.device | None" = None,
     ) -> None:
         self.model = model
@@ -91,7 +89,6 @@ class EntailmentScore(BaseEstimator):
         self.premise = premise
         self.entailment_label = entailment_label
         self.batch_size = batch_size
-        self.max_length = max_length
         self.device = device
 
     def __sklearn_clone__(self) -> Self:
@@ -156,9 +153,8 @@ class EntailmentScore(BaseEstimator):
         """Log-odds of entailment, of pairs that share a batch."""
         import torch
 
-        limit = tokenizer.model_max_length if self.max_length is None else self.max_length
         positions = getattr(model.config, "max_position_embeddings", None) or _NO_LIMIT
-        limit = int(min(limit, positions, _NO_LIMIT))
+        limit = int(min(tokenizer.model_max_length, positions, _NO_LIMIT))
         encoded = tokenizer(
             *map(list, zip(*pairs)),
             padding=True,

@@ -153,18 +153,12 @@ class SelfConsistency(BaseEstimator):
     ----------
     similarity : {"rouge_l", "exact_match"}, callable or object, default="rouge_l"
         What agreement is, as in :func:`similarity_tensor`; between 0 and 1 for the built-in ones.
-    prior : float, default=0.0
-        Quality of the first draw, which has no earlier one. It goes on counting as one earlier
-        draw with this agreement, so that two draws that happen to agree do not score like twenty.
 
     Notes
     -----
-    The quality of draw j = 0, 1, ... is ``(prior + s_j0 + ... + s_j(j-1)) / (j + 1)``, with s_jl
-    the similarity of draws j and l.
-
-    Above `prior`, a threshold accepts an answer when it is repeated: the repetition is what is
-    kept. In simulations of short answers and of paraphrases, a prior of 0.5 took all draws, and
-    sets up to 30 % larger than priors of 0 and 0.1.
+    The quality of draw j = 0, 1, ... is ``(s_j0 + ... + s_j(j-1)) / (j + 1)``, with s_jl the
+    similarity of draws j and l. A threshold above 0 accepts an answer when it is repeated: the
+    repetition is what is kept.
 
     Examples
     --------
@@ -175,11 +169,8 @@ class SelfConsistency(BaseEstimator):
     array([[0.        , 0.        , 0.33333333, 0.5       ]])
     """
 
-    def __init__(
-        self, similarity: str | Similarity | PairwiseSimilarity = "rouge_l", prior: float = 0.0
-    ) -> None:
+    def __init__(self, similarity: str | Similarity | PairwiseSimilarity = "rouge_l") -> None:
         self.similarity = similarity
-        self.prior = prior
 
     def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
         """Quality of the draws from `start` on, as in :class:`DrawScorer`.
@@ -190,7 +181,7 @@ class SelfConsistency(BaseEstimator):
         agreement = similarity_tensor(self.similarity, responses, start=start)
         # draw by draw: a sum in another order is rounded differently, and a threshold found on
         # draws scored together would then be missed by a draw scored alone
-        total = np.full(agreement.shape[:2], float(self.prior))
+        total = np.zeros(agreement.shape[:2])
         for draw in range(agreement.shape[2]):
             total += agreement[:, :, draw]
         return total / np.arange(start + 1.0, start + 1.0 + agreement.shape[1])

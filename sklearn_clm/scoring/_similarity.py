@@ -13,7 +13,6 @@ from itertools import chain, count, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 
 from sklearn_clm._exceptions import warn
@@ -75,7 +74,6 @@ def rouge_l_matrix(
     texts_b: Iterable[str] | None = None,
     *,
     use_stemmer: bool = False,
-    n_jobs: int | None = None,
 ) -> np.ndarray:
     """ROUGE-L F-measure of all pairs of texts.
 
@@ -87,8 +85,6 @@ def rouge_l_matrix(
         Other texts. None compares `texts_a` with itself.
     use_stemmer : bool, default=False
         As in :func:`rouge_l`.
-    n_jobs : int, default=None
-        Number of threads, as in joblib.
 
     Returns
     -------
@@ -102,10 +98,8 @@ def rouge_l_matrix(
     array([[1.        , 0.        , 0.5       ],
            [0.66666667, 0.        , 0.66666667]])
     """
-    rows, columns = _encode_both(
-        list(texts_a), None if texts_b is None else list(texts_b), use_stemmer
-    )
-    return _measure(rows, columns, workers=effective_n_jobs(n_jobs))
+    others = None if texts_b is None else list(texts_b)
+    return _measure(*_encode_both(list(texts_a), others, use_stemmer))
 
 
 @dataclass(frozen=True)
@@ -166,7 +160,7 @@ def _stripped(texts: Sequence[str]) -> np.ndarray:
     return np.array([text.strip() for text in texts], dtype=object)
 
 
-def _measure(rows: list[str], columns: list[str], workers: int = 1) -> np.ndarray:
+def _measure(rows: list[str], columns: list[str]) -> np.ndarray:
     """ROUGE-L F-measure of every row with every column, from their tokens' characters."""
     from rapidfuzz.distance import LCSseq
     from rapidfuzz.process import cdist
@@ -180,7 +174,7 @@ def _measure(rows: list[str], columns: list[str], workers: int = 1) -> np.ndarra
         # pays where a text does not fit into one machine word
         columns = list(rows)
     dtype = np.uint8 if longest < 256 else np.int32
-    common = cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype, workers=workers)
+    common = cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype)
     measure: np.ndarray = np.add.outer(halves_a, halves_b)
     np.divide(common, measure, out=measure)
     return measure

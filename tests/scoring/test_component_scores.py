@@ -68,17 +68,6 @@ def test_span_likelihood_refuses_impossible_log_probabilities(value):
     assert SpanLikelihood().score_components(["p"], [[sentinel]], [[[(0, 4)]]]) == [[[0.0]]]
 
 
-def test_random_score_depends_on_prompt_component_and_seed_alone():
-    random, other_seed = (get_component_score("random", seed=seed) for seed in (0, 1))
-    first = scored(random, "No effusion. Clear lungs.", "No effusion.")
-    second = scored(random, "Clear lungs.")
-    assert first[0][0] == first[1][0]
-    assert first[0][1] == second[0][0]
-    assert first[0][0] != first[0][1]
-    assert scored(random, "No effusion.", prompt="other")[0] != first[1]
-    assert scored(other_seed, "No effusion.")[0] != first[1]
-
-
 def test_support_counts_samples_not_occurrences():
     counts = scored(Support(), "No effusion. No effusion.", "no effusion", "Clear lungs.", "")
     assert [row.tolist() for row in counts] == [[2, 2], [2], [1], []]
@@ -115,7 +104,7 @@ def test_scores_never_fall_when_samples_are_added(texts, data):
 
     draws = [likelihood_like(text) for text in texts]
     kept = data.draw(st.lists(st.sampled_from(range(len(draws))), unique=True)) if draws else []
-    for score in (SpanLikelihood(), get_component_score("random"), Support()):
+    for score in (SpanLikelihood(), Support()):
         best = [best_scores(score, [draws[j] for j in of]) for of in (range(len(draws)), kept)]
         assert all(value <= best[0][component] for component, value in best[1].items())
 

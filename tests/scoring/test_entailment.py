@@ -148,9 +148,10 @@ def test_a_model_in_training_scores_without_dropout(classifier, loaded):
     assert all(np.array_equal(result, np.tile(expected, 5)) for result in results)
 
 
-def test_a_long_premise_is_cut_and_the_hypothesis_kept(classifier):
+def test_a_long_premise_is_cut_and_the_hypothesis_kept(loaded):
     premise = "the heart is large . " * 30
-    score = EntailmentScore(classifier, max_length=20)
+    loaded[1].model_max_length = 20
+    score = EntailmentScore(loaded[0], tokenizer=loaded[1])
     long = score.score_pairs([premise] * 2, ["no effusion", "the lungs are clear"])
     assert long[0] != long[1]
     # what is cut off does not matter

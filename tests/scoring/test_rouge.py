@@ -104,12 +104,6 @@ def test_empty_lists():
     assert rouge_l_matrix([], ["a", "b"]).shape == (0, 2)
 
 
-def test_number_of_threads_does_not_matter():
-    generator = random.Random(0)
-    some = [random_text(generator, ["a", "b", "c", "d"], 20) for _ in range(60)]
-    assert_array_equal(rouge_l_matrix(some), rouge_l_matrix(some, n_jobs=2))
-
-
 STEMMING = RougeScorer(["rougeL"], use_stemmer=True)
 INFLECTED = (
     "run runs running runner ran fly flies flying happy happily die dies dying s as ass nationally "

@@ -39,22 +39,22 @@ def test_rounds_give_the_very_same_numbers(rows, data):
 
 @settings(max_examples=40, deadline=None)
 @given(rows_of_answers)
-def test_quality_is_the_mean_with_one_prior_draw(rows):
-    quality = quality_matrix(SelfConsistency(prior=0.5), [""] * len(rows), as_draws(rows))
+def test_quality_is_the_agreement_with_earlier_draws(rows):
+    quality = quality_matrix("self_consistency", [""] * len(rows), as_draws(rows))
     for row, scores in zip(rows, quality):
         for j, score in enumerate(scores):
             agreement = [1.0 if row[j] == row[i] else rouge_l(row[j], row[i]) for i in range(j)]
-            assert score == pytest.approx((0.5 + sum(agreement)) / (j + 1), abs=1e-12)
+            assert score == pytest.approx(sum(agreement) / (j + 1), abs=1e-12)
 
 
-def test_prior_and_similarity():
+def test_similarity():
     rows = as_draws([["The Seine", "seine.", "Rhine"]])
-    quality = SelfConsistency("exact_match", prior=0.0)
+    quality = SelfConsistency("exact_match")
     assert_array_equal(quality.score_draws(["?"], rows), [[0.0, 0.5, 0.0]])
     assert clone(quality).get_params() == quality.get_params()
 
 
-def test_by_default_a_repeated_answer_stops_sampling():
+def test_a_repeated_answer_stops_sampling():
     rng = np.random.default_rng(0)
     rows, correct = [], []
     for share in rng.beta(2.0, 0.7, size=500):
@@ -63,13 +63,9 @@ def test_by_default_a_repeated_answer_stops_sampling():
         rows.append([f"answer {answer}" for answer in answers])
         correct.append(answers == 0)
     similarity = similarity_tensor("exact_match", rows)
-    draws = {}
-    for prior in (SelfConsistency().prior, 0.5):
-        score = SelfConsistency("exact_match", prior=prior)
-        quality = quality_matrix(score, [""] * len(rows), as_draws(rows))
-        data = CalibrationData(quality, similarity, np.array(correct))
-        result = learn_then_test(data, 0.2, 0.05, random_state=0)
-        surface = risk_surface(data, *([value] for value in result.lambda_hat), set_score="max")
-        draws[prior] = surface.samples.item()
-        assert surface.loss.item() < 0.2
-    assert draws[0.0] < 6.0 < draws[0.5]
+    quality = quality_matrix(SelfConsistency("exact_match"), [""] * len(rows), as_draws(rows))
+    data = CalibrationData(quality, similarity, np.array(correct))
+    result = learn_then_test(data, 0.2, 0.05, random_state=0)
+    surface = risk_surface(data, *([value] for value in result.lambda_hat), set_score="max")
+    assert surface.loss.item() < 0.2
+    assert surface.samples.item() < 6.0
