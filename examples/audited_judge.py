@@ -142,11 +142,11 @@ def ask_on_the_page(lines: list[dict], rejected: float, in_browser: bool) -> Non
             serve(judge, calibrate)
             return
         session = JudgingSession(judge, calibrate)
-        turn = session.turn("page")
+        turn = session.turn()
         print(f"\nThe page: {turn.estimate}")
         while turn.pair is not None:
             key = "y" if said[turn.pair.asked.prompt] else "n"
-            turn = session.act("page", turn.pair.id, key)
+            turn = session.act(turn.pair.id, key)
         print(f"{turn.n_judged} verdicts later: {turn.conclusion}")
 
 

@@ -23,7 +23,7 @@ from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import plan, plan_audits
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.judging import serve, wanted_from_file
+from sklearn_clm.judging import serve
 from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._files import write_content
@@ -53,8 +53,9 @@ smallest epsilon, and the chance of --epsilon, each with an interval; and how ma
 collect. With --judge: how many verdicts of people an audit of a model that judges takes, and
 whether people alone are better. Prompts of a pilot that decided epsilon must not calibrate."""
 _JUDGE = """\
-Serve a page on this machine on which a person judges responses. The verdicts are kept in the
-SQLite file of a HumanJudge, each on the disk before the next response is shown."""
+Serve a page on this machine on which a person judges the responses that the last calibration
+lacked. The verdicts are kept in the SQLite file of a HumanJudge, each on the disk before the next
+response is shown."""
 _CONFIDENCE = 0.95  # of intervals
 
 
@@ -133,18 +134,13 @@ def _parser() -> argparse.ArgumentParser:
     _number(add, "--power", 0.9, "wanted probability of success")
     text = (
         "in place of SAMPLES, a pilot of some 50 prompts that a model and people have judged, CSV "
-        "or JSON Lines, with columns model and people (y or n, 1 or 0, true or false). As many "
-        "prompts will calibrate as the first of --sizes says"
+        "with columns model and people (y or n, 1 or 0, true or false). As many prompts will "
+        "calibrate as the first of --sizes says"
     )
     add("--judge", metavar="FILE", help=text)
 
     add = command(_judge, "judge responses on a page in the browser", _JUDGE)
     add("store", metavar="STORE", help="the file of the HumanJudge")
-    text = (
-        "responses to judge, in JSON Lines, as HumanJudge.export writes them (default: those that "
-        "the last calibration with this STORE lacked)"
-    )
-    add("--wanted", metavar="FILE", help=text)
     text = (
         "what is asked; that of the HumanJudge (default: the one question of the STORE, or "
         f"{HumanJudge('').question})"
@@ -338,7 +334,7 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _judge(arguments: argparse.Namespace) -> None:
-    if arguments.wanted is None and not Path(arguments.store).exists():
+    if not Path(arguments.store).exists():
         raise FileNotFoundError(f"STORE must be the file of a HumanJudge, got {arguments.store}.")
     judge = HumanJudge(arguments.store, judge=arguments.name)
     known = judge.questions()
@@ -346,10 +342,10 @@ def _judge(arguments: argparse.Namespace) -> None:
         judge.question = arguments.question
     elif len(known) == 1:
         (judge.question,) = known
-    wanted = judge.wanted() if arguments.wanted is None else wanted_from_file(arguments.wanted)
+    wanted = judge.wanted()
     if not wanted:
         raise ValueError(
-            f"{arguments.wanted or arguments.store} holds nothing to judge on --question "
+            f"{arguments.store} holds nothing to judge on --question "
             f"{judge.question!r}; the store knows {known}."
         )
     serve(judge, wanted, port=arguments.port)

@@ -56,10 +56,10 @@ same call goes on from there.
 >>> try:
 ...     judge(asked[0], "four")
 ... except VerdictsWanted as error:
-...     n_wanted = judge.export(os.path.join(folder.name, "wanted.csv"), error.wanted)
+...     judge.export(os.path.join(folder.name, "wanted.csv"), error.wanted)
 ...     judge.record(error.wanted[0], True, note="in words")  # or import_ the file, filled in
->>> n_wanted, judge(asked[0], "four")
-(1, True)
+>>> judge(asked[0], "four")
+True
 
 With an estimator: ``sampler.set_params(admission=judge).fit(prompts, judge.asked(prompts))``, again
 and again until nothing is wanted. With lazy judging the rounds are many and small; a file may ask
@@ -72,7 +72,7 @@ counts.
 """
 
 from sklearn_clm.caching._generator import CachedGenerator
-from sklearn_clm.caching._human_judge import HumanJudge, ImportedVerdicts
+from sklearn_clm.caching._human_judge import HumanJudge
 from sklearn_clm.caching._memory import DrawMemory
 from sklearn_clm.caching._scores import CachedAdmission, CachedScore
 from sklearn_clm.caching._verdicts import (
@@ -90,7 +90,6 @@ __all__ = [
     "Context",
     "DrawMemory",
     "HumanJudge",
-    "ImportedVerdicts",
     "JudgedPrompt",
     "Verdict",
     "VerdictsWanted",

@@ -17,8 +17,6 @@ class Shared:
         self.path = path
         self.n_hits = 0
         self.n_misses = 0
-        self.in_use: dict[tuple[str, str], bool] = {}  # verdicts in use, by question and id
-        self.last_row: dict[str, int | None] = {}  # of the verdicts that these were read from
         self._store: Store | None = None
         self._lock = threading.Lock()
 

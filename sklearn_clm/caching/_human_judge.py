@@ -1,47 +1,52 @@
 """An admission whose verdicts come from people."""
 
+import datetime as dt
+import hashlib
+import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sklearn_clm.caching._cache import StoreBacked
-from sklearn_clm.caching._verdict_files import read_lines, write_lines
+from sklearn_clm.caching._store import LOOKUP_KEYS, Store, decoded
+from sklearn_clm.caching._verdict_files import as_verdict, read_lines, text_of, write_lines
 from sklearn_clm.caching._verdicts import (
+    Context,
     JudgedPrompt,
     Verdict,
-    VerdictLog,
     VerdictsWanted,
     WantedVerdict,
     as_judged,
-    identify,
 )
 from sklearn_clm.generators._identity import digest_of
+from sklearn_clm.generators._records import content_json, naming
 from sklearn_clm.scoring._protocols import PairJudge, Prompt, Reference, Response
 
 if TYPE_CHECKING:
     import sqlite3
 
-
-class ImportedVerdicts(NamedTuple):
-    """What became of the lines of a file: how many are new, known and empty; those refused."""
-
-    n_new: int
-    n_known: int
-    n_empty: int
-    refused: tuple[str, ...]
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS verdicts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, question TEXT NOT NULL, key INTEGER NOT NULL,
+    verdict INTEGER, judge TEXT NOT NULL, time TEXT NOT NULL, note TEXT NOT NULL,
+    checksum BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS verdicts_by_key ON verdicts (question, key);
+CREATE TABLE IF NOT EXISTS wanted (
+    question TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (question, key)) WITHOUT ROWID
+"""
+_COLUMNS = ("id", "prompt", "references", "context", "response", "verdict", "judge", "note")
+_COMPARED = 1000  # characters of a response; spreadsheets cut long cells
 
 
 class HumanJudge(StoreBacked, PairJudge):
     """An admission whose verdicts come from people and are kept in a SQLite file.
 
     Asked about a response that nobody has judged, it raises :class:`VerdictsWanted`, which lists
-    all that are missing. People then judge, by :meth:`record` or by file (:meth:`export` and
-    :meth:`import_`), and the same call goes on from there. Nothing is ever overwritten: a
-    correction is a new row, and the newest verdict counts. Where verdicts have changed since they
-    were last used in this process, a warning says how many.
+    all that are missing. People then judge, by :meth:`record`, by file (:meth:`export` and
+    :meth:`import_`) or on a page (:func:`sklearn_clm.judging.serve`), and the same call goes on
+    from there. Nothing is ever overwritten: a correction is a new row, and the last one counts.
 
     Parameters
     ----------
@@ -55,13 +60,6 @@ class HumanJudge(StoreBacked, PairJudge):
     See Also
     --------
     CachedAdmission : Keeps the verdicts of a model or of a rule.
-
-    Notes
-    -----
-    Lines of a file are imported in any order, partially and repeatedly: a line that was imported
-    before has no effect. Where lines carry a ``time`` (ISO 8601, UTC), the latest counts, whatever
-    the order of the files; a time in the future is that of the import. What is recorded counts from
-    then on, whatever the clock says.
 
     Examples
     --------
@@ -125,23 +123,14 @@ class HumanJudge(StoreBacked, PairJudge):
         A reference is what :meth:`asked` gave, or anything else that is shown as a reference.
         :class:`VerdictsWanted` lists the pairs that have not been judged.
         """
-        log = self._log()
-        self._warn_of_changes(log)
         pairs = [WantedVerdict(as_judged(one), text) for one, text in zip(references, responses)]
         verdicts = self.verdicts(pairs)
-        missing: dict[str, WantedVerdict] = {}
-        known: list[bool] = []
-        for pair, verdict in zip(pairs, verdicts):
-            if verdict is None:
-                missing[pair.id] = pair
-            else:
-                known.append(verdict)
-                self._shared().in_use[self.question, pair.id] = verdict
+        missing = {pair.id: pair for pair, said in zip(pairs, verdicts) if said is None}
         if missing:
             wanted = list(missing.values())
-            log.want(wanted)
+            self.want(wanted)
             raise VerdictsWanted(wanted)
-        return enumerate(known)
+        return enumerate(map(bool, verdicts))
 
     def verdicts(self, pairs: Sequence[WantedVerdict]) -> list[bool | None]:
         """The verdict that counts for each pair; None where there is none.
@@ -155,9 +144,14 @@ class HumanJudge(StoreBacked, PairJudge):
         -------
         list of bool or None
         """
-        digests = [pair._digest for pair in pairs]
-        known = self._log().newest(digests)
-        return [known.get(digest.hex()) for digest in digests]
+        digests = [bytes.fromhex(pair.id) for pair in pairs]
+        newest: dict[str, bool | None] = {}
+        for first in range(0, len(digests), LOOKUP_KEYS):
+            chunk = digests[first : first + LOOKUP_KEYS]
+            marks = ",".join("?" * len(chunk))
+            rows = self._rows(f"AND keys.digest IN ({marks})", chunk)
+            newest.update({row.id: row.verdict for row in rows})
+        return [newest.get(digest.hex()) for digest in digests]
 
     def record(
         self,
@@ -166,7 +160,6 @@ class HumanJudge(StoreBacked, PairJudge):
         *,
         judge: str | None = None,
         note: str = "",
-        if_open: bool = False,
     ) -> None:
         """Keep a verdict; it is on the disk when this returns.
 
@@ -180,32 +173,51 @@ class HumanJudge(StoreBacked, PairJudge):
             Who judged; None is the parameter `judge`.
         note : str, default=""
             A remark.
-        if_open : bool, default=False
-            Whether to keep nothing where a verdict counts already, whoever gave it.
         """
         if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
-        said, log = None if verdict is None else bool(verdict), self._log()
+        said = None if verdict is None else bool(verdict)
 
         def record(connection: "sqlite3.Connection") -> None:
-            # in the transaction, for two processes may ask at once
-            if not if_open or self.verdicts([pair]) == [None]:
-                identify(connection, [pair])
-                log.add(connection, pair._digest, said, self._who(judge), str(note))
+            _identify(connection, [pair])
+            self._add(connection, pair.id, said, self._who(judge), note)
 
-        log.store.write(record, durable=True)
+        self._store().write(record, durable=True)
+
+    def want(self, pairs: Sequence[WantedVerdict]) -> None:
+        """Keep what is wanted in the file, so that people can judge in another process.
+
+        Parameters
+        ----------
+        pairs : sequence of WantedVerdict
+            What is wanted, in place of what was wanted before. A :class:`VerdictsWanted` that this
+            judge raised has done so.
+        """
+        store = self._store()
+        if store.read_only:
+            return
+
+        def want(connection: "sqlite3.Connection") -> None:
+            connection.execute("DELETE FROM wanted WHERE question = ?", (self.question,))
+            _identify(connection, pairs)
+            connection.executemany(
+                "INSERT OR IGNORE INTO wanted (question, key) "
+                "SELECT ?, id FROM keys WHERE digest = ?",
+                [(self.question, bytes.fromhex(pair.id)) for pair in pairs],
+            )
+
+        store.write(want)
 
     def wanted(self) -> list[WantedVerdict]:
-        """What the last :class:`VerdictsWanted` listed and nobody has judged since.
+        """What :meth:`want` kept last and nobody has judged since.
 
-        It is kept in the file, so that people can judge in another process. Prompts that no text
-        can hold, such as images, are known to the process alone that asked for them.
+        Prompts that no text can hold, such as images, are known to the process alone that asked.
 
         Returns
         -------
         list of WantedVerdict
         """
-        pairs = self._log().wanted()
+        pairs = self._pairs("JOIN wanted ON wanted.key = keys.id WHERE question = ?", self.question)
         return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
 
     def questions(self) -> list[str]:
@@ -216,7 +228,7 @@ class HumanJudge(StoreBacked, PairJudge):
         list of str
         """
         query = "SELECT question FROM verdicts UNION SELECT question FROM wanted ORDER BY question"
-        return [question for (question,) in self._log().store.select(query)]
+        return [question for (question,) in self._store().select(query)]
 
     def pair(self, id_: str) -> WantedVerdict | None:
         """The response and what was asked about it, by its id.
@@ -231,7 +243,7 @@ class HumanJudge(StoreBacked, PairJudge):
         WantedVerdict or None
             None where the file does not hold it, or holds its digest alone.
         """
-        return self._log().pair(bytes.fromhex(id_))
+        return next(iter(self._pairs("WHERE digest = ?", bytes.fromhex(id_))), None)
 
     def history(self, start: int = 0) -> list[Verdict]:
         """All that was ever said on this question, in the order in which it was kept.
@@ -245,109 +257,175 @@ class HumanJudge(StoreBacked, PairJudge):
         -------
         list of Verdict
         """
-        return list(self._log().rows(start=start))
+        return list(self._rows(start=start))
 
     def fingerprint(self) -> str:
         """Digest of the question, which tells this judge from others."""
         return digest_of(type(self), {"question": self.question})
 
-    def export(self, path: str | os.PathLike[str], pairs: Iterable[WantedVerdict]) -> int:
-        """Write pairs to a file for people who judge elsewhere.
+    def export(self, path: str | os.PathLike[str], pairs: Iterable[WantedVerdict]) -> None:
+        """Write pairs to a CSV file for people who judge elsewhere.
 
         Parameters
         ----------
         path : str or path
-            The file, replaced where it exists: CSV where its name ends in ``.csv``, JSON Lines
-            where it ends in ``.jsonl``, ``.ndjson`` or ``.json``. In CSV the references of a prompt
-            are one cell, a list in JSON. Both are UTF-8; CSV that is not ASCII alone begins with a
-            byte order mark, by which spreadsheets know it ("utf-8-sig" in Python). Most of these
-            cut a cell after 32,767 characters, and lines that were cut are refused: responses that
-            long belong in JSON Lines.
+            The file, replaced where it exists: UTF-8, with the mark by which spreadsheets know it.
+            What is no text, such as the list of references, is JSON.
         pairs : iterable of WantedVerdict
             What is wanted, for instance of a :class:`VerdictsWanted`.
+        """
+        pairs = list(pairs)
+        self._store().write(lambda connection: _identify(connection, pairs))
+        lines = []
+        for pair in pairs:
+            prompt, references, context = (
+                pair.asked.prompt,
+                pair.asked.references,
+                pair.asked.context,
+            )
+            shown = None if _content(pair) is None else prompt  # no text can hold an image
+            cells = (pair.id, shown, list(references), context, pair.response, "", "", "")
+            lines.append(dict(zip(_COLUMNS, cells)))
+        write_lines(path, lines, _COLUMNS)
+
+    def import_(self, path: str | os.PathLike[str]) -> int:
+        """Keep the verdicts in a CSV file that :meth:`export` wrote and people filled in.
+
+        Lines may be missing, in any order, and imported repeatedly: what the same person said
+        before, with the same note, has no effect.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, with commas, semicolons or tabs, as spreadsheets save it. The column
+            ``verdict`` holds y, n, yes, no, true, false, 1, 0, or nothing; ``judge`` and ``note``
+            are optional.
 
         Returns
         -------
         int
-            Number of pairs.
-        """
-        pairs = list(pairs)
-        self._log().store.write(lambda connection: identify(connection, pairs))
-        write_lines(path, [pair.line() for pair in pairs])
-        return len(pairs)
-
-    def import_(self, path: str | os.PathLike[str]) -> ImportedVerdicts:
-        """Keep the verdicts in a file that :meth:`export` wrote and people filled in.
-
-        Lines may be missing, in any order, and imported repeatedly. The verdict of a line is one
-        of y, n, yes, no, true, false, 1, 0, or empty; ``judge``, ``note`` and ``time`` are
-        optional. A line that does not fit is refused with a warning; the others are kept.
-
-        Parameters
-        ----------
-        path : str or path
-            The file: CSV where its name ends in ``.csv``, with commas, semicolons or tabs, as
-            spreadsheets save it; JSON Lines otherwise. In UTF-8, or UTF-16 with its mark.
-
-        Returns
-        -------
-        ImportedVerdicts
+            Number of verdicts that are new.
 
         Raises
         ------
         ValueError
-            If the file is of another encoding, or has no columns id and verdict. Nothing is kept
-            of it, and what was recorded before is as it was.
+            If a line does not fit, such as one whose response is not that of its id. Nothing of the
+            file is kept then.
         """
-        log, judge = self._log(), self._who(None)
-        added: list[bool | None] = []
-        refused: list[str] = []
 
-        def add(connection: "sqlite3.Connection") -> None:
-            for where, line in read_lines(path):
-                try:
-                    added.append(log.add_line(connection, line, judge))
-                except (ValueError, TypeError, OverflowError) as error:
-                    refused.append(f"{where}: {error}")
+        def add(connection: "sqlite3.Connection") -> int:
+            n_new = 0
+            for where, line in read_lines(path, ("id", "verdict")):
+                with naming(where):
+                    n_new += self._add_line(connection, line)
+            return n_new
 
-        log.store.write(add, durable=True)
-        if refused:
-            shown = "\n".join(refused[:20])
-            warnings.warn(
-                f"{len(refused)} lines of {os.fspath(path)!s} were refused:\n{shown}", stacklevel=2
-            )
-        n_new, n_known, n_empty = map(added.count, (True, False, None))
-        return ImportedVerdicts(n_new, n_known, n_empty, tuple(refused))
+        return self._store().write(add, durable=True)
 
-    def _warn_of_changes(self, log: VerdictLog) -> None:
-        """Say how many of the verdicts that were given out are no longer the same."""
-        shared, question, last = self._shared(), self.question, log.last_row()
-        if shared.last_row.get(question) == last:
-            return
-        shared.last_row[question] = last
-        newest = log.newest()
-        changed = [
-            id_
-            for (asked, id_), verdict in shared.in_use.items()
-            if asked == question and newest.get(id_) is not verdict
-        ]
-        for id_ in changed:
-            del shared.in_use[question, id_]
-        if changed:
-            are = "verdict has" if len(changed) == 1 else "verdicts have"
-            warnings.warn(
-                f"{len(changed)} {are} changed since the last use (ids {', '.join(changed)[:80]}); "
-                "what was calibrated with the earlier ones no longer holds, and the newest count "
-                "from now on.",
-                stacklevel=3,
-            )
+    def _add_line(self, connection: "sqlite3.Connection", line: dict[str, str]) -> bool:
+        """Add the verdict in a line of a file; whether it is new."""
+        verdict = as_verdict(line["verdict"])
+        if verdict is None:
+            return False
+        digest = bytes.fromhex(line["id"])
+        query = "SELECT id, content FROM keys WHERE digest = ?"
+        known = connection.execute(query, (digest,)).fetchone()
+        if known is None:
+            raise ValueError(f"id {line['id']!r:.80} is of no pair that was exported here")
+        key, content = known
+        if content is not None and "response" in line:
+            response = json.loads(content)[2]
+            if text_of(line["response"])[:_COMPARED] != text_of(response)[:_COMPARED]:
+                raise ValueError("the response is not the one that was exported under this id")
+        judge, note = line.get("judge") or self._who(None), line.get("note", "")
+        query = (
+            "SELECT 1 FROM verdicts WHERE question = ? AND key = ? AND verdict = ? AND judge = ? "
+            "AND note = ?"
+        )
+        if connection.execute(query, (self.question, key, verdict, judge, note)).fetchone():
+            return False
+        self._add(connection, digest.hex(), verdict, judge, note)
+        return True
+
+    def _add(
+        self,
+        connection: "sqlite3.Connection",
+        id_: str,
+        verdict: bool | None,
+        judge: str,
+        note: str,
+    ) -> None:
+        """Add a row."""
+        time = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        row = Verdict(id_, verdict, judge, time, note)
+        connection.execute(
+            "INSERT INTO verdicts (question, key, verdict, judge, time, note, checksum) "
+            "SELECT ?, id, ?, ?, ?, ?, ? FROM keys WHERE digest = ?",
+            (self.question, *row[1:], self._checksum(row), bytes.fromhex(id_)),
+        )
+
+    def _rows(
+        self, condition: str = "", values: Sequence[bytes] = (), start: int = 0
+    ) -> Iterator[Verdict]:
+        """All rows but the first ones, in the order in which they were kept."""
+        # `condition` is this module's own
+        query = (
+            "SELECT keys.digest, verdict, judge, time, note, checksum FROM verdicts "  # nosec B608
+            "JOIN keys ON keys.id = verdicts.key WHERE question = ? "
+            f"{condition} ORDER BY verdicts.id LIMIT -1 OFFSET ?"
+        )
+        rows = self._store().select(query, (self.question, *values, start))
+        for digest, verdict, judge, time, note, checksum in rows:
+            said = None if verdict is None else bool(verdict)
+            row = Verdict(bytes(digest).hex(), said, judge, time, note)
+            if checksum != self._checksum(row):
+                raise ValueError(
+                    f"path={str(self.path)!r} is damaged: a verdict by {judge!r:.40} is not as it "
+                    "was written."
+                )
+            yield row
+
+    def _pairs(self, condition: str, value: str | bytes) -> list[WantedVerdict]:
+        """Pairs whose content the file holds."""
+        # `condition` is this module's own
+        query = f"SELECT digest, content FROM keys {condition} ORDER BY keys.id"  # nosec B608
+        pairs = []
+        for digest, content in self._store().select(query, (value,)):
+            if content is not None:
+                prompt, references, response, *around = decoded(content, self.path)
+                context = Context(*around[0]) if around else None
+                pairs.append(
+                    WantedVerdict(JudgedPrompt(prompt, tuple(references), context), response)
+                )
+                if pairs[-1].id != bytes(digest).hex():
+                    raise ValueError(
+                        f"path={str(self.path)!r} is damaged: {response!r:.40} was altered."
+                    )
+        return pairs
+
+    def _checksum(self, row: Verdict) -> bytes:
+        return hashlib.blake2b(json.dumps([self.question, *row]).encode(), digest_size=8).digest()
 
     def _who(self, judge: str | None) -> str:
         import getpass
 
         return str(judge or self.judge or getpass.getuser())
 
-    def _log(self) -> VerdictLog:
-        if self.path is None or str(self.path) == ":memory:":
-            raise TypeError(f"path must be a file, got {self.path!r} instead.")
-        return VerdictLog(self._shared().store, self.question)
+    def _store(self) -> Store:
+        store = self._shared().store
+        store.add_tables(_SCHEMA)
+        return store
+
+
+def _identify(connection: "sqlite3.Connection", pairs: Iterable[WantedVerdict]) -> None:
+    """Store what pairs are, so that they are found by their ids."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)",
+        [(bytes.fromhex(pair.id), _content(pair)) for pair in pairs],
+    )
+
+
+def _content(pair: WantedVerdict) -> str | None:
+    """What a person sees, as JSON; None where JSON cannot hold it."""
+    asked, around = pair.asked, [pair.asked.context] if pair.asked.context else []
+    return content_json([asked.prompt, list(asked.references), pair.response, *around])

@@ -5,7 +5,6 @@
 | :func:`serve` | serves the page to this machine, until it is interrupted |
 | :class:`JudgingSession` | one person's way through the pairs; the page without the web |
 | :func:`judging_app` | the page as an ASGI application |
-| :func:`wanted_from_file` | reads the pairs of a file |
 | :func:`hand_over` | has escalated prompts answered: by a function, a file or people |
 
 ## From a calibration
@@ -27,9 +26,9 @@ same verdicts given in any other way.
 ...     drawn, k_max=3, quality="self_consistency", admission=judge, judging="lazy", epsilon=0.4
 ... )
 >>> session = JudgingSession(judge, lambda: sampler.fit(prompts, judge.asked(prompts)).epsilon)
->>> turn = session.turn("window")  # what the page shows
+>>> turn = session.turn()  # what the page shows
 >>> while turn.pair is not None:
-...     turn = session.act("window", turn.pair.id, "y")  # what a key does
+...     turn = session.act(turn.pair.id, "y")  # what a key does
 >>> turn.conclusion
 '0.4'
 
@@ -38,8 +37,8 @@ it may still want, in ``n_at_most`` of :class:`sklearn_clm.caching.VerdictsWante
 says so: "Decided after at most 37 more." That is a bound, which each verdict lowers; most
 calibrations end long before.
 
-A verdict that is changed later is a new row, and the newest counts: the next ``fit`` or
-``calibrate`` looks all of them up again, and warns of how many have changed.
+A verdict that is changed later is a new row, and the last one counts: the next ``fit`` or
+``calibrate`` looks all of them up again.
 
 ## Sentences
 
@@ -72,20 +71,20 @@ judged there. A model may judge it in place of people only as far as it is never
 ## Several people
 
 Several people may judge at once, each at a server of their own on the same file
-(``serve(judge, judged_by="Grace")``). Each is given the prompts in another order. The first verdict
-on a pair stays until whoever gave it takes it back.
+(``serve(judge, judge.wanted(), judged_by="Grace")``). Each is given the prompts in another order,
+and a pair that somebody judged is shown to nobody else.
 
 ## Who may see it
 
 The page is served on 127.0.0.1 alone, at an address that holds a random token. Requests of another
-Host or Origin are refused, nothing but verdicts is taken in, and the page loads and runs nothing
-but its own files. Prompts and responses are shown as text, never as markup, with control
-characters and changes of direction made visible; images are encoded anew.
+Host or Origin are refused, and the page loads and runs nothing but its own files. Prompts and
+responses are shown as text, never as markup, with control characters and changes of direction made
+visible; images are encoded anew.
 """
 
 from sklearn_clm.judging._handover import hand_over
 from sklearn_clm.judging._server import judging_app, serve
-from sklearn_clm.judging._session import JudgingSession, Turn, Wanted, wanted_from_file
+from sklearn_clm.judging._session import JudgingSession, Turn, Wanted
 
 __all__ = [
     "JudgingSession",
@@ -94,5 +93,4 @@ __all__ = [
     "hand_over",
     "judging_app",
     "serve",
-    "wanted_from_file",
 ]

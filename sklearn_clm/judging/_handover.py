@@ -1,7 +1,6 @@
 """What becomes of the prompts that an estimator does not answer."""
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,7 +9,6 @@ from sklearn_clm._results import PredictionSet, PredictionSets
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.caching._verdict_files import read_lines, text_of, write_lines
 from sklearn_clm.calibration._table import text_key
-from sklearn_clm.generators._draws import check_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,39 +82,35 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
 
 def _by_judge(sets: PredictionSets, judge: HumanJudge) -> list[object]:
     """The most frequent draw of each prompt that people admit."""
-    drawn = [_distinct(one) for one in sets]
     asked = judge.asked([one.prompt for one in sets])
-    pairs = [(row, text) for row, texts in enumerate(drawn) for text in texts]
-    said = judge.judge_pairs([asked[row] for row, _ in pairs], [text for _, text in pairs])
+    pairs = [(row, text) for row, one in enumerate(sets) for text in _distinct(one)]
+    said = dict(judge.judge_pairs([asked[row] for row, _ in pairs], [text for _, text in pairs]))
     admitted: dict[int, object] = {}
-    for position, verdict in sorted(said):
-        row, text = pairs[position]
-        if verdict:
+    for position, (row, text) in enumerate(pairs):
+        if said[position]:
             admitted.setdefault(row, text)
-    return [admitted.get(row) for row in range(len(drawn))]
+    return [admitted.get(row) for row in range(len(sets))]
 
 
 def _distinct(one: PredictionSet) -> list[Any]:
     """Responses drawn for a prompt, the most frequent first."""
-    texts = {text_key(draw.response): draw.response for draw in one.generations}
-    counts = Counter(text_key(draw.response) for draw in one.generations)
-    return [texts[key] for key, _ in counts.most_common()]
+    alike: dict[object, list[Any]] = {}
+    for draw in one.generations:
+        alike.setdefault(text_key(draw.response), []).append(draw.response)
+    return [responses[-1] for responses in sorted(alike.values(), key=len, reverse=True)]
 
 
 def _by_file(sets: PredictionSets, path: Path) -> list[object]:
     """Responses of a file; prompts that are missing are written into it."""
-    prompts = [one.prompt for one in sets]
-    if not all(isinstance(prompt, str) for prompt in prompts):
+    if not all(isinstance(one.prompt, str) for one in sets):
         raise TypeError("prompts must be text for a file, got others instead; give a function.")
-    for prompt in prompts:
-        check_text(prompt, "a prompt")
-    lines: list[dict[str, Any]] = []
+    asked = [text_of(one.prompt) for one in sets]
+    lines: list[dict[str, str]] = []
     if path.exists():
-        for where, line in read_lines(path, _COLUMNS):
-            if not set(_COLUMNS) <= set(line):
-                raise ValueError(f"{str(path)!r}, {where}, must have a prompt and a response.")
-            lines.append({name: text_of(cell) for name, cell in line.items() if name is not None})
-    asked = [text_of(prompt) for prompt in prompts]
+        lines = [
+            {name: text_of(cell) for name, cell in line.items()}
+            for _, line in read_lines(path, _COLUMNS)
+        ]
     known = {line["prompt"] for line in lines}
     if new := [text for text in dict.fromkeys(asked) if text not in known]:
         columns = list(lines[0]) if lines else _COLUMNS

@@ -7,14 +7,11 @@ files beside this module.
 
 import contextlib
 import importlib
-import json
-import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
 from importlib import resources
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.judging._session import JudgingSession, Turn, Wanted
@@ -22,16 +19,10 @@ from sklearn_clm.judging._view import images, pair_view, png, visible
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.middleware.base import RequestResponseEndpoint
     from starlette.requests import Request
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 _HOST = "127.0.0.1"
-_LARGEST_BODY = 2_000
 _LONGEST_NOTE = 300
 _FILES = {
     "": ("page.html", "text/html"),
@@ -135,47 +126,41 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     applications = _needed("starlette.applications")
     from starlette.concurrency import run_in_threadpool
     from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.responses import JSONResponse, PlainTextResponse, Response
     from starlette.routing import Mount, Route
 
     folder = resources.files("sklearn_clm.judging")
-    contents = {
-        path: (folder.joinpath(name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
-    }
+    hosts = {f"{name}:{port}" for name in (_HOST, "localhost")}
 
     def file(request: "Request") -> Response:
-        content, kind = contents[request.url.path.rpartition("/")[2]]
-        return Response(content, media_type=kind)
+        name, kind = _FILES[request.url.path.rpartition("/")[2]]
+        return Response(folder.joinpath(name).read_bytes(), media_type=kind)
 
     def turn(request: "Request") -> Response:
-        return JSONResponse(_turn_view(session, session.turn(_tab(request))))
+        return JSONResponse(_turn_view(session, session.turn()))
 
     def image(request: "Request") -> Response:
-        try:
-            pair = session.pair(request.path_params["id"])
-        except ValueError:
-            pair = None
+        pair, number = session.pair(request.path_params["id"]), request.path_params["number"]
         found = [] if pair is None else images(pair)
-        number = request.path_params["number"]
         if number >= len(found):
             return PlainTextResponse("no such image", 404)
         return Response(png(found[number]), media_type="image/png")
 
     async def verdict(request: "Request") -> Response:
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _LARGEST_BODY:
-                return PlainTextResponse("the body is too large", 413)
         try:
-            id_, key, note = _verdict(bytes(body))
-        except (ValueError, RecursionError):
-            return PlainTextResponse("not a verdict", 400)
-        try:
-            taken = await run_in_threadpool(session.act, _tab(request), id_, key, note)
-        except KeyError:
-            return PlainTextResponse("no such pair", 404)
+            said = await request.json()
+            note = str(said.get("note", ""))[:_LONGEST_NOTE]
+            taken = await run_in_threadpool(session.act, said["id"], said["key"], note)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return PlainTextResponse("not a verdict on a pair that is known", 400)
         return JSONResponse(await run_in_threadpool(_turn_view, session, taken))
+
+    async def guarded(request: "Request", follow: "RequestResponseEndpoint") -> Response:
+        reason = _refusal(request, hosts)
+        answer = await follow(request) if reason is None else PlainTextResponse(reason, 403)
+        answer.headers.update(_HEADERS)
+        return answer
 
     routes = [Route(f"/{name}", file, methods=["GET"]) for name in _FILES]
     routes += [
@@ -185,81 +170,22 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     ]
     app: Starlette = applications.Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
-        middleware=[Middleware(_Guard, token=token, port=port)],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guarded)],
     )
     return app
 
 
-class _Guard:
-    """Lets in what the page itself sends, and forbids the page all that it does not need."""
-
-    def __init__(self, app: App, *, token: str, port: int) -> None:
-        self._app = app
-        self._token = token.encode()
-        self._hosts = {f"{name}:{port}".encode() for name in (_HOST, "localhost")}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                message = {**message, "headers": [*message.get("headers", []), *own]}
-            await send(message)
-
-        refusal = self._refusal(scope)
-        if refusal is None:
-            await self._app(scope, receive, guarded)
-            return
-        status, reason = refusal
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"allow", b"GET, POST")]
-        await guarded({"type": "http.response.start", "status": status, "headers": headers})
-        await guarded({"type": "http.response.body", "body": reason.encode()})
-
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and reason of what is not let in."""
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        host, origin = headers.get(b"host", b""), headers.get(b"origin")
-        is_post = scope["method"] == "POST"
-        # another name of this machine is how a page elsewhere would reach this one
-        if host not in self._hosts:
-            return 403, "wrong host"
-        if origin != b"http://" + host and (is_post or origin is not None):
-            return 403, "wrong origin"
-        is_elsewhere = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
-        if is_elsewhere and headers.get(b"sec-fetch-mode") != b"navigate":
-            return 403, "wrong origin"
-        given = scope["path"].partition("/")[2].partition("/")[0].encode()  # a path may be "*"
-        if not secrets.compare_digest(given, self._token):
-            return 404, "not found"
-        if scope["method"] not in ("GET", "POST"):
-            return 405, "only GET and POST"
-        if is_post:
-            kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-            if kind != b"application/json":
-                return 415, "only application/json"
-        return None
-
-
-def _verdict(body: bytes) -> tuple[str, str, str]:
-    """Id, key and note of what the page sends."""
-    said = json.loads(body)
-    if not isinstance(said, dict) or set(said) - {"note"} != {"id", "key"}:
-        raise ValueError("a verdict must have an id and a key, and may have a note")
-    id_, key, note = said["id"], said["key"], said.get("note", "")
-    if not isinstance(id_, str) or not re.fullmatch("[0-9a-f]{64}", id_):
-        raise ValueError("the id must be a digest")
-    if key not in ("y", "n", "s", "u"):
-        raise ValueError("the key must be one of y, n, s, u")
-    if not isinstance(note, str) or len(note) > _LONGEST_NOTE:
-        raise ValueError(f"the note must be a text of at most {_LONGEST_NOTE} characters")
-    note.encode()  # half of a pair of surrogates is no text
-    return id_, key, note
-
-
-def _tab(request: "Request") -> str:
-    return request.query_params.get("tab", "")[:64]
+def _refusal(request: "Request", hosts: set[str]) -> str | None:
+    """Why a request is not let in that the page itself does not send; None where it does."""
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    # another name of this machine is how a page elsewhere would reach this one
+    if host not in hosts:
+        return "wrong host"
+    if origin != f"http://{host}" and (request.method == "POST" or origin is not None):
+        return "wrong origin"
+    if request.method == "POST" and request.headers.get("content-type") != "application/json":
+        return "only application/json"
+    return None
 
 
 def _turn_view(session: JudgingSession, turn: Turn) -> dict[str, object]:

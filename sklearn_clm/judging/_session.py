@@ -4,26 +4,18 @@ All that is known about verdicts is read from the file of the judge, so that a s
 killed goes on where it stopped, and several servers on one file agree.
 """
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from sklearn_clm.caching import (
-    Context,
-    HumanJudge,
-    JudgedPrompt,
-    Verdict,
-    VerdictsWanted,
-    WantedVerdict,
-)
-from sklearn_clm.generators._records import json_lines, key_digest, naming
+from sklearn_clm.caching import HumanJudge, Verdict, VerdictsWanted, WantedVerdict
+from sklearn_clm.generators._records import key_digest
 
 Wanted: TypeAlias = Sequence[WantedVerdict] | Callable[[], object]
 """Pairs to judge; or a function that raises :class:`VerdictsWanted` as long as it wants verdicts,
 and then returns what it found, whose text is shown."""
 
-_TABS = 64  # windows that are remembered, so that no two show the same pair
+_KEYS = ("y", "n", "s", "u")
 _NOT_OPEN = "The last one was judged meanwhile, or is no longer wanted. Nothing was changed."
 
 
@@ -67,8 +59,8 @@ class JudgingSession:
     >>> folder = tempfile.TemporaryDirectory()
     >>> judge = HumanJudge(folder.name + "/verdicts.sqlite", judge="Ada")
     >>> session = JudgingSession(judge, [WantedVerdict(JudgedPrompt("2+2?"), "four")])
-    >>> pair = session.turn("window").pair
-    >>> session.act("window", pair.id, "y").conclusion
+    >>> pair = session.turn().pair
+    >>> session.act(pair.id, "y").conclusion
     'Nothing is left to judge: 1 of 1 judged. Now run the calibration again: it may ask for more.'
     """
 
@@ -81,9 +73,9 @@ class JudgingSession:
         self._lock = threading.Lock()
         self._n_rows = 0
         self._said: dict[str, Verdict] = {}  # the newest row on each pair
-        self._done: dict[str, None] = {}  # what this person did, the last at the end
+        self._done: dict[str, None] = {}  # what this person judged, the last at the end
         self._skipped: dict[str, None] = {}
-        self._shown: dict[str, str] = {}  # by each window
+        self._shown: str | None = None
         self._pairs: dict[str, WantedVerdict] = {}
         self._wanted: dict[str, None] = {}  # now or in an earlier round
         self._by_model: dict[str, bool] = {}  # of a model that this person audits
@@ -100,23 +92,13 @@ class JudgingSession:
         """How many of the pairs that were wanted so far are judged."""
         return len(self._wanted) - len(self._open())
 
-    def turn(self, tab: str) -> Turn:
-        """What a window shows: the same pair until it is judged.
-
-        Parameters
-        ----------
-        tab : str
-            Name of the window. Different windows are given different pairs.
-
-        Returns
-        -------
-        Turn
-        """
+    def turn(self) -> Turn:
+        """What is shown: the same pair until it is judged."""
         with self._lock:
             self._read()
-            return self._turn(tab, "")
+            return self._turn("")
 
-    def act(self, tab: str, id_: str, key: str, note: str = "") -> Turn:
+    def act(self, id_: str, key: str, note: str = "") -> Turn:
         """Keep what a person says about a pair; a verdict is on the disk when this returns.
 
         A pair that has a verdict keeps it until it is taken back, so that the same message, sent
@@ -124,12 +106,10 @@ class JudgingSession:
 
         Parameters
         ----------
-        tab : str
-            Name of the window.
         id_ : str
             Of the pair.
         key : {"y", "n", "s", "u"}
-            Acceptable, not acceptable, skip, or take back what was said about this pair.
+            Acceptable, not acceptable, skip, or take back the verdict on this pair.
         note : str, default=""
             A remark, kept with a verdict.
 
@@ -141,41 +121,33 @@ class JudgingSession:
         Raises
         ------
         KeyError
-            If no pair that was shown has this id.
+            If no pair is known that has this id.
         """
-        if key not in ("y", "n", "s", "u"):
+        if key not in _KEYS:
             raise ValueError(f"key must be one of y, n, s, u, got {key!r:.20} instead.")
         with self._lock:
             self._read()
             if not self._open() and not self._conclusion:
                 self._next_round()
-            if key == "u":
-                notice = self._take_back(tab, id_)
-            elif id_ in self._wanted and self._is_open(id_):
-                notice = self._say(tab, id_, key, note)
-            elif self.pair(id_) is None:
+            pair = self.pair(id_)
+            if pair is None:
                 raise KeyError(id_)
-            else:
-                notice = "" if self._has_said(id_, key) else _NOT_OPEN
-            return self._turn(tab, notice)
+            return self._turn(
+                self._take_back(pair) if key == "u" else self._say(pair, key, str(note))
+            )
 
     def pair(self, id_: str) -> WantedVerdict | None:
         """The pair of an id, where this session or the file knows it."""
-        known = self._pairs.get(id_)
-        if known is None:
-            known = self.judge.pair(id_)
-            if known is not None:
-                self._pairs[id_] = known
-        return known
+        if id_ not in self._pairs and (kept := self.judge.pair(id_)) is not None:
+            self._pairs[id_] = kept
+        return self._pairs.get(id_)
 
     def _read(self) -> None:
         """Take in what was said since, by this person or another, here or elsewhere."""
         new = self.judge.history(self._n_rows)
         self._n_rows += len(new)
         for row in new:
-            # what was imported may be older than what is known
-            if row.id not in self._said or row.time >= self._said[row.id].time:
-                self._said[row.id] = row
+            self._said[row.id] = row
             self._skipped.pop(row.id, None)
             if row.judge == self.judged_by:
                 self._done.pop(row.id, None)
@@ -191,70 +163,48 @@ class JudgingSession:
         """What is wanted, lacks a verdict and can be shown."""
         return [id_ for id_ in self._wanted if self._is_open(id_) and self.pair(id_) is not None]
 
-    def _has_said(self, id_: str, key: str) -> bool:
-        """Whether this verdict of this person counts."""
-        said = self._said.get(id_)
-        if said is None or said.verdict is None:
-            return False
-        return (said.judge, "ny"[said.verdict]) == (self.judged_by, key)
-
-    def _say(self, tab: str, id_: str, key: str, note: str) -> str:
+    def _say(self, pair: WantedVerdict, key: str, note: str) -> str:
         """Keep a verdict, or that there is none yet; what to tell."""
-        self._shown.pop(tab, None)
-        self._skipped.pop(id_, None)
+        self._shown = None
+        if pair.id not in self._wanted or not self._is_open(pair.id):
+            said = self._said.get(pair.id)
+            again = said is not None and said[1:3] == (key == "y", self.judged_by)
+            return "" if again else _NOT_OPEN
+        self._skipped.pop(pair.id, None)
         if key == "s":
-            self._skipped[id_] = None
-            self._done.pop(id_, None)
-            self._done[id_] = None
+            self._skipped[pair.id] = None
             return "Skipped. It comes again at the end."
-        judge, pair = self.judge, self._pairs[id_]
-        # somebody else may have judged it since it was read
-        judge.record(pair, key == "y", judge=self.judged_by, note=note, if_open=True)
+        self.judge.record(pair, key == "y", judge=self.judged_by, note=note)
         self._read()
-        if not self._has_said(id_, key):
-            return _NOT_OPEN
-        said = self._by_model.get(id_)  # told now, and never before
-        agrees = ", too" if said is (key == "y") else ""
-        return "" if said is None else f"The model says {'yes' if said else 'no'}{agrees}."
+        by_model = self._by_model.get(pair.id)  # told now, and never before
+        agrees = ", too" if by_model is (key == "y") else ""
+        return "" if by_model is None else f"The model says {'yes' if by_model else 'no'}{agrees}."
 
-    def _take_back(self, tab: str, id_: str) -> str:
-        """Take back what this person did; what to tell."""
-        pair, notice = self.pair(id_), ""
-        if pair is None:
-            if id_ in self._said:
-                return "This one cannot be shown any more. Nothing was changed."
-            raise KeyError(id_)
-        if id_ in self._skipped:
-            del self._skipped[id_]
-            self._done.pop(id_, None)
-            notice = "No longer skipped."
-        elif not self._is_open(id_):
-            said = self._said[id_]
-            if said.judge != self.judged_by:
-                return f"{said.judge} has judged this one since. Nothing was changed."
-            self._wanted[id_] = None
-            self.judge.record(pair, None, judge=self.judged_by)
-            self._read()
-            notice = f"Taken back: {'yes' if said.verdict else 'no'}."
-        if id_ in self._wanted:
-            self._shown[tab] = id_
-        return notice
+    def _take_back(self, pair: WantedVerdict) -> str:
+        """Take back a verdict of this person; what to tell."""
+        if self._is_open(pair.id):
+            return ""
+        said = self._said[pair.id]
+        if said.judge != self.judged_by:
+            return f"{said.judge} has judged this one since. Nothing was changed."
+        self._wanted[pair.id] = None
+        self._shown = pair.id
+        self.judge.record(pair, None, judge=self.judged_by)
+        self._read()
+        return f"Taken back: {'yes' if said.verdict else 'no'}."
 
-    def _turn(self, tab: str, notice: str) -> Turn:
+    def _turn(self, notice: str) -> Turn:
         if not self._open() and not self._conclusion:
             notice = self._next_round() or notice
         left = self._open()
-        shown = self._shown.pop(tab, None)
-        if shown not in left:
-            shown = self._next_id(left)
-        if shown is not None:
-            self._shown[tab] = shown
-            while len(self._shown) > _TABS:
-                del self._shown[next(iter(self._shown))]
+        if self._shown not in left:
+            # those that were skipped at last
+            fresh = (id_ for id_ in left if id_ not in self._skipped)
+            self._shown = next(fresh, next(iter(self._skipped), None))
         # where no bound is known, at least what is left now
         n_more = len(left) + (0 if self._conclusion else self._n_later or 0)
         return Turn(
-            None if shown is None else self._pairs[shown],
+            None if self._shown is None else self._pairs[self._shown],
             next(reversed(self._done), None),
             len(self._wanted) - len(left),
             n_more,
@@ -262,13 +212,6 @@ class JudgingSession:
             self._conclusion,
             notice,
         )
-
-    def _next_id(self, left: list[str]) -> str | None:
-        """The first pair that no other window shows, those that were skipped at last."""
-        elsewhere = set(self._shown.values())
-        fresh = [id_ for id_ in left if id_ not in self._skipped]
-        free = (id_ for id_ in [*fresh, *self._skipped] if id_ not in elsewhere)
-        return next(free, next(iter(left), None))
 
     def _next_round(self) -> str:
         """Find what is wanted next, or that nothing is; what went wrong, in words."""
@@ -312,45 +255,3 @@ class JudgingSession:
         if self._ask is not None:
             return f"{n_left} left in this round. More may be wanted then."
         return f"{n_left} left."
-
-
-def wanted_from_file(path: str | os.PathLike[str]) -> list[WantedVerdict]:
-    """Read the pairs of a file in JSON Lines, such as :meth:`HumanJudge.export` writes.
-
-    Parameters
-    ----------
-    path : str or path
-        Each line holds ``response`` and, where there are some, ``prompt``, ``references`` and
-        ``context`` (a whole response, and the start and stop in it of the component that
-        ``response`` then is). A verdict in it is not looked at.
-
-    Returns
-    -------
-    list of WantedVerdict
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from sklearn_clm.judging import wanted_from_file
-    >>> with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as file:
-    ...     _ = file.write('{"prompt": "2+2?", "references": ["4"], "response": "four"}')
-    >>> wanted_from_file(file.name)[0].response
-    'four'
-    """
-    pairs = []
-    for where, record in json_lines(path):
-        with naming(f"{where} cannot be read"):
-            references = record.get("references") or []
-            if not isinstance(references, list):
-                raise ValueError(f"references must be a list, got {references!r:.40} instead")
-            context = record.get("context")
-            around = None if context is None else Context(*context)
-            asked = JudgedPrompt(record.get("prompt"), tuple(references), around)
-            pair = WantedVerdict(asked, record["response"])
-            if record.get("id") not in (None, pair.id):
-                raise ValueError(
-                    "the id is of another pair; prompts that no text can hold, such as images, "
-                    "cannot be read from a file"
-                )
-        pairs.append(pair)
-    return pairs

@@ -9,12 +9,13 @@ import base64
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 from rapidfuzz.distance import LCSseq
 
 from sklearn_clm.caching import WantedVerdict
+from sklearn_clm.generators._draws import is_chat
 from sklearn_clm.generators._prompts import is_image, prompt_text
 
 Piece: TypeAlias = tuple[str, bool]
@@ -95,22 +96,13 @@ def _parts(prompt: object) -> Iterator[tuple[str, object]]:
     """The texts and images of a prompt, each with the role that speaks."""
     if prompt is None:
         return
-    if not _is_chat(prompt):
+    if not is_chat(prompt):
         yield "", prompt
         return
     for message in prompt:
         role, content = visible(str(message["role"])), message.get("content")
         for part in content if isinstance(content, (list, tuple)) else [content]:
             yield role, _part(part)
-
-
-def _is_chat(prompt: object) -> TypeGuard[Sequence[Mapping[str, object]]]:
-    return (
-        isinstance(prompt, Sequence)
-        and not isinstance(prompt, (str, bytes))
-        and len(prompt) > 0
-        and all(isinstance(message, Mapping) and "role" in message for message in prompt)
-    )
 
 
 def _part(part: object) -> object:

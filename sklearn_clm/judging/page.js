@@ -4,8 +4,6 @@
 
 const at = (id) => document.getElementById(id);
 const KEYS = ["y", "n", "s", "u"];
-const tab = sessionStorage.getItem("tab") || crypto.getRandomValues(new Uint32Array(4)).join("-");
-sessionStorage.setItem("tab", tab);
 
 let turn = null;
 let isBusy = false;
@@ -180,7 +178,7 @@ async function ask(path, message) {
       options.headers = { "Content-Type": "application/json" };
       options.body = JSON.stringify(message);
     }
-    const answer = await fetch(`${path}?tab=${encodeURIComponent(tab)}`, options);
+    const answer = await fetch(path, options);
     if (!answer.ok) {
       throw new Error(await answer.text());
     }

@@ -43,9 +43,9 @@ def rows(quick: bool = False) -> Iterator[Row]:
 
 def _answers(pairs: list[WantedVerdict], n_judged: int) -> Iterator[float]:
     with tempfile.TemporaryDirectory() as folder:
-        store, wanted = f"{folder}/verdicts.sqlite", f"{folder}/wanted.jsonl"
-        HumanJudge(store).export(wanted, pairs)
-        command = [sys.executable, "-m", "sklearn_clm", "judge", store, "--wanted", wanted]
+        store = f"{folder}/verdicts.sqlite"
+        HumanJudge(store).want(pairs)
+        command = [sys.executable, "-m", "sklearn_clm", "judge", store]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert server.stdout is not None

@@ -67,7 +67,7 @@ def test_the_examples_of_the_gallery_run(tmp_path):
     judging = judging.replace("verdicts.sqlite", str(tmp_path / "verdicts.sqlite")).replace(
         serving,
         "from sklearn_clm.judging import JudgingSession\n"
-        "def serve(judge, ask): print(JudgingSession(judge, ask).turn('window').estimate)",
+        "def serve(judge, ask): print(JudgingSession(judge, ask).turn().estimate)",
     )
     printed = run(code + judging, ROOT)
     (n_at_most,) = re.findall(r"^Decided after at most (\d+) more\.$", printed, re.M)

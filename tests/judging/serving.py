@@ -33,8 +33,8 @@ main(arguments)
 class Server:
     """``sklearn-clm judge`` in a process of its own."""
 
-    def __init__(self, store, wanted, *options, name="Ada"):
-        arguments = ["judge", str(store), "--wanted", str(wanted), "--name", name, *options]
+    def __init__(self, store, *options, name="Ada"):
+        arguments = ["judge", str(store), "--name", name, *options]
         receiving, sending = _PROCESSES.Pipe(duplex=False)
         context = {"pipe": sending, "arguments": arguments}
         self.process = _PROCESSES.Process(target=exec, args=(_MAIN, context), daemon=True)
@@ -44,8 +44,8 @@ class Server:
             self.url = file.readline().split()[2]
         receiving.close()
 
-    def ask(self, tab, message=None):
-        return ask(self.url, tab, message)
+    def ask(self, message=None):
+        return ask(self.url, message)
 
     def kill(self):
         self.process.kill()
@@ -84,15 +84,15 @@ class ServerInThread:
         self._thread.join(30)
 
 
-def ask(address, tab, message=None):
-    """The next turn of a window, or what a verdict is answered with."""
+def ask(address, message=None):
+    """The next turn, or what a verdict is answered with."""
     url = urlsplit(address)
     connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
     headers = {"Origin": f"http://{url.netloc}", "Content-Type": "application/json"}
     if message is None:
-        connection.request("GET", f"{url.path}turn?tab={tab}", headers=headers)
+        connection.request("GET", f"{url.path}turn", headers=headers)
     else:
-        connection.request("POST", f"{url.path}verdict?tab={tab}", json.dumps(message), headers)
+        connection.request("POST", f"{url.path}verdict", json.dumps(message), headers)
     answer = connection.getresponse()
     assert answer.status == 200
     found = json.loads(answer.read())

@@ -175,8 +175,7 @@ def test_verdicts_that_were_taken_back_count_as_people_say_now(tmp_path):
         judge.record(pair, True)
     assert sampler.calibrate(data).result_.audit.n_missed == 0
     judge.record(wanted.value.wanted[0], False)
-    with pytest.warns(UserWarning, match="erdict"):
-        assert sampler.calibrate(data).result_.audit.n_missed == 1
+    assert sampler.calibrate(data).result_.audit.n_missed == 1
 
 
 def test_a_judge_that_refuses_nearly_everything_certifies_nothing():
@@ -337,13 +336,13 @@ def test_people_who_audit_components_see_them_in_their_responses(tmp_path):
     selector = selector_audited(judge)
     data = selector.collect(*CASES)
     session = JudgingSession(judge, lambda: selector.calibrate(data).gamma_hat_)
-    turn = session.turn("a")
+    turn = session.turn()
     n_left = turn.n_more
     assert turn.pair.asked.context is not None
     while turn.pair is not None:
         assert turn.estimate == f"Decided after at most {n_left} more."
         assert "model" not in turn.notice or turn.n_judged
-        turn = session.act("a", turn.pair.id, "y")
+        turn = session.act(turn.pair.id, "y")
         assert turn.notice == "The model says yes, too."
         n_left -= 1
     assert n_left == 0
