@@ -289,27 +289,16 @@ def test_images_are_shown():
     assert str(shown.prediction_set).startswith("image, 4 x 2 pixels -> {")
 
 
-def test_the_question_of_a_chat_is_shown_and_long_instructions_are_cut():
-    chat = [
-        {"role": "system", "content": "Be careful. " * 50},
-        {"role": "user", "content": "Earlier?"},
-        {"role": "assistant", "content": None},
-        {
-            "role": "user",
-            "content": [
-                {"type": "image_url", "image_url": {"url": "data:"}},
-                {"type": "text", "text": "What <is> it?"},
-            ],
-        },
+def test_the_question_of_a_chat_is_shown():
+    parts = [
+        {"type": "image_url", "image_url": {"url": "data:"}},
+        {"type": "text", "text": "What <is> it?"},
     ]
-    page = "".join(Page(answer(chat)._repr_html_()).text)
-    assert "…\nuser: Earlier?\nassistant: \nuser: [image_url] What <is> it?" in page
-    sets = PredictionSets([answer(chat[:1] + chat[-1:])], k_max=5)
+    chat = [{"role": "system", "content": "Be careful."}, {"role": "user", "content": parts}]
+    sets = PredictionSets([answer(chat)], k_max=5)
     for view in (str(sets), "".join(Page(sets._repr_html_()).text)):
-        assert "system: Be careful. Be careful." in view
         assert "user: [image_url] What <is> it?" in view
         assert "{'role" not in view
-        assert view.count("Be careful.") < 6
 
 
 def test_rows_of_numbers_are_told_by_the_first_ones():

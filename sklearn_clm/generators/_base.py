@@ -225,7 +225,6 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
     Returns
     -------
     bool
-        False where any draw came out different.
 
     Examples
     --------

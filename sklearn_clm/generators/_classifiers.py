@@ -55,10 +55,12 @@ class _Distribution:
 class _Drawing(BaseGenerator):
     """Base of generators that know the distribution of their responses."""
 
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {}
     batch_size: int = OPEN_PROMPTS
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`."""
+        self._validate_params()
         known: dict[int, _Distribution] = {}
         size = int(self.batch_size)
         while requests := queue.take(max_prompts=max(size, OPEN_PROMPTS)):
@@ -161,7 +163,6 @@ class EstimatorGenerator(_Drawing):
         return digest_of(type(self), {"estimator": self.estimator, "training": training})
 
     def _distributions(self, prompts: Prompts) -> list[_Distribution]:
-        self._validate_params()
         estimator: Any = self.estimator
         if _is_trained_here(self):
             check_is_fitted(self)

@@ -214,5 +214,3 @@ def answer_concurrently(
         raise first_error
     for unneeded in failed.values():
         _logger.info("a call for draws that turned out not to be needed failed: %s", unneeded)
-    if under_way:
-        _logger.debug("not waited for: %d calls for draws that are not needed", len(under_way))

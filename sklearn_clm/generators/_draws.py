@@ -7,7 +7,6 @@ of the draw.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
@@ -189,21 +188,12 @@ def _serialise_array(value: np.ndarray, out: list[bytes]) -> None:
     if value.dtype.kind in "OUS":
         _serialise(value.tolist(), out)
         return
-    if value.dtype.kind in "iu" and value.size and _largest(value) > _LARGEST_EXACT:
-        # double precision would take some of them for their neighbours
-        _emit(b"a", f"integers {value.shape}".encode(), out)
-        _emit(b"b", json.dumps(value.ravel().tolist()).encode(), out)
-        return
     if value.dtype.kind in "biuf":
         # float32 data and its float64 copy are the same prompt
         value = value.astype(np.float64) + 0.0  # -0.0 and 0.0 are the same number
         value = np.where(np.isnan(value), np.nan, value)  # one of the many forms of NaN
     _emit(b"a", f"{value.dtype.str} {value.shape}".encode(), out)
     _emit(b"b", np.ascontiguousarray(value).tobytes(), out)
-
-
-def _largest(integers: np.ndarray) -> int:
-    return max(int(integers.max()), -int(integers.min()))
 
 
 def _emit(tag: bytes, payload: bytes, out: list[bytes]) -> None:

@@ -14,8 +14,6 @@ from sklearn.utils.validation import _get_feature_names, validate_data
 from sklearn_clm.generators._draws import Prompt, is_chat, is_missing, prompt_bytes
 
 _WIDTH = 200
-_WIDTH_BEFORE = 60
-_MESSAGES_BEFORE = 2
 _NUMBERS = 4
 
 
@@ -188,16 +186,14 @@ def plain_prompt(item: Prompt) -> Prompt:
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """Few characters that tell a prompt from others, on one line for each message of a chat."""
-    if isinstance(prompt, str):
-        return _shortened(prompt, _WIDTH)
+    """Few characters that tell a prompt from others; of a chat, the last message."""
     if isinstance(prompt, np.ndarray) and prompt.dtype.kind in "biufc":
         return _numbers(prompt)
     if is_chat(prompt):
-        return _chat(prompt)
+        return _message(prompt[-1])
     if is_image(prompt):
         return "image, {} x {} pixels".format(*prompt.size)
-    return _shortened(str(prompt), _WIDTH)
+    return _shortened(str(prompt))
 
 
 def prompt_line(prompt: Prompt) -> str:
@@ -212,8 +208,8 @@ def is_image(prompt: Any) -> bool:
     return has_size and hasattr(prompt, "save") and hasattr(prompt, "convert")
 
 
-def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _shortened(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def _numbers(array: np.ndarray) -> str:
@@ -223,19 +219,11 @@ def _numbers(array: np.ndarray) -> str:
     return f"[{shown}]" if len(array) <= _NUMBERS else f"[{shown}, … {len(array)} numbers]"
 
 
-def _chat(messages: Sequence[Mapping[str, Any]]) -> str:
-    # the last message holds the question; the instructions before it are the same for all prompts
-    *before, last = messages
-    lines = ["…"] if len(before) > _MESSAGES_BEFORE else []
-    lines += [_message(message, _WIDTH_BEFORE) for message in before[-_MESSAGES_BEFORE:]]
-    return "\n".join([*lines, _message(last, _WIDTH)])
-
-
-def _message(message: Mapping[str, Any], width: int) -> str:
+def _message(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
         content = " ".join(map(_part, content))
-    return f"{message['role']}: {_shortened('' if content is None else str(content), width)}"
+    return f"{message['role']}: {_shortened('' if content is None else str(content))}"
 
 
 def _part(part: object) -> str:

@@ -66,11 +66,10 @@ class DrawQueue:
     seed : int, default=0
         Seed of the run.
     decide : callable, default=None
-        ``decide(arrived) -> counts``: `arrived` lists (prompt index, its new draws in order), and
-        `counts` gives for each of them how many draws of that prompt are wanted in all as things
-        stand, at most `n_draws`; a prompt of which all wanted draws have been decided on is
-        closed. Draws made ahead of what was wanted may be among the new ones: a rule looks at
-        them one by one and stops where it stops. None wants `n_draws` of each prompt.
+        ``decide(arrived) -> counts``: `arrived` lists (prompt index, its new draws in order), draws
+        made ahead included, and `counts` how many draws of each of these prompts are wanted in all
+        as things stand; a prompt of which all wanted draws have been decided on is closed. None
+        wants `n_draws` of each prompt.
     first : sequence of int of length n, default=None
         For each prompt the first draw that is wanted; earlier ones are never asked for. None is 0.
     on_draw : callable, default=None
