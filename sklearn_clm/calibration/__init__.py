@@ -49,6 +49,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |
 | a list, a closure or an object inside a score, changed after `fit` | call `fit` again |
 | a model trained further by hand, or weights set, inside ``generator_`` | `fit` again |
+| an adapter of a loaded model switched, weights written through ``.data`` | load it anew |
 | a module of yours that was edited while it is imported | start Python anew |
 
 ## Why it holds

@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.generators.transformers._text import Detokenizer, StopStrings
+from sklearn_clm.generators.transformers._text import Detokenizer
 from tests.tiny_models import byte_level_tokenizer, sentencepiece_tokenizer
 
 BYTE_LEVEL = Detokenizer(byte_level_tokenizer())
@@ -84,18 +84,3 @@ def test_decoders_that_join_words_are_followed():
     pieces = [text[a:b] for a, b in detokenizer.spans(ids, text)]
     assert "".join(pieces) == text
     assert [piece.strip() for piece in pieces] == ["no", "effusion", ",", "no", "ede", "ma", "."]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    text=st.text(max_size=20), end=st.text(min_size=1, max_size=3), letters=st.sampled_from("ab")
-)
-def test_a_token_that_completes_a_stop_string_is_never_passed_over(text, end, letters):
-    string = letters + end
-    for detokenizer in (BYTE_LEVEL, SENTENCEPIECE):
-        stop = StopStrings(detokenizer, [string])
-        ids = encode(detokenizer, text + string)
-        for i in range(len(ids)):
-            before, after = detokenizer.text(ids[:i]), detokenizer.text(ids[: i + 1])
-            if string in after and string not in before:
-                assert stop.may_complete(ids[i])

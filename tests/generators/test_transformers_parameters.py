@@ -176,8 +176,6 @@ def test_a_model_changed_since_it_was_loaded_is_not_mistaken(model, generator):
     with torch.no_grad():
         model.lm_head.weight.mul_(2.0)
     assert generator.fingerprint() != before
-    model.lm_head.weight.data /= 2.0
-    assert generator.fingerprint() == before
     with torch.no_grad():
         model.model.embed_tokens.weight.mul_(-0.5)
     assert generator.fingerprint() != before
@@ -189,30 +187,6 @@ def test_a_model_changed_since_it_was_loaded_is_not_mistaken(model, generator):
     model.train()
     generator.sample(["one"], 1)
     assert not any(module.training for module in model.modules())
-
-
-class _Adapter(torch.nn.Module):
-    """What PEFT puts in place of a layer, as far as it matters here."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-        self._active_adapter = ["first"]
-
-    def forward(self, states):
-        return self.layer(states) * (1.0 if self._active_adapter == ["first"] else -2.0)
-
-
-def test_an_adapter_that_is_switched_is_another_model(model, generator):
-    few_shot = [f"{HEADER}{word}" for word in ("one two", "three", "four five six")]
-    adapter = model.model.layers[0].mlp.down_proj = _Adapter(model.model.layers[0].mlp.down_proj)
-    generator.sample(few_shot, 6)
-    first = generator.fingerprint()
-    adapter._active_adapter = ["second"]
-    assert generator.fingerprint() != first
-    switched = responses(generator.sample(few_shot[:1], 6))
-    generator._checkpoint._forward = None
-    assert responses(generator.sample(few_shot[:1], 6)) == switched
 
 
 def test_a_generation_config_may_change_after_the_first_draw(model, generator):

@@ -116,6 +116,10 @@ class Checkpoint:
         config = model.config.get_text_config(decoder=True)
         limit = getattr(config, "max_position_embeddings", None) or -1
         self.max_positions = limit if limit > 0 else math.inf
+        rope = getattr(config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "longrope":
+            # longer rows would turn all tokens of the rows beside them by other angles
+            self.max_positions = rope["original_max_position_embeddings"]
         self._forward: tuple[object, Forward] | None = None
         self._digest: tuple[object, str] | None = None
 
@@ -216,27 +220,15 @@ class Checkpoint:
         return self._digest[1]
 
     def _version(self) -> object:
-        """What changes when the weights do, or which adapters are switched on."""
-        # weights written in place, by training for instance, carry a new version; through
-        # `.data`, as adapters are merged, they do not: so look at a few of each
-        weights = [
-            (name, tensor.data_ptr(), tensor._version, _a_few(tensor))
-            for name, tensor in sorted(self.model.state_dict().items())
-        ]
-        return weights, self._adapters()
-
-    def _adapters(self) -> list[tuple[str, str]]:
-        """Switches of adapters, which are no weights; by the names that PEFT gives them."""
-        names = ("_active_adapter", "_disable_adapters", "scaling")
+        """What changes when weights are written in place, by training for instance."""
         return [
-            (name, repr([vars(module)[key] for key in names if key in vars(module)]))
-            for name, module in self.model.named_modules()
-            if "_active_adapter" in vars(module)
+            (name, tensor.data_ptr(), tensor._version)
+            for name, tensor in sorted(self.model.state_dict().items())
         ]
 
     def description(self) -> dict[str, object]:
         """Everything but the sampling parameters that draws depend on, serialisable."""
-        described: dict[str, object] = {
+        return {
             "weights": self.weights_digest(),
             "config": repr(_plain(self.model.config.to_dict())),
             "eos": sorted(set(self.eos_ids)),
@@ -245,14 +237,6 @@ class Checkpoint:
             "tokenizer": tokenizer_state(self.tokenizer),
             "processor": repr(sorted(self.processor.to_dict().items())) if self.processor else None,
         }
-        adapters = self._adapters()
-        return {**described, "adapters": adapters} if adapters else described
-
-
-def _a_few(tensor: Tensor) -> bytes:
-    """Some numbers of a tensor."""
-    flat = tensor.detach().reshape(-1)
-    return bytes(flat[:: max(1, len(flat) // 8)][:8].cpu().double().numpy().tobytes())
 
 
 def _plain(config: object) -> object:

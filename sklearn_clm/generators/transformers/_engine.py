@@ -13,7 +13,6 @@ decodes. Its own generation is not used, for three things that it lacks:
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators.transformers._batch import PromptState
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint
 from sklearn_clm.generators.transformers._forward import Written
-from sklearn_clm.generators.transformers._text import EncodedPrompt, StopStrings
+from sklearn_clm.generators.transformers._text import EncodedPrompt, first_of
 from sklearn_clm.generators.transformers._tokens import choose
 
 # Log-probabilities are rounded to this grid, which is coarser than the noise that the shape of a
@@ -45,7 +44,6 @@ class Row(Written):
 
     index: int
     draw: int
-    start: EncodedPrompt  # runs before the row joins a batch: the prompt, or all there is so far
     uniforms: np.ndarray  # one for each token of its budget
     logprobs: list[float] = field(default_factory=list)
 
@@ -71,7 +69,7 @@ class Engine:
         self.forward = checkpoint.forward(encode(0))
         self.detokenizer = checkpoint.detokenizer
         special = self.detokenizer.special_tokens
-        self.stop = StopStrings(self.detokenizer, [s for s in stop if s not in special])
+        self.stop = [string for string in stop if string not in special]
         self.end_ids = {*checkpoint.eos_ids, *(special[s] for s in stop if s in special)}
         self.max_new_tokens = max_new_tokens
         self.batch_size = batch_size
@@ -84,7 +82,6 @@ class Engine:
         self._n_bytes = 0  # of these states
         self._largest = 0  # of the states so far, in bytes
         self._pending: deque[tuple[int, int]] = deque()  # draws that were taken and wait for a row
-        self._outgrown: deque[Row] = deque()  # rows that left the short ones and wait to go on
 
     def run(self) -> None:
         """Put draws into the queue as they are finished."""
@@ -111,8 +108,6 @@ class Engine:
                 generation = self._finished(row)
                 if generation is not None:
                     self.queue.put(row.index, row.draw, generation)
-                elif self._outgrows(row):
-                    self._outgrown.append(row)
                 else:
                     going.append(k)
             if len(going) < len(rows):
@@ -127,14 +122,12 @@ class Engine:
             return []
         chosen: list[Row] = []
         n_free = self.batch_size - len(live)
-        while not live and self._outgrown and len(chosen) < n_free:
-            chosen.append(self._outgrown.popleft())
         while len(chosen) < n_free:
             if not self._pending and not self._take(n_free - len(chosen)):
                 break
             prompt = self._prompts[self._pending[0][0]]
             beside = (live or chosen)[:1]
-            if beside and not self.forward.may_share(beside[0].start, prompt):
+            if beside and not self.forward.may_share(beside[0].prompt, prompt):
                 break
             chosen.append(self._row(*self._pending.popleft()))
         return chosen
@@ -160,25 +153,16 @@ class Engine:
         """How many states of prompts have room in some memory, by the largest so far."""
         return n_bytes // self._largest if self._largest else self.batch_size
 
-    def _outgrows(self, row: Row) -> bool:
-        """Whether a row became too long for the short ones; it then starts as a long one."""
-        length = len(row.prompt.ids) + len(row.tokens)
-        if not len(row.start.ids) <= self.forward.long_after < length:
-            return False
-        key = row.prompt.key + b"%d" % row.draw  # no prompt's, since these say where they end
-        row.start = EncodedPrompt(key, (*row.prompt.ids, *row.tokens))
-        return True
-
     def _row(self, index: int, draw: int) -> Row:
         prompt = self._prompts[index]
         room = self.checkpoint.max_positions - (len(self.forward.start_ids) or len(prompt.ids))
         budget = int(min(self.max_new_tokens, room))
         uniforms = draw_stream(prompt.key, self.queue.seed, draw).random(budget)
-        return Row(prompt=prompt, index=index, draw=draw, start=prompt, uniforms=uniforms)
+        return Row(prompt=prompt, index=index, draw=draw, uniforms=uniforms)
 
     def _states_of(self, rows: Sequence[Row]) -> list[PromptState]:
         """What decoding begins with, from memory or else computed."""
-        wanted = {row.start.key: row.start for row in rows}
+        wanted = {row.prompt.key: row.prompt for row in rows}
         missing = {key: prompt for key, prompt in wanted.items() if key not in self._states}
         for key in wanted.keys() - missing.keys():
             self._states.move_to_end(key)
@@ -191,7 +175,7 @@ class Engine:
                 if prompt.key not in self._states:
                     missing[prompt.key] = prompt
             found.update(self._prefill(list(missing.values())))
-        return [found[row.start.key] for row in rows]
+        return [found[row.prompt.key] for row in rows]
 
     def _prefill(self, prompts: Sequence[EncodedPrompt]) -> dict[bytes, PromptState]:
         """Run prompts through the model, and keep their states as memory allows."""
@@ -224,11 +208,11 @@ class Engine:
         token = row.tokens[-1]
         ended = token in self.end_ids
         full = len(row.tokens) == len(row.uniforms)
-        if not (ended or full or self.stop.may_complete(token)):
+        if not (ended or full or self.stop):
             return None
         content = row.tokens[:-1] if ended else row.tokens
         text = self.detokenizer.text(content)
-        length = self.stop.find(text)
+        length = first_of(self.stop, text)
         is_cut = length < len(text)
         if not (ended or full or is_cut):
             return None
@@ -246,13 +230,8 @@ class Engine:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory of a device that nobody uses."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # not every system tells
-        return 4 * 2**30
+    """Memory of a device that nobody uses; 8 GiB where it does not tell."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 8 * 2**30
 
 
 def _close_gaps(going: list[int]) -> list[int]:

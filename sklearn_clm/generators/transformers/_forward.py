@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,16 +43,15 @@ class Prefix(NamedTuple):
     packed: Sequence[Tensor]
 
 
-def groups(prompts: Sequence[EncodedPrompt], long_after: float) -> Iterator[list[EncodedPrompt]]:
-    """Prompts to prefill together: of similar length, short or long alike, and not too many."""
+def groups(prompts: Sequence[EncodedPrompt]) -> Iterator[list[EncodedPrompt]]:
+    """Prompts to prefill together: of similar length, and not too many."""
     group: list[EncodedPrompt] = []
     padding = 0
     for prompt in sorted(prompts, key=lambda prompt: len(prompt.ids)):
         if group:
             padding += len(group) * (len(prompt.ids) - len(group[-1].ids))
             too_many = (len(group) + 1) * max(64, len(prompt.ids)) > PREFILL_POSITIONS
-            first_long = len(group[-1].ids) <= long_after < len(prompt.ids)
-            if padding > FREE_POSITIONS or too_many or first_long:
+            if padding > FREE_POSITIONS or too_many:
                 yield group
                 group, padding = [], 0
         group.append(prompt)
@@ -71,14 +69,13 @@ class Forward(ABC):
         self.layout: Layout | None = None  # None where rows cannot be copied in the model's cache
         self.cross_layout: Layout | None = None
         self.ragged = False  # whether rows of different length may share a batch
-        self.long_after = _long_after(model.config.get_text_config(decoder=True))
         self._parameters = frozenset(inspect.signature(model.forward).parameters)
 
     def prefill(self, prompts: Sequence[EncodedPrompt]) -> tuple[dict[bytes, PromptState], int]:
         """Run prompts; their states by key, and the positions computed."""
         prefix, n_positions = self._shared_prefix(prompts)
         states: dict[bytes, PromptState] = {}
-        for group in groups(prompts, self.long_after):
+        for group in groups(prompts):
             found, n_computed = self._prefill(group, prefix)
             states.update((prompt.key, state) for prompt, state in zip(group, found))
             n_positions += n_computed
@@ -104,9 +101,7 @@ class Forward(ABC):
 
     def may_share(self, a: EncodedPrompt, b: EncodedPrompt) -> bool:
         """Whether rows that begin with these can be decoded in step."""
-        if not self.ragged:
-            return len(a.ids) == len(b.ids) or bool(self.start_ids)
-        return (len(a.ids) > self.long_after) == (len(b.ids) > self.long_after)
+        return self.ragged or len(a.ids) == len(b.ids) or bool(self.start_ids)
 
     def new_batch(self) -> Batch:
         """A batch without rows."""
@@ -173,8 +168,7 @@ class CausalForward(Forward):
     _prefix: Prefix | None = None
 
     def _shared_prefix(self, prompts: Sequence[EncodedPrompt]) -> tuple[Prefix | None, int]:
-        # a prefix by itself would be a short row
-        if self.layout is None or max(len(prompt.ids) for prompt in prompts) > self.long_after:
+        if self.layout is None:
             return None, 0
         first = min(prompts, key=lambda prompt: prompt.ids).ids
         last = max(prompts, key=lambda prompt: prompt.ids).ids
@@ -364,22 +358,6 @@ class EncoderDecoderForward(Forward):
         counts = torch.tensor(lengths, device=self.device)
         mask = (torch.arange(width, device=self.device) < counts.unsqueeze(1)).long()
         return encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask
-
-
-def _long_after(config: Any) -> float:
-    """Length of a row beyond which LongRoPE turns all its tokens by other angles.
-
-    The library looks at the longest row of a forward pass, so short rows must not run beside
-    long ones, and keys that were computed in a short row are of no use once it is long.
-    """
-    rope = getattr(config, "rope_parameters", None) or {}
-    by_kind_of_layer = [value for value in rope.values() if isinstance(value, dict)]
-    limits = [
-        parameters["original_max_position_embeddings"]
-        for parameters in (rope, *by_kind_of_layer)
-        if parameters.get("rope_type") == "longrope"
-    ]
-    return min(limits, default=math.inf)
 
 
 def _layout(cache: Any, n_tokens: int) -> Layout | None:

@@ -102,13 +102,9 @@ class TransformersGenerator(BaseGenerator):
     tokens that end and begin a response count; other settings, such as a `repetition_penalty`, do
     not.
 
-    Weights that change after the first draw change the fingerprint. Of those that are written
-    through ``.data`` only a few of each tensor are looked at, so that such a change may stay
-    unnoticed: make a new generator of the changed model.
-
-    Of models with LongRoPE (Phi-3, MiniCPM), short and long rows are decoded apart, and a row that
-    grows beyond `original_max_position_embeddings` is run anew. Use such a model in one thread at a
-    time.
+    Weights that change in place after the first draw change the fingerprint, but for those written
+    through ``.data`` and adapters that are switched: load the changed model anew. Of models with
+    LongRoPE (Phi-3, MiniCPM) the first `original_max_position_embeddings` positions are used.
 
     Examples
     --------

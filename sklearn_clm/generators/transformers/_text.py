@@ -47,11 +47,6 @@ def encode_text(
     check_text(text, name)
     # a chat template writes special tokens itself
     ids = list(tokenizer(text, add_special_tokens=not in_chat)["input_ids"])
-    if ids[:2] == [tokenizer.bos_token_id] * 2:  # the text began with what the tokenizer adds
-        del ids[0]
-    if not ids and not text:  # an empty prompt is the token that a text begins with
-        starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-        ids = [token for token in starts if token is not None][:1]
     if not 0 < len(ids) < max_positions:
         raise ValueError(
             f"{name} must have at least 1 token and leave room for others in the "
@@ -137,29 +132,6 @@ def common_length(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
     return next(i for i in range(stop) if a[i] != b[i])
 
 
-class StopStrings:
-    """Finds the first stop string in a growing response."""
-
-    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str]):
-        self.detokenizer = detokenizer
-        self.stop = stop
-        self._last_characters = {string[-1] for string in stop}
-        self._relevant: dict[int, bool] = {}
-
-    def may_complete(self, token: int) -> bool:
-        """Whether a stop string can end with `token`; False only where it cannot."""
-        relevant = self._relevant.get(token)
-        if relevant is None:
-            piece = self.detokenizer.text([token])
-            relevant = self._relevant[token] = bool(self.stop) and (
-                # decoders drop a space at the start of a text
-                " " in self._last_characters
-                or not self._last_characters.isdisjoint(piece)
-                or _INCOMPLETE in piece
-            )
-        return relevant
-
-    def find(self, text: str) -> int:
-        """Where the earliest stop string starts in `text`, its length if there is none."""
-        found = [at for at in map(text.find, self.stop) if at >= 0]
-        return min(found, default=len(text))
+def first_of(strings: Sequence[str], text: str) -> int:
+    """Where the earliest of some strings starts in `text`, its length if there is none."""
+    return min((at for at in map(text.find, strings) if at >= 0), default=len(text))
