@@ -244,9 +244,11 @@ def _predict(arguments: argparse.Namespace) -> None:
     log, output = tables.read(arguments), arguments.output
     sets = tables.sets_of(log, tables.thresholds(arguments.calibration), arguments)
     if output is not None and output.suffix.lower() == ".csv":
-        frame = sets.to_frame("response")
+        frame = sets.to_frame()
         if arguments.id is not None:
-            frame.insert(0, "id", [log.ids[i] for i in frame.index])
+            frame.insert(0, "id", log.ids)
+        frame = frame.explode(["responses", "quality", "indices"])
+        frame = frame.rename(columns={"responses": "response", "indices": "draw"})
         _write(output, frame.to_csv(index=False))
         return
     ascii = output is None  # a screen may show no other letters

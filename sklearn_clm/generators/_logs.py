@@ -158,12 +158,10 @@ def _as_list(name: str, value: Any) -> list[Any]:
 
 
 def beside(name: str, values: Any, others: Sequence[Any]) -> Any:
-    """Values by position, as many as others; None for each of these where nothing is known.
+    """Values by position, as many as others.
 
     A pandas Series looks numbers up among its labels, and a data frame columns.
     """
-    if values is None:
-        return [None] * len(others)
     if len(values) != len(others):
         raise ValueError(f"{name} must have length {len(others)}, got {len(values)} instead.")
     return values.to_numpy() if hasattr(values, "columns") else listed(values)

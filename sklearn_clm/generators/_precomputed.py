@@ -37,12 +37,8 @@ class PrecomputedGenerator(BaseGenerator):
         The prompts. A prompt that occurs several times owns all the responses given for its
         occurrences, in order.
     responses : sequence of n sequences, or array or data frame of shape (n, K)
-        The draws of each prompt: responses (text or numbers) or :class:`Generation` objects. Of
-        pandas objects the positions count, not the index.
-    logprobs : array or data frame of shape (n, K) or sequence of n sequences, default=None
-        Log-probability of each response under the base model, natural logarithm.
-    n_tokens : array or data frame of shape (n, K) or sequence of n sequences, default=None
-        Number of generated tokens of each response.
+        The draws of each prompt: responses (text or numbers), or :class:`Generation` objects where
+        more is known of them. Of pandas objects the positions count, not the index.
     key : str, default=None
         Names the model and its settings, such as "llama-8b, temperature 0.7". None: these draws
         are a generator of their own, and a calibration serves no others. With a key, it serves
@@ -68,14 +64,10 @@ class PrecomputedGenerator(BaseGenerator):
         prompts: Prompts,
         responses: Sequence[Sequence[object]],
         *,
-        logprobs: Any = None,
-        n_tokens: Any = None,
         key: str | None = None,
     ) -> None:
         self.prompts = prompts
         self.responses = responses
-        self.logprobs = logprobs
-        self.n_tokens = n_tokens
         self.key = key
 
     @classmethod
@@ -205,43 +197,30 @@ class PrecomputedGenerator(BaseGenerator):
         return state
 
     def _index_of_draws(self) -> "_Index":
-        given = (self.prompts, self.responses, self.logprobs, self.n_tokens)
         index: _Index | None = getattr(self, "_index", None)
+        given = (self.prompts, self.responses)
         if index is None or any(a is not b for a, b in zip(index.given, given)):
             index = self._index = _Index(*given)
         return index
 
 
 class _Index:
-    """Draws by prompt, and what they were made from."""
+    """Draws by prompt."""
 
-    def __init__(self, prompts: Any, responses: Any, logprobs: Any, n_tokens: Any) -> None:
-        self.given = (prompts, responses, logprobs, n_tokens)
+    def __init__(self, prompts: Any, responses: Any) -> None:
+        self.given = (prompts, responses)
         self.draws: dict[bytes, list[Generation]] = {}
         prompts = listed(prompts)
-        rows = beside("responses", responses, prompts)
-        logprobs, n_tokens = (
-            beside("logprobs", logprobs, rows),
-            beside("n_tokens", n_tokens, rows),
-        )
-        for i, (prompt, row) in enumerate(zip(prompts, rows)):
+        for i, (prompt, row) in enumerate(zip(prompts, beside("responses", responses, prompts))):
             if isinstance(row, str) or not hasattr(row, "__len__"):
                 raise TypeError(
                     f"responses[{i}] must be a sequence of responses, got {row!r:.60} instead."
                 )
             known = self.draws.setdefault(_key(prompt), [])
-            draws = zip(
-                row,
-                beside(f"logprobs[{i}]", logprobs[i], row),
-                beside(f"n_tokens[{i}]", n_tokens[i], row),
-            )
-            for j, (response, logprob, n) in enumerate(draws):
-                if isinstance(response, Generation):
-                    known.append(response)
-                    continue
+            for j, response in enumerate(listed(row)):
                 with naming(f"responses[{i}][{j}]"):
-                    fields = {"response": response, "logprob": logprob, "n_tokens": n}
-                    known.append(draw_from_record(fields))
+                    is_draw = isinstance(response, Generation)
+                    known.append(response if is_draw else draw_from_record({"response": response}))
 
     @functools.cached_property
     def fingerprint(self) -> str:

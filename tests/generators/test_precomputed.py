@@ -33,15 +33,13 @@ def test_a_repeated_prompt_owns_all_its_draws():
     assert responses(generator.sample(["a"], 3)) == [["1", "2", "3"]]
 
 
-def test_arrays_of_numbers_with_logprobs():
+def test_arrays_of_numbers():
     generator = PrecomputedGenerator(
         np.array([[0.0, 1.0], [2.0, 3.0]]),
         np.array([[1, 2], [3, 4]]),
-        logprobs=np.array([[-0.5, -1.0], [-2.0, np.nan]]),
-        n_tokens=np.array([[1, 1], [2, 2]]),
     )
     rows = generator.sample(np.array([[2.0, 3.0]], dtype=np.float32), 2)
-    assert rows == [[Generation(3, -2.0, 2), Generation(4, None, 2)]]
+    assert rows == [[Generation(3), Generation(4)]]
     assert generator.gives_logprobs is False
     assert PrecomputedGenerator(["a"], [[Generation("x", -1.0)]]).gives_logprobs is True
 
@@ -174,20 +172,18 @@ def test_a_key_names_the_model_of_draws_for_other_prompts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("responses", "beside", "error", "shown"),
+    ("responses", "error", "shown"),
     [
-        ([], {}, ValueError, "responses .*1, got 0"),
-        (["text"], {}, TypeError, r"responses\[0\] .*'text'"),
-        ([["x", None]], {}, ValueError, r"responses\[0\]\[1\].*None"),
-        ([["x", float("nan")]], {}, ValueError, r"responses\[0\]\[1\].*nan"),
-        ([[{}]], {}, ValueError, r"responses\[0\]\[0\].*\{\}"),
-        ([["x"]], {"logprobs": [[-1.0, -2.0]]}, ValueError, r"logprobs\[0\] .*1, got 2"),
-        ([["x"]], {"n_tokens": [[1], [2]]}, ValueError, "n_tokens .*1, got 2"),
+        ([], ValueError, "responses .*1, got 0"),
+        (["text"], TypeError, r"responses\[0\] .*'text'"),
+        ([["x", None]], ValueError, r"responses\[0\]\[1\].*None"),
+        ([["x", float("nan")]], ValueError, r"responses\[0\]\[1\].*nan"),
+        ([[{}]], ValueError, r"responses\[0\]\[0\].*\{\}"),
     ],
 )
-def test_bad_responses_are_refused(responses, beside, error, shown):
+def test_bad_responses_are_refused(responses, error, shown):
     with pytest.raises(error, match=shown):
-        PrecomputedGenerator(["a"], responses, **beside).sample(["a"], 1)
+        PrecomputedGenerator(["a"], responses).sample(["a"], 1)
 
 
 def test_clones_share_the_draws_and_fingerprints_follow_them():
@@ -215,14 +211,12 @@ def test_rows_of_pandas_objects_count_by_position():
     series = PrecomputedGenerator(
         prompts,
         pd.Series([["A"], ["B"], ["C"]], index=index),
-        logprobs=pd.Series([[-1.0], [-2.0], [-3.0]], index=index),
     )
     frames = PrecomputedGenerator(
         prompts,
         pd.DataFrame({"first": ["A", "B", "C"]}, index=index),
-        logprobs=pl.DataFrame({"first": [-1.0, -2.0, -3.0]}),
     )
-    wanted = [[Generation("A", -1.0)], [Generation("B", -2.0)], [Generation("C", -3.0)]]
+    wanted = [[Generation("A")], [Generation("B")], [Generation("C")]]
     for generator in (series, frames):
         assert generator.sample(["a", "b", "c"], 1) == wanted
 
@@ -247,9 +241,7 @@ def test_rows_without_a_response_are_named(missing):
 
 
 def test_a_table_of_draws_is_printed_by_its_size():
-    generator = PrecomputedGenerator(
-        list("ab") * 50, [["secret"] * 3] * 100, logprobs=[[0] * 3] * 100
-    )
+    generator = PrecomputedGenerator(list("ab") * 50, [["secret"] * 3] * 100)
     assert repr(generator) == "PrecomputedGenerator(<100 prompts>)"
     assert "key='llama-8b'" in repr(generator.set_params(key="llama-8b"))
     assert generator.get_params()["responses"] is clone(generator).responses is generator.responses

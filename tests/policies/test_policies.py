@@ -10,7 +10,7 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._exit_model import impute_labels
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.generators import PrecomputedGenerator
+from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from tests.calibration.tables import equal_texts, exit_scores_of, lazy_table
 from tests.toy import ToyModel
@@ -99,8 +99,8 @@ def spelt_in_several_ways(n, k_max=10):
 
 def test_near_copies_count_as_one_where_labels_are_estimated():
     prompts, references, rows, logprobs = spelt_in_several_ways(900)
-    tokens = [[2] * len(row) for row in rows]
-    generator = PrecomputedGenerator(prompts, rows, logprobs=logprobs, n_tokens=tokens)
+    draws = [[Generation(*one, 2) for one in zip(*pair)] for pair in zip(rows, logprobs)]
+    generator = PrecomputedGenerator(prompts, draws)
     sizes = {}
     for judging in ("all", "lazy"):
         sampler = ConformalSampler(
