@@ -1,6 +1,5 @@
 """Draws that are made once and never lost."""
 
-import logging
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from sklearn_clm.generators._records import (
     naming,
 )
 
-_logger = logging.getLogger("sklearn_clm")
 _MOST_READ = 1024  # prompts whose kept draws are held at once
 
 
@@ -101,14 +99,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         The inner generator makes the others; each is stored before it is handed in.
         """
         keeper = _FileKeeper(self._shared(), self._space(), queue.seed, queue.n_draws)
-        try:
-            serve_kept(self._inner(), queue, keeper)
-        except KeyboardInterrupt as interrupt:
-            interrupt.add_note(f"Draws that had arrived are kept: {keeper.path}")
-            raise
-        if keeper.n_hits:
-            counts = keeper.n_hits, keeper.n_misses
-            _logger.info("%d draws were kept, and %d made: %s", *counts, keeper.path)
+        serve_kept(self._inner(), queue, keeper)
 
     def fingerprint(self) -> str:
         """The inner generator's (or `key`), with a digest of what it was fitted on here."""
@@ -131,7 +122,6 @@ class _FileKeeper(DrawKeeper):
         self._shared = shared
         self._store = shared.store
         self.path = shared.store.path
-        self.n_hits = self.n_misses = 0
         self._space = space
         self._seed = seed
         self._n_draws = n_draws
@@ -149,10 +139,9 @@ class _FileKeeper(DrawKeeper):
         recalled = []
         for key, (_, start, stop) in zip(keys, requests):
             values = self._read[key]
-            kept = {j: _restored(values[j], self.path) for j in range(start, stop) if j in values}
-            if len(kept) < stop - start:
-                self._store.check_writable("draws")
-            recalled.append(kept)
+            recalled.append(
+                {j: _restored(values[j], self.path) for j in range(start, stop) if j in values}
+            )
         while len(self._read) > _MOST_READ:
             self._read.popitem(last=False)
         return recalled
@@ -166,7 +155,6 @@ class _FileKeeper(DrawKeeper):
         return _restored(value, self.path)
 
     def count(self, hits: int, misses: int) -> None:
-        self.n_hits, self.n_misses = self.n_hits + hits, self.n_misses + misses
         self._shared.count(hits, misses)
 
 

@@ -193,9 +193,6 @@ class HumanJudge(StoreBacked, PairJudge):
             What is wanted, in place of what was wanted before. A :class:`VerdictsWanted` that this
             judge raised has done so.
         """
-        store = self._store()
-        if store.read_only:
-            return
 
         def want(connection: "sqlite3.Connection") -> None:
             connection.execute("DELETE FROM wanted WHERE question = ?", (self.question,))
@@ -206,7 +203,7 @@ class HumanJudge(StoreBacked, PairJudge):
                 [(self.question, bytes.fromhex(pair.id)) for pair in pairs],
             )
 
-        store.write(want)
+        self._store().write(want)
 
     def wanted(self) -> list[WantedVerdict]:
         """What :meth:`want` kept last and nobody has judged since.

@@ -2,7 +2,6 @@
 
 import abc
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -62,7 +61,6 @@ class _PairCache(ResultCache):
         shared.count(len(digests) - len(missing), len(missing))
         if not missing:
             return [values[digest] for digest in digests]
-        shared.store.check_writable("results")
 
         def keep(m: int, value: float) -> None:
             k = missing[m]
@@ -70,13 +68,6 @@ class _PairCache(ResultCache):
             values[digests[k]] = decoded(shared.store.put(row), self.path)
 
         self._make([(firsts[k], seconds[k]) for k in missing], keep, n_jobs)
-        if (now := self.fingerprint()) != space.name:
-            warnings.warn(
-                f"{self._kind} changed while it was asked, from {space.name} to {now}: something "
-                "that it holds or reads counts or remembers, such as a client. What was kept will "
-                "not be found again; give key= a name of your own.",
-                stacklevel=2,
-            )
         return [values[digest] for digest in digests]
 
     def _digest(self, pair: list[object]) -> bytes:

@@ -21,7 +21,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sklearn_clm.generators._records import json_value, naming
@@ -71,19 +70,10 @@ class Store:
 
     def __init__(self, path: str | None) -> None:
         self.path = path
-        self.read_only = _is_read_only(path)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
         self._added: set[str] = set()
-
-    def check_writable(self, what: str) -> None:
-        """Refuse to get what could not be kept."""
-        if self.read_only:
-            raise OSError(
-                f"cache path={self.path!r} is read-only and lacks some of the {what} that are "
-                "wanted. Copy it to where it can be written to."
-            )
 
     def lookup(
         self, space: Space, digests: Sequence[bytes], seed: int, start: int, stop: int
@@ -116,7 +106,7 @@ class Store:
 
     def add_tables(self, schema: str) -> None:
         """Make tables of another kind of record where they are missing."""
-        if schema not in self._added and not self.read_only:
+        if schema not in self._added:
             statements = schema.split(";")
             self.write(lambda connection: [*map(connection.execute, statements)])
         self._added.add(schema)
@@ -145,7 +135,7 @@ class Store:
         with self._lock:
             try:
                 if self._connection is None:
-                    self._connection = _connect(self.path, self.read_only)
+                    self._connection = _connect(self.path)
                     weakref.finalize(self, _close, self._connection, os.getpid())
                 return work(self._connection)
             except sqlite3.OperationalError as error:
@@ -217,34 +207,11 @@ def _checksum(row: Row) -> bytes:
     return hashlib.blake2b(content, digest_size=8).digest()
 
 
-def _is_read_only(path: str | None) -> bool:
-    if path is None or not os.path.exists(path):
-        return False
-    return not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK))
-
-
-def _connect(path: str | None, read_only: bool) -> sqlite3.Connection:
-    import sqlite3
-
-    try:
-        return _opened(path or ":memory:", path, read_only)
-    except sqlite3.OperationalError:
-        log = Path(f"{path}-wal")
-        if path is None or not read_only or (log.exists() and log.stat().st_size):
-            raise
-        # beside a file on a read-only medium SQLite cannot make the log that it wants to read
-        return _opened(f"{Path(path).as_uri()}?immutable=1", path, read_only)
-
-
-def _opened(name: str, path: str | None, read_only: bool) -> sqlite3.Connection:
+def _connect(path: str | None) -> sqlite3.Connection:
     import sqlite3
 
     connection = sqlite3.connect(
-        name,
-        timeout=_BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-        uri=name.startswith("file:"),
+        path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
         if _number(connection, "application_id") != _APPLICATION_ID:
@@ -255,7 +222,7 @@ def _opened(name: str, path: str | None, read_only: bool) -> sqlite3.Connection:
                 f"path={path!r} is a cache in format {version}; this version of the package reads "
                 f"format {_SCHEMA_VERSION}. It is left as it is."
             )
-        if path is not None and not read_only:
+        if path is not None:
             _write_ahead(connection)
     except BaseException:
         connection.close()
@@ -292,8 +259,8 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 

@@ -1,12 +1,6 @@
-"""Files of a cache: older formats, damage, read-only media, names that share a file."""
+"""Files of a cache: older formats, damage, names that share a file."""
 
-import json
-import os
 import random
-import shutil
-import tempfile
-import time
-from pathlib import Path
 
 import pytest
 
@@ -77,58 +71,3 @@ def test_values_that_are_not_as_written_are_refused(tmp_path, change):
     run_sql(path, change)
     with pytest.raises(ValueError, match="is damaged: it holds"):
         cache(path).sample(PROMPTS, 8)
-
-
-@pytest.fixture
-def public_folder():
-    """A folder that another user can reach, as the folders of pytest are not."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    folder.chmod(0o755)
-    shutil.rmtree(folder)
-
-
-def as_another_user(task):
-    """What `task` returns in a process whose user may not write everywhere."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            if os.geteuid() == 0:
-                os.setuid(65534)
-            answer = task()
-        except BaseException as error:
-            answer = repr(error)
-        os.write(writing, json.dumps(answer).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return json.loads(text)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs users and permissions")
-@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
-@pytest.mark.parametrize("folder_mode", [0o555, 0o777])
-def test_a_read_only_file_is_read(public_folder, mode, folder_mode):
-    path = public_folder / "draws.sqlite"
-    rows = filled(path)
-    run_sql(path, f"PRAGMA journal_mode = {mode}")
-    path.chmod(0o444)
-    public_folder.chmod(folder_mode)
-
-    def read():
-        began = time.monotonic()
-        cached = cache(path, Gone)
-        response = cached.sample(["prompt 3"], 4)[0][1].response
-        try:
-            cached.sample(["prompt 3"], 5)
-        except OSError as error:
-            return response, str(error), time.monotonic() - began
-
-    response, message, seconds = as_another_user(read)
-    assert response == rows[3][1].response
-    assert message.startswith(f"cache path={str(path)!r} is read-only and lacks some of the draws")
-    assert seconds < 30

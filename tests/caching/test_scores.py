@@ -4,7 +4,6 @@ import copy
 import functools
 import itertools
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -249,16 +248,3 @@ def test_an_interrupt_loses_no_verdict_that_was_paid(tmp_path, interrupted_after
             n_interrupts += 1
         assert n_stored(cached) == int(repr(n_answered)[6:-1])
     assert n_interrupts > 10
-
-
-def test_a_judge_that_changes_while_it_is_asked_is_told_to_take_a_key():
-    log = []
-    judge = functools.partial(lambda log, *pair: log.append(pair) or pair[0] == pair[1], log)
-    with pytest.warns(UserWarning, match="key="):
-        assert CachedAdmission(judge)("a", "a")
-    keyed = CachedAdmission(judge, key="mine")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert keyed("a", "a")
-        assert keyed("a", "a")
-    assert len(log) == 2
