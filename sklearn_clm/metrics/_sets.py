@@ -10,7 +10,7 @@ from sklearn.metrics import make_scorer
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.scoring import admission_matrix
-from sklearn_clm.scoring._admission import check_admissions, warn_of_references
+from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._protocols import Admission, Reference
 
 Admissions: TypeAlias = Collection[object]
@@ -129,7 +129,6 @@ def judge_sets(
                 f"{len(one.generations)} of {one.n_samples} instead."
             )
     drawn = [[draw.response for draw in one.generations] for one in sets]
-    warn_of_references(admission, admissions, drawn)
     first_admissible = np.zeros(len(sets), dtype=np.intp)  # counted from 1; 0: none yet
     covered = np.zeros(len(sets), dtype=bool)
     members = [set(one.indices.tolist()) for one in sets]

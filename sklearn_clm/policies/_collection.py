@@ -306,9 +306,8 @@ class Collection:
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
         self.source.warn_of_unkeyed_draws(first.take([0]), draws[0])
-        warn_of_references(
-            self.verdicts.admission, [self.verdicts.references[i] for i in rows.tolist()], responses
-        )
+        references = [self.verdicts.references[i] for i in rows.tolist()]
+        warn_of_references(self.verdicts.admission, references)
         warn_of_script("similarity", self._similarity, chain.from_iterable(responses))
         _warn_of_cut_responses(generator, list(chain.from_iterable(draws)))
         _warn_of_dependent_draws(generator, draws)

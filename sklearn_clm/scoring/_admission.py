@@ -11,7 +11,6 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 from sklearn.utils import check_scalar
 
-from sklearn_clm._exceptions import warn
 from sklearn_clm.generators._draws import is_missing
 from sklearn_clm.generators._prompts import listed, lists_itself
 from sklearn_clm.scoring._callables import (
@@ -48,7 +47,6 @@ Task: TypeAlias = tuple[Any, Response]
 Pairs: TypeAlias = Sequence[tuple[Reference, Response]]
 
 _JUDGES = "a callable (reference, response) -> bool"
-_MANY_OTHERS = 0.05  # share of prompts with references of another type, which is warned of
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,10 +95,7 @@ def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> 
     Examples
     --------
     >>> from sklearn_clm.scoring import rouge_l, threshold_admission
-    >>> acceptable = threshold_admission(rouge_l, 0.4)
-    >>> acceptable
-    threshold_admission(rouge_l, 0.4)
-    >>> acceptable("the heart is normal", "the heart is large")
+    >>> threshold_admission(rouge_l, 0.4)("the heart is normal", "the heart is large")
     True
     """
     chosen("metric", metric, {}, "a callable (reference, response) -> float")
@@ -422,25 +417,10 @@ def _as_verdict(value: object, admission: object) -> bool:
     )
 
 
-def warn_of_references(
-    admission: str | Admission,
-    admissions: Sequence[Any],
-    responses: Sequence[Sequence[Response]],
-) -> None:
-    """Warn of references that can hardly be judged: of another script, or another type."""
+def warn_of_references(admission: str | Admission, admissions: Sequence[Any]) -> None:
+    """Warn where ROUGE-L judges by references of a script that it does not know."""
     judge = get_admission(admission)
-    every = checked_admissions(admissions, len(admissions))
-    references = [aliases for aliases in every if not callable(aliases)]
     if isinstance(judge, ThresholdAdmission):
+        checked = checked_admissions(admissions, len(admissions))
+        references = [aliases for aliases in checked if not callable(aliases)]
         warn_of_script("admission", judge.metric, chain.from_iterable(references))
-    drawn = list(chain.from_iterable(responses))
-    kinds = {isinstance(one, str) for one in drawn}
-    if judge is not exact_match or len(kinds) != 1:
-        return
-    others = [row[0] for row in references if kinds.isdisjoint(isinstance(x, str) for x in row)]
-    if len(others) > _MANY_OTHERS * len(references):
-        warn(
-            "admission='exact_match' never takes a text for equal to another object: references "
-            f"of {len(others)} of {len(references)} prompts, such as {others[0]!r:.80}, match no "
-            f"response, such as {drawn[0]!r:.40}. Convert them to the type of the responses."
-        )

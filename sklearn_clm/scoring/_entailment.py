@@ -36,9 +36,8 @@ class EntailmentScore(BaseEstimator):
     """Probability that a text entails a component.
 
     As component score F^c, the premise is the prompt (or what `premise` makes of it), such as
-    the article of a summary. Called as ``score(premise, hypothesis)`` it gives the probability for
-    one pair; :func:`threshold_admission` makes it a judge of components against references, of
-    many pairs at once.
+    the article of a summary. :func:`threshold_admission` makes it a judge of components against
+    references.
 
     Parameters
     ----------
@@ -60,11 +59,10 @@ class EntailmentScore(BaseEstimator):
 
     Notes
     -----
-    A score is that of the pair alone, its log-odds rounded to two decimals: where the log-odds in
-    a batch come within 1e-4 (and 1e-5 of their size) of a boundary of rounding, as one pair in
-    fifty does, the pair is run again alone. This holds on one machine with one number of threads;
-    elsewhere the second decimal may differ. A checkpoint is run in single precision. A loaded model
-    is put into evaluation mode; in half precision it is given one pair at a time.
+    A score is that of the pair alone, its log-odds rounded to two decimals; a pair whose log-odds
+    in a batch come near a boundary of rounding is run again alone. This holds on one machine with
+    one number of threads; elsewhere the second decimal may differ. A checkpoint is run in single
+    precision. A loaded model in half precision is given one pair at a time.
 
     Examples
     --------

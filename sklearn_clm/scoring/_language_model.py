@@ -217,8 +217,8 @@ class PTrue(_Asking):
     Parameters
     ----------
     generator : object with a method ``sample``, default=None
-        Answers the question. None in an estimator means the estimator's own generator; one without
-        a prompt template and stop strings of its own is better.
+        Answers the question. None in an estimator means its own generator; one without a prompt
+        template and stop strings of its own is better.
     template, max_attempts, seed
         As in :class:`LLMJudge`; a template has ``{prompt}`` in place of the reference.
     n_answers : int, default=5

@@ -1,8 +1,4 @@
-"""Optional conventions of qualities, similarities, admissions and component scores.
-
-A score or an admission is a plain callable. One that can do more than one pair at a time says so
-by a method of one of these protocols, and the functions of this package then call that method.
-"""
+"""Conventions of scores and admissions that are no plain callables of one pair."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -75,8 +71,8 @@ class PairJudge(Protocol):
     """Admission of many pairs at once.
 
     It is asked about all pairs together, and of several references only about those that no earlier
-    one decides. It distributes its work itself: joblib's ``n_jobs=None`` means the workers that the
-    caller asked for. A judge that inherits from this class can also be called with one pair.
+    one decides. It distributes its work itself, by joblib's ``n_jobs=None`` over the workers that
+    the caller asked for. A judge that inherits from this class can also be called with one pair.
     """
 
     def judge_pairs(
@@ -84,9 +80,8 @@ class PairJudge(Protocol):
     ) -> Iterable[tuple[int, bool]]:
         """The position of each pair, from 0, and its verdict, in any order.
 
-        Where all become known together, these are ``enumerate(verdicts)``. A
-        :class:`sklearn_clm.caching.CachedAdmission` keeps each verdict before it takes the next. An
-        error that one pair causes is best raised last, when the others are judged.
+        Where all become known together, these are ``enumerate(verdicts)``. An error that one pair
+        causes is best raised last, when the others are judged.
         """
 
     def __call__(self, reference: Reference, response: Response) -> bool:
@@ -115,9 +110,8 @@ class ComponentScore(Protocol):
     """Scores of the components of many prompts.
 
     A score that depends on the other draws of a prompt must never fall when draws are added
-    (Proposition 4.4). Such a score may set the class attribute ``counts_taken_draws`` to True. It
-    is then given all draws that were taken for a prompt, accepted or not, in calibration and in
-    prediction alike; otherwise the accepted ones alone.
+    (Proposition 4.4). With a class attribute ``counts_taken_draws = True`` it is given all draws
+    that were taken for a prompt, accepted or not; otherwise the accepted ones alone.
     """
 
     def score_components(

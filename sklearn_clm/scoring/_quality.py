@@ -11,13 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.generators import Generation, Generator
-from sklearn_clm.scoring._callables import (
-    as_scores,
-    check_draws,
-    chosen,
-    name_of,
-    numbers_from,
-)
+from sklearn_clm.scoring._callables import as_scores, check_draws, chosen, name_of, numbers_from
 from sklearn_clm.scoring._language_model import PTrue
 from sklearn_clm.scoring._protocols import (
     Classifier,
@@ -193,7 +187,7 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
     Parameters
     ----------
     prompt : object
-        Not used: the log-probability is already given the prompt.
+        Not used: the log-probability is that given the prompt.
     generation : Generation
         A draw, with `logprob` and `n_tokens`.
 
@@ -201,8 +195,7 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
     -------
     float
         ``exp(log p(y | x) / lp(y))`` with ``lp(y) = (5 + |y|)**0.6 / 6**0.6`` for |y| generated
-        tokens; 0.0, the lowest quality, for a response of no tokens: its log-probability of 0 is
-        that of nothing.
+        tokens; 0.0, the lowest quality, for a response of none.
 
     Examples
     --------
@@ -287,10 +280,9 @@ def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: n
     again = scorer.score_draws(prompts[few], [row[:half] for row in draws[few]], 0)
     if not np.allclose(np.asarray(again, dtype=np.float64), known[few, :half], equal_nan=True):
         warn(
-            f"quality={type(scorer).__name__} gives draws other scores once there are later ones. "
-            "predict stops before it has all draws, so that its scores are not those of "
-            "calibration, and the guarantee does not hold: the score of draw j may depend on draws "
-            "0 to j alone."
+            f"quality={type(scorer).__name__} gives draws other scores once there are later ones, "
+            "which predict does not make, so that the guarantee does not hold: the score of draw j "
+            "may depend on draws 0 to j alone."
         )
 
 

@@ -79,17 +79,15 @@ def rouge_l_matrix(
 
     Parameters
     ----------
-    texts_a : iterable of m str
-        Texts.
-    texts_b : iterable of n str, default=None
-        Other texts. None compares `texts_a` with itself.
+    texts_a, texts_b : iterables of m and of n str
+        Texts. None as `texts_b` compares `texts_a` with itself.
     use_stemmer : bool, default=False
         As in :func:`rouge_l`.
 
     Returns
     -------
     ndarray of shape (m, n), float64
-        That of :func:`rouge_l`: equal to the rougeL F-measure of the `rouge-score` package.
+        Equal to the rougeL F-measure of the `rouge-score` package.
 
     Examples
     --------
@@ -104,18 +102,15 @@ def rouge_l_matrix(
 
 @dataclass(frozen=True)
 class RougeL:
-    """ROUGE-L of any two responses.
+    """ROUGE-L of any two responses: the similarity "rouge_l".
+
+    Responses that are equal up to outer white space have similarity 1.0, even without any token.
+    Other texts have that of :func:`rouge_l`, other responses 0.0.
 
     Parameters
     ----------
     use_stemmer : bool, default=False
         As in :func:`rouge_l`.
-
-    Notes
-    -----
-    Responses that are equal up to outer white space have similarity 1.0, even without any token.
-    Other texts have that of :func:`rouge_l`, other responses 0.0. The similarity "rouge_l" is
-    ``RougeL()``.
 
     Examples
     --------
@@ -242,20 +237,18 @@ def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> 
     if score != "rouge_l" and score is not rouge_l and not isinstance(score, RougeL):
         return
     looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
-    foreign = [text for text in looked_at if not text.isascii() and _is_foreign(text)]
+    foreign = [
+        text
+        for text in looked_at
+        if 2 * sum(map(str.isascii, filter(str.isalpha, text))) < sum(map(str.isalpha, text))
+    ]
     if foreign and len(foreign) >= _MANY_FOREIGN * len(looked_at):
         warn(
             f"{parameter}='rouge_l' compares ASCII letters and digits alone, but of the first "
             f"{len(looked_at)} texts {len(foreign)} are mostly of other letters, such as "
-            f"{foreign[0]!r:.60}: texts that say the same may count as unlike, and texts that "
-            f"share a number as alike. Take as {parameter} 'exact_match', or a function of your "
-            "own, such as the one in help(sklearn_clm.scoring)."
+            f"{foreign[0]!r:.60}. Take as {parameter} 'exact_match', or a function of your own, "
+            "such as the one in help(sklearn_clm.scoring)."
         )
-
-
-def _is_foreign(text: str) -> bool:
-    letters = [one for one in text if one.isalpha()]
-    return 2 * sum(one.isascii() for one in letters) < len(letters)
 
 
 _SIMILARITIES: dict[str, Similarity | PairwiseSimilarity] = {

@@ -1,15 +1,12 @@
 """Measures of prediction sets against their definitions."""
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.dummy import DummyClassifier
 
 from sklearn_clm import ComponentSets, ConformalSampler, PredictionSet, PredictionSets
-from sklearn_clm.generators import EstimatorGenerator, Generation
+from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import SCORERS, set_coverage, set_loss, set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
 from tests.toy import ToyModel, questions
@@ -112,21 +109,3 @@ def test_what_is_refused():
     unknown = PredictionSet("Q", ("Paris",), [0.9], [1], 2, 0.9, True, True)
     with pytest.raises(ValueError, match=r"sets\[0\]"):
         set_loss(["Paris"], PredictionSets([unknown], k_max=2), admission="exact_match")
-
-
-def test_references_of_another_type_than_all_responses_are_warned_of():
-    X, y = np.arange(160.0).reshape(-1, 1) % 7, np.arange(160) % 2
-    sampler = ConformalSampler(
-        EstimatorGenerator(DummyClassifier()), k_max=4, epsilon=0.5, random_state=0
-    ).fit(X, y)
-    sets = sampler.predict(X[:40])
-    texts = y.astype(str)
-    match = "type of the responses"
-    with pytest.warns(UserWarning, match=match) as caught:
-        assert set_coverage(texts[:40], sets) == 0.0
-    assert [each.filename for each in caught] == [__file__]
-    with pytest.warns(UserWarning, match=match):
-        sampler.score(X[:40], texts[:40])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert set_coverage(y[:40], sets) > 0.5

@@ -206,34 +206,24 @@ def test_zero_and_one_are_verdicts(kind):
     assert component_match(equal, str.splitlines)("one\ntwo", "two") == 1
 
 
-def warnings_of(admission, references, responses=()):
+def warnings_of(admission, references):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_references(admission, references, responses)
+        warn_of_references(admission, references)
     assert all(one.filename == __file__ for one in caught)
     return [str(one.message) for one in caught]
 
 
 STEMMED = threshold_admission(RougeL(use_stemmer=True), 0.5)
-# judge, references and responses, and what is said
-OF_SCRIPTS = [
-    (name, [text, [text, "an alias"], "Paris"] * 2, [], repr(text))
-    for text in ("北京是中国的首都", "2024年在北京", "القاهرة عاصمة مصر", "Москва, 1147")
-    for name in ("rouge_l", STEMMED)
-]
 
 
 @pytest.mark.parametrize(
-    ("name", "references", "responses", "said"),
-    [
-        *OF_SCRIPTS,
-        ("exact_match", [4, 5], [["4", "5"]], "such as 4, match"),
-        ("exact_match", ["4", 4, [5, 6], [7, "7"]], [["4"]], "of 2 of 4 prompts"),
-    ],
+    "text", ["北京是中国的首都", "2024年在北京", "القاهرة عاصمة مصر", "Москва, 1147"]
 )
-def test_references_that_will_hardly_match_are_warned_of(name, references, responses, said):
-    (message,) = warnings_of(name, references, responses)
-    assert said in message
+@pytest.mark.parametrize("name", ["rouge_l", STEMMED])
+def test_references_of_a_script_that_rouge_does_not_know_are_warned_of(name, text):
+    (message,) = warnings_of(name, [text, [text, "an alias"], "Paris"] * 2)
+    assert repr(text) in message
 
 
 @pytest.mark.parametrize(
@@ -244,11 +234,6 @@ def test_references_that_will_hardly_match_are_warned_of(name, references, respo
         ("rouge_l", [bool]),
         ("rouge_l", ["Příliš žluťoučký kůň", "Cộng hòa xã hội", "Zürich", "—", "🙂", 3]),
         ("rouge_l", ["Paris"] * 20 + ["北京"]),
-        ("exact_match", ["4", 4], [["4", 4]]),
-        ("exact_match", ["4"] * 40 + [4], [["4"]]),
-        ("exact_match", [4, 5], [[4.0]]),
-        ("exact_match", [bool, bool], [["4"]]),
-        (lambda a, b: str(a) == b, [4, 5], [["4"]]),
     ],
 )
 def test_ordinary_references_are_not_warned_of(given):
