@@ -165,8 +165,8 @@ run on. Bare arrays, which cannot know, are allowed, and the result says "proven
 ## Progress and logs
 
 ``verbose=1`` shows progress bars. What a service should know is logged as "sklearn_clm": null
-calibrations as warnings; requests that are repeated, draws that a file holds already, and
-predictions for prompts that calibrated, as information.
+calibrations as warnings; requests that are repeated, and draws that a file holds already, as
+information.
 
 >>> import logging
 >>> logging.getLogger("sklearn_clm").setLevel(logging.INFO)

@@ -1,8 +1,6 @@
 """The estimator that calibrates when to stop sampling and what to throw away."""
 
 import asyncio
-import inspect
-import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -13,7 +11,7 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import warn, warn_of_supervised_steps
+from sklearn_clm._exceptions import warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_data, split_of
@@ -58,8 +56,6 @@ from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import get_quality
 from sklearn_clm.scoring._similarity import get_similarity
 
-_LOGGER = logging.getLogger("sklearn_clm")
-
 
 def _unlabeled(response: object) -> bool:
     """The admission of prompts that have none: no verdict of it is kept."""
@@ -81,39 +77,20 @@ class ConformalSampler(CalibratedEstimator):
         cloned and fitted on `training_fraction` of the data, which calibration never sees. None is
         :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that looks at no prompt.
     k_max : int or sequence of int, default=20
-        Budget of draws per prompt. Of a sequence the largest is drawn in ``fit``, and the budget
-        is chosen along with the thresholds, under the same guarantee.
-    epsilon : float, default=0.3
-        Tolerated probability that a set holds no admissible response, in (0, 1).
-    delta : float, default=0.05
-        Tolerated probability that calibration misleads, in (0, 1).
+        Budget of draws per prompt; of a sequence one is chosen under the same guarantee.
+    epsilon, delta : float, default=0.3, 0.05
+        Tolerated probabilities, in (0, 1): that a set holds no admissible response, and that
+        calibration misleads.
     admission : str or callable, default="exact_match"
         ``admission(reference, response) -> bool``, used where admissions are references. Of a
-        list, tuple or set of references it is called once with each, and any will do; a dict,
-        or a row of numbers, is one reference.
+        list, tuple or set of references any will do; a dict, or a row of numbers, is one.
     quality : str, callable or classifier, default="likelihood"
-        Quality Q of a draw: "likelihood", "self_consistency", "p_true", a callable
+        Quality Q of a draw: "likelihood", "self_consistency", "verbalized", "p_true", a callable
         ``quality(prompt, generation) -> float``, or a fitted classifier with ``predict_proba``.
     similarity : str, callable or object with ``pairwise``, default="rouge_l"
         Similarity S of two responses: a name or ``similarity(a, b) -> float``.
-    optimization_fraction : float, default=1/3
-        Part of the collected prompts that chooses which configurations to test, in (0, 1).
-    on_null : {"warn", "raise"}, default="warn"
-        What happens if nothing can be certified: a :class:`NullCalibrationWarning`, after which
-        ``predict`` returns all draws, marked as not guaranteed; or a :class:`NullCalibrationError`.
-    random_state : int, RandomState instance or None, default=None
-        An int is the seed of the draws, and of the random splits of the data. With None the seed
-        is 0, and the splits come from the prompts, whatever their order: trying again after a null
-        gains nothing.
-    n_jobs : int or None, default=None
-        Processes or threads for scores and admissions.
-    verbose : int, default=0
-        Whether to show progress: draws in ``fit``, prompts and their draws in ``predict``.
-    training_fraction : float, default=0.5
-        Part of the data that trains a generator with a ``fit`` method, in (0, 1).
     policy : ThresholdPolicy, ExitPolicy or AnswerPolicy, default=None
-        How sampling stops and what is returned, see :mod:`sklearn_clm.policies`. None is
-        ``ThresholdPolicy()``: the thresholds of Algorithm 1, and the objective of Eq. 7.
+        How sampling stops and what is returned. None is ``ThresholdPolicy()``, the paper's.
     judging : {"all", "lazy"}, LazyJudging or AuditedJudging, default="all"
         Whether ``fit`` makes and judges all draws, or only those that a test's decision needs, or
         whether people audit `admission`.
@@ -124,61 +101,59 @@ class ConformalSampler(CalibratedEstimator):
         A guarantee for new prompts that are distributed otherwise than those that calibrate.
     losses : Losses, default=None
         Other losses of a set that are kept; for thresholds with ``judging="all"``.
+    training_fraction, optimization_fraction : float, default=0.5, 1/3
+        Parts of the data, in (0, 1): that trains a generator, and of the others that which chooses
+        the configurations to test.
+    on_null : {"warn", "raise"}, default="warn"
+        What happens if nothing can be certified: a :class:`NullCalibrationWarning`, after which
+        ``predict`` returns all draws, marked as not guaranteed; or a :class:`NullCalibrationError`.
+    random_state : int, RandomState instance or None, default=None
+        An int is the seed of the draws and of the splits. With None the seed is 0, and the splits
+        come from the prompts, whatever their order: trying again after a null gains nothing.
+    n_jobs : int or None, default=None
+        Processes or threads for scores and admissions.
+    verbose : int, default=0
+        Whether to show progress.
 
     Attributes
     ----------
     calibration_ : SamplerCalibration
         All that ``predict`` depends on, as calibration saw it: later changes of parameters do not
-        reach it. Its `claim` says in words what is guaranteed (``claim.sentence()``).
+        reach it. ``calibration_.claim.sentence()`` says what is guaranteed.
     lambda_hat_ : Configuration or None
         The chosen thresholds, named `similarity`, `quality` and `set_score`; None where none are
-        certified, and of an exit policy.
-    exit_level_ : float
-        The calibrated level of an exit policy; -inf where none is certified.
-    k_max_ : int
-        The budget in force.
+        certified, and of an exit policy, which has `exit_level_` (-inf where none is certified).
     frontier_, p_values_, valid_lambdas_ : Frontier, ndarray, ndarray of shape (m, 3)
         The tested configurations, from the safest, their p-values, and those certified; `result_`
         holds all of the tests, and is None where there were too few prompts.
     achievable_epsilon_ : tuple of float (low, high)
         Error of always drawing K, and of always drawing one (appendix C); NaN with lazy judging.
-    groups_ : dict
-        With groups: the rule of each. The other attributes are about all prompts together.
-    shift_ : Shift or None
-        The shift that the guarantee holds for, with the numbers of prompts offered and kept.
-    n_judgements_, n_draws_ : int
-        How many draws of the collected prompts were judged, where equal responses of a prompt are
-        judged once, and how many were made.
+    groups_, shift_ : dict, Shift or None
+        With groups the rule of each (other attributes are about all prompts together); the shift
+        that the guarantee holds for.
     calibration_data_, calibration_indices_, calibration_draws_ : CalibrationData, ndarray, lists
-        Scores, similarities and admissions of the draws that calibration saw; the positions in X
-        of their prompts, and the draws, where ``fit`` or ``collect`` of this estimator made them.
-    generator_, seed_ : generator, int
-        The generator in use, fitted where it can be, and the seed of all its draws.
+        What calibration saw, the positions in X of its prompts, and the draws; of them `n_draws_`
+        were made, and `n_judgements_` judged, equal responses of a prompt once.
+    generator_, k_max_, seed_ : generator, int, int
+        The generator, the budget and the seed in use.
     memory_ : DrawMemory
-        The draws that were made in this process, which nobody makes again; ``memory_.clear()`` lets
-        them go, and a pickle leaves them behind.
+        The draws of this process, which nobody makes again; ``memory_.clear()`` lets them go.
     n_features_in_, feature_names_in_ : int, ndarray of str
         Number of columns of X, for two-dimensional X, and their names, for a data frame.
 
     Notes
     -----
     The guarantee is Theorem 4.2 of the paper. It needs calibration prompts and new prompts that
-    are independent draws of one distribution, and nothing about the model. Draws are keyed: draw
-    j for a prompt depends on the generator, the prompt, the seed and j alone. Hence, *given the
-    seed*, the losses of independent prompts are independent, and the guarantee holds. It is one
-    guarantee over random new prompts, not one for each prompt, and it is spent once: choosing
-    among several estimators by their calibration data, or `epsilon` after a look at what these
-    data certify, voids it. Search on other data, or give `k_max` a sequence. An admission that is
-    stricter than the one in mind keeps it (Corollary A.4).
+    are independent draws of one distribution, and nothing about the model. Draw j for a prompt
+    depends on the generator, the prompt, the seed and j alone: *given the seed*, the losses of
+    independent prompts are independent. It is one guarantee over random new prompts, spent once:
+    :mod:`sklearn_clm.calibration` says what voids it. An admission that is stricter than the one in
+    mind keeps it (Corollary A.4).
 
     The unit is the prompt: all rows of one prompt stand on one side of every split, yet a test
-    counts rows. n rows of prompts that stand there m times each are worth, at worst,
-    n^2 / sum(m^2) independent ones, and below nine tenths of n ``fit`` warns. Pass each prompt
-    once, with a list of its references.
-
-    Steps of a pipeline that learn from references belong to the estimator inside the generator,
-    which is trained on prompts of its own. A service that is not keyed gives other draws once
-    `memory_` is gone: put a :class:`sklearn_clm.caching.CachedGenerator` before it.
+    counts rows, and ``fit`` warns where many repeat. Pass each prompt once, with a list of its
+    references. A service that is not keyed gives other draws once `memory_` is gone: put a
+    :class:`sklearn_clm.caching.CachedGenerator` before it.
 
     Examples
     --------
@@ -294,22 +269,12 @@ class ConformalSampler(CalibratedEstimator):
 
     def _collect_unlabeled(self, X: object) -> CalibrationData:
         """All draws of prompts of which no label is known."""
-        prompts, k_max = check_prompts(X), draw_budgets(self.k_max)[-1]
-        source = self._source_of("prompts", Provenance())
+        prompts, source = check_prompts(X), self._source_of("prompts", Provenance())
         rows = np.flatnonzero(~source.has_learnt(prompts))
         if not len(rows):
             raise ValueError("prompts must be others than those that trained the generator.")
-        collected = Collection(
-            source,
-            prompts.take(rows),
-            rows,
-            [_unlabeled] * len(rows),
-            groups=None,
-            shift=None,
-            k_max=k_max,
-            sampler=self,
-        )
-        collected.fill(k_max, judges=False, keeps=False)
+        collected = Collection(self, source, prompts, [_unlabeled] * len(prompts), rows)
+        collected.fill(collected.data.k_max, judges=False, keeps=False)
         return collected.data
 
     def _collect(
@@ -345,20 +310,12 @@ class ConformalSampler(CalibratedEstimator):
             digests = prompts.digests()[rows]
             kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
-        k_max, judging = draw_budgets(self.k_max)[-1], self._lazy_judging
-        collected = Collection(
-            source,
-            prompts.take(rows),
-            rows,
-            [references[i] for i in rows],
-            groups=None if names is None or groups is None else [names[i] for i in rows],
-            shift=shift,
-            k_max=k_max,
-            sampler=self,
-        )
+        given = None if groups is None else names  # those of a function it finds again
+        collected = Collection(self, source, prompts, references, rows, groups=given, shift=shift)
+        lazy = self._lazy_judging is not None
         collected.fill(
-            1 if lazily and judging is not None else k_max,
-            judges=judging is None,
+            1 if lazily and lazy else collected.data.k_max,
+            judges=not lazy,
             keeps=self.judging != "all" or self.losses is not None or collected.verdicts.of_people,
             tries=tries,
         )
@@ -383,13 +340,10 @@ class ConformalSampler(CalibratedEstimator):
         Parameters
         ----------
         data : CalibrationData
-            From :meth:`collect`, or loaded. Data that do not know what they were collected with,
-            such as bare arrays, are allowed, and results are marked "provenance unknown". The
-            seed of data that know theirs is the seed of predictions.
+            From :meth:`collect`, or loaded. Bare arrays are allowed, and results are marked
+            "provenance unknown". Predictions have the seed of data that know theirs.
         groups : sequence of length n, default=None
-            The group of each prompt of `data`. None are those given to :meth:`collect`, or
-            found from the prompts that it was given, where `data` are what it returned; a part
-            of them needs its groups.
+            The group of each prompt of `data`; None are those of what :meth:`collect` returned.
         prompt_weight : array-like of shape (n,), default=None
             The weight of each prompt of `data`, where :meth:`collect` was given none.
 
@@ -428,8 +382,7 @@ class ConformalSampler(CalibratedEstimator):
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
         """Sample a set of responses for each prompt (Algorithm 1).
 
-        Draws are made only as the stopping rule asks for them: it decides on a prompt as soon as
-        that prompt's draw has arrived, and the next draw is then asked for at once.
+        Draws are made only as the stopping rule asks for them.
 
         Parameters
         ----------
@@ -441,22 +394,10 @@ class ConformalSampler(CalibratedEstimator):
         Returns
         -------
         PredictionSets
-            One set for each prompt. A null calibration gives all draws of the budget, each set
-            marked ``guaranteed=False``.
+            One set for each prompt; of a null calibration all draws, ``guaranteed=False``.
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
-        known = self.calibration_.data
-        if known is not None and known.prompts is not None:
-            seen = np.append(known.prompts, self.calibration_.source.trained_on)
-            n_known = int(np.isin(checked.digests(), seen).sum())
-            if n_known:
-                _LOGGER.info(
-                    "predict: %d of %d prompts calibrated this sampler, or trained its generator; "
-                    "do not measure it on them.",
-                    n_known,
-                    len(checked),
-                )
         return self._sets(checked, groups)
 
     async def apredict(
@@ -469,19 +410,15 @@ class ConformalSampler(CalibratedEstimator):
         X, groups
             As in :meth:`predict`.
         on_accept : callable, default=None
-            ``on_accept(i, generation)`` is called in the event loop as soon as a draw joins the set
-            of prompt `i`, so that it can be shown. The guarantee is about the complete set. A plain
-            function; an error of it is logged by the event loop, and changes no set.
+            A plain function: ``on_accept(i, generation)`` is called in the event loop as soon as a
+            draw joins the set of prompt `i`. The guarantee is about the complete set.
 
         Returns
         -------
         PredictionSets
-            Those of ``predict(X)``. Where the task is cancelled, by ``asyncio.wait_for`` for one,
-            no further draw is begun; those under way are kept for the next call.
+            Those of ``predict(X)``. Where the task is cancelled no further draw is begun; those
+            under way are kept for the next call.
         """
-        plain = callable(on_accept) and not inspect.iscoroutinefunction(on_accept)
-        if on_accept is not None and not plain:
-            raise TypeError(f"on_accept must be a plain function, got {on_accept!r:.80} instead.")
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
         loop = asyncio.get_running_loop()
@@ -505,9 +442,8 @@ class ConformalSampler(CalibratedEstimator):
         Returns
         -------
         PredictionSets
-            Those of ``fit(X, y).transform(X)``. Sets of prompts that trained the generator are
-            marked ``guaranteed=False``, and a :class:`ComponentSelector` that is fitted on the
-            sets leaves them out.
+            Those of ``fit(X, y).transform(X)``; of prompts that trained the generator they are
+            marked ``guaranteed=False``.
         """
         checked = check_prompts(X)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
@@ -516,9 +452,8 @@ class ConformalSampler(CalibratedEstimator):
     def score(self, X: object, y: object, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data; the larger the better.
 
-        The data must be others than those of ``fit``, for this as for any other measure of the
-        sets: on the prompts that calibrated, the thresholds look better than they are. ``predict``
-        logs it where prompts have calibrated.
+        On the prompts of ``fit`` thresholds look better than they are: give others, for this as
+        for any other measure of the sets.
 
         Parameters
         ----------
@@ -725,12 +660,6 @@ class ConformalSampler(CalibratedEstimator):
             bound = "none" if record.shift is None else record.shift.weight_bound
             own = {"weight_bound": float(self.shift.weight_bound)}
             refuse_differences(repr(name), {"weight_bound": bound}, own)
-        if record.unknown:
-            warn(
-                f"{name!r} was calibrated on arrays or samples that do not tell the "
-                f"{', '.join(record.unknown)} they came from: the guarantee holds only "
-                "if these are the sampler's own."
-            )
         return record
 
     # --- predict ------------------------------------------------------------------------------

@@ -74,22 +74,21 @@ class ComponentSelector(CalibratedEstimator):
     Parameters
     ----------
     sampler : ConformalSampler, default=None
-        Samples the responses. A fitted one is used as it is, and only the draws that it still
-        lacks are made; another is cloned and fitted on the same prompts. None is right in a
-        Pipeline after a sampler, and a default :class:`ConformalSampler` otherwise.
-    alpha : float, default=0.3
-        Tolerated probability that any selected component is wrong, in (0, 1).
-    delta : float, default=0.05
-        Tolerated probability that calibration misleads, in (0, 1).
+        Samples the responses. A fitted one is used as it is; another is cloned and fitted on the
+        same prompts. None is right in a Pipeline after a sampler, and a default
+        :class:`ConformalSampler` otherwise.
+    alpha, delta : float, default=0.3, 0.05
+        Tolerated probabilities, in (0, 1): that any selected component is wrong, and that
+        calibration misleads.
     splitter : str or callable, default="sentence"
         Splits a response into components: "sentence" (of English; German is
-        ``sklearn_clm.scoring.SentenceSplitter("de")``), or a callable, such as ``str.splitlines``,
-        that gives (start, stop) character offsets, or the parts themselves, in order. A response
-        that is not text, such as a number, is a single component.
+        ``sklearn_clm.scoring.SentenceSplitter("de")``), "period", "line", or a callable that gives
+        (start, stop) character offsets, or the parts themselves, in order. A response that is not
+        text, such as a number, is a single component.
     component_score : str, callable, classifier or object, default="span_likelihood"
         Confidence F^c in a component: a name, a callable ``f(prompt, component) -> float``, a
         fitted binary classifier, or an object with ``score_components``, see
-        :mod:`sklearn_clm.scoring`. A score that looks at the other samples must never fall when
+        :mod:`sklearn_clm.scoring`. One that looks at the other samples must never fall when
         samples are added; ``fit`` warns where it does.
     admission : str or callable, default="rouge_l"
         Admission A^c, used where admissions are references. "rouge_l" admits a component whose
@@ -99,8 +98,9 @@ class ComponentSelector(CalibratedEstimator):
     judging : {"all", "lazy"} or AuditedJudging, default="all"
         With "lazy" ``calibrate`` asks, and not ``collect``: for components from the highest score
         down, until the threshold is known, which is that of all labels. With an
-        :class:`sklearn_clm.policies.AuditedJudging` a model judges all components, people audit
-        some, and the guarantee is about people.
+        :class:`sklearn_clm.policies.AuditedJudging` the guarantee is about people.
+    groups : Groups, default=None
+        A guarantee within each group of prompts, apart from what the sampler promises.
     on_null : {"warn", "raise"}, default="warn"
         What happens if no threshold can be certified: a :class:`NullCalibrationWarning`, after
         which every selection is empty, which is valid; or a :class:`NullCalibrationError`.
@@ -111,28 +111,24 @@ class ComponentSelector(CalibratedEstimator):
         Processes or threads that judge components.
     verbose : int, default=0
         Whether to show the progress of draws; a sampler that is given has its own.
-    groups : Groups, default=None
-        A guarantee within each group of prompts, as in :class:`ConformalSampler`. What the sampler
-        promises within groups is a parameter of its own.
 
     Attributes
     ----------
     calibration_ : SelectorCalibration
         All that ``predict`` depends on, as calibration saw it: later changes of parameters do not
-        reach it. Its `claim` says in words what is guaranteed (``claim.sentence()``).
+        reach it. ``calibration_.claim.sentence()`` says what is guaranteed.
     gamma_hat_ : float
         The threshold: components that score at least this are selected; +inf where none could be
         certified.
-    groups_ : dict of float
-        With groups: the threshold of each. The other attributes are about all prompts together.
-    shift_ : Shift or None
-        The shift of prompts that the guarantee holds for; it is that of the sampler.
+    groups_, shift_ : dict of float, Shift or None
+        With groups the threshold of each (other attributes are about all prompts together); the
+        shift of the sampler, for which the guarantee holds.
     achievable_alpha_ : tuple of float (low, high)
         Mean loss of calibration prompts at the highest threshold and at the lowest.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
-        The thresholds that were tested, from the largest down, and for each of them how many
-        prompts had an inadmissible component selected, and the p-value; `result_` holds all of
-        the tests, and is None where there were too few prompts.
+        The thresholds that were tested, from the largest down, how many prompts had an inadmissible
+        component selected, and the p-values; `result_` holds all of the tests, and is None where
+        there were too few prompts.
     calibration_data_, calibration_indices_ : ComponentCalibrationData, ndarray of int
         Scores and labels of the distinct components of the calibration prompts, `n_judgements_` of
         which have a label, and the positions of these prompts in X.
@@ -140,11 +136,6 @@ class ComponentSelector(CalibratedEstimator):
         The sampler in use, where there is one.
     n_features_in_, feature_names_in_ : int, ndarray of str
         Number of columns of X, for two-dimensional X, and their names, for a data frame.
-
-    See Also
-    --------
-    ConformalSampler : The sets that the components come from.
-    sklearn_clm.calibration.component_learn_then_test : The calibration, as a function of arrays.
 
     Notes
     -----
@@ -155,12 +146,9 @@ class ComponentSelector(CalibratedEstimator):
     samples.
 
     The guarantee of the sampler (Eq. 1) and this one hold each with probability 1 - delta over
-    the calibration data; *both at once* hold with probability 1 - 2 delta, by the union bound
-    (with different deltas, 1 minus their sum). Like the sampler's it is for prompts from the
-    distribution of the calibration prompts, or the one that its shift describes, and given the
-    seed of the draws. A sampler that comes fitted, or a score that was trained, must not have
-    been trained on the prompts passed to ``fit`` here; calibrating a sampler on them is no
-    training.
+    the calibration data; *both at once* hold with probability 1 - 2 delta, by the union bound. A
+    sampler that comes fitted, or a score that was trained, must not have been trained on the
+    prompts passed to ``fit`` here; calibrating a sampler on them is no training.
 
     Examples
     --------
@@ -319,9 +307,7 @@ class ComponentSelector(CalibratedEstimator):
         Parameters
         ----------
         data : ComponentCalibrationData
-            From :meth:`collect`, loaded, or made of the scores and labels that one has. Data that
-            do not know what they were collected with are allowed, and results are marked
-            "provenance unknown".
+            From :meth:`collect`, loaded, or made of the scores and labels that one has.
         groups : sequence of length n, default=None
             The group of each prompt of `data`, as in :meth:`ConformalSampler.calibrate`.
 

@@ -338,20 +338,6 @@ class Cutting(ToyModel):
         return rows
 
 
-@pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_responses_that_were_cut_off_are_warned_of(judging):
-    generator = CachedGenerator(Cutting(10))
-    sampler = ConformalSampler(generator, k_max=2, epsilon=0.5, judging=judging)
-    with pytest.warns(UserWarning, match=r"CachedGenerator.*max_tokens") as caught:
-        sampler.fit(*questions(30))
-    assert sum("were cut off" in str(one.message) for one in caught) == 1
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "(?s).*were cut off")
-        # few of them, or the single token that was wanted
-        for generator in (Cutting(5), Cutting(10, n_tokens=1)):
-            sampler.set_params(generator=generator).fit(*questions(30))
-
-
 @pytest.mark.parametrize(
     ("judging", "name", "value"),
     [

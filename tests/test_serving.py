@@ -165,15 +165,8 @@ def test_a_cancel_begins_no_draw_and_is_not_waited_for(max_concurrency):
     assert model.n_calls == n_needed  # those under way were kept
 
 
-def test_an_async_callback_is_refused_and_an_error_of_one_is_logged(caplog):
+def test_an_error_of_a_callback_is_logged(caplog):
     sampler, _ = fitted()
-
-    async def streamed(i, generation):
-        pass
-
-    for wrong in (streamed, "print"):
-        with pytest.raises(TypeError, match="plain function"):
-            asyncio.run(sampler.apredict(NEW, on_accept=wrong))
     with caplog.at_level(logging.ERROR, "asyncio"):
         sets = asyncio.run(sampler.apredict(NEW, on_accept=lambda i, generation: 1 / 0))
     assert sets == sampler.predict(NEW)

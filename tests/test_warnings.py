@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.generators import EstimatorGenerator, ResamplingGenerator
 from sklearn_clm.policies import ThresholdPolicy
-from tests.toy import ToyModel, Trained, questions, toy_sampler
+from tests.toy import questions, toy_sampler
 
 X, Y = questions(120)
 
@@ -94,31 +94,6 @@ def test_supervised_steps_are_noticed_wherever_they_stand(make):
         clone(last).set_params(generator=EstimatorGenerator(inside)).fit(rows, labels)
 
 
-class Unkeyed:
-    """Answers with the number of draws that it has made."""
-
-    n = 0
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        self.n += len(prompts) * n_samples
-        return [[str(self.n + j) for j in range(n_samples)] for _ in prompts]
-
-
-class Keyed:
-    """A generator of no class of scikit-learn's that is keyed."""
-
-    sample = staticmethod(ToyModel().sample)
-
-
-def test_a_generator_that_is_not_keyed_is_noticed():
-    unkeyed = toy_sampler(quality="self_consistency").set_params(generator=Unkeyed())
-    with pytest.warns(UserWarning, match="Unkeyed"):
-        unkeyed.collect(X[:10], Y[:10])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        toy_sampler().set_params(generator=Keyed()).collect(X[:10], Y[:10])
-
-
 # --- what is logged -------------------------------------------------------------------------------
 
 
@@ -127,18 +102,6 @@ def test_null_calibrations_are_logged(caplog):
         toy_sampler(ResamplingGenerator(), k_max=2, epsilon=0.1).fit(X[:60], Y[:60])
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "null calibration" in caplog.text
-
-
-def test_predicting_what_calibrated_or_trained_is_logged(caplog):
-    caplog.set_level(logging.INFO, logger="sklearn_clm")
-    sampler = toy_sampler(epsilon=0.6)
-    sampler.fit_transform(X[:60], Y[:60])
-    sampler.predict(X[60:])
-    assert not caplog.records
-    sampler.score(X[40:65], Y[40:65])
-    assert "20 of 25 prompts" in caplog.text
-    toy_sampler(Trained(), epsilon=0.45).fit(X[:60], Y[:60]).predict(X[:60])
-    assert "60 of 60 prompts" in caplog.text
 
 
 def test_nothing_is_printed_without_a_handler():

@@ -28,7 +28,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed, `RandomState` or subset, if none passed | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or m looks, with delta / m each |
-| a measure on prompts that calibrated or trained (logged; not after a load) | other prompts |
+| a measure on prompts that calibrated, or trained the generator | other prompts |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
 | near copies: other white space, noise, SMOTE, augmentation | the originals alone |
 | new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |

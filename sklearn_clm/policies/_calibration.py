@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from sklearn_clm.policies._open_sets import (
     Sampling,
     SimilarityLike,
 )
-from sklearn_clm.policies._rules import Certified, Rule, Rules, SelectionRule, SetRule
+from sklearn_clm.policies._rules import Certified, Rule, Rules
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -38,7 +38,6 @@ from sklearn_clm.policies._source import (
 )
 
 PARTS = ("splitter", "component_score", "admission")
-_MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
 
 
 def groups_in_use(
@@ -79,13 +78,6 @@ class Calibration(ABC):
     file_format: ClassVar[str]
     collected_with: ClassVar[tuple[str, ...]]  # what the guarantee has to know of the data
     _written: ClassVar[tuple[str, ...]] = ()  # fields that a file holds as they are
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Attributes with the rules as pairs: skops writes no dict that has a key None."""
-        return {**vars(self), "rules": list(self.rules.items())}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({**state, "rules": dict(state["rules"])})
 
     def __str__(self) -> str:
         return self.claim.sentence()
@@ -190,13 +182,12 @@ class Calibration(ABC):
         """Fields of the record in a file, what the estimator asks for, `own`, included."""
         with reading(path, cls.file_format) as content:
             groups, provenance = content["groups"], record_of(Provenance, content["provenance"])
-            if provenance.seed is not None and not _is_count(provenance.seed, 0):
-                raise ValueError(f"{provenance.seed!r:.40} is no seed")
-            Shift.of(provenance)  # an error belongs to the file
             rules: Rules = {}
             for one in content["rules"]:
-                rule = cls._rule_of(one, content)
-                rules[one["group"]] = Certified(rule, claim_of(one, certified=rule.certified))
+                rule: Any = Rule.of_kind(one["kind"]).of_content(one, one["k_max"])
+                if "taken" in one:
+                    rule = replace(rule, taken=tuple(map(float, one["taken"])))
+                rules[one["group"]] = Certified(rule, claim_of(one))
             if None not in rules:
                 raise ValueError("no rule is for all prompts")
             return {
@@ -207,27 +198,9 @@ class Calibration(ABC):
                 "groups": None if groups == "none" else Groups(guarantee=groups),
             }
 
-    @classmethod
-    @abstractmethod
-    def _rule_of(cls, one: dict[str, Any], content: Mapping[str, Any]) -> Rule:
-        """A rule, from what a file holds of it and of the record."""
-
 
 def _content_of(rule: Rule) -> dict[str, Any]:
     return {"kind": rule.kind, "k_max": rule.k_max, **rule.content()}
-
-
-def _shares_of(values: Sequence[float], k_max: int) -> tuple[float, ...]:
-    """Shares of the prompts that took more than k draws, from a file."""
-    shares = tuple(map(float, values))
-    falls = np.all(np.diff([1.0, *shares, 0.0]) <= 0.0)
-    if len(shares) != k_max or not falls:
-        raise ValueError(f"taken must hold {k_max} shares that do not rise")
-    return shares
-
-
-def _is_count(value: object, least: int) -> bool:
-    return type(value) is int and value >= least
 
 
 def unknown_fields(known: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
@@ -306,14 +279,6 @@ class SamplerCalibration(Calibration):
         seed = self.source.seed
         return {**numbers, "draws for each prompt": self.data.k_max, "seed of the draws": seed}
 
-    @classmethod
-    def _rule_of(cls, one: dict[str, Any], content: Mapping[str, Any]) -> Rule:
-        k_max, width = one["k_max"], content["width"]
-        if not _is_count(k_max, 1) or not k_max <= width <= _MOST_DRAWS:
-            raise ValueError(f"{k_max!r:.40} is no budget")
-        rule: Any = SetRule.of_kind(one["kind"]).of_content(one, k_max)
-        return replace(rule, taken=_shares_of(one["taken"], k_max)) if "taken" in one else rule
-
     def sets(
         self,
         prompts: CheckedPrompts,
@@ -391,7 +356,3 @@ class SelectorCalibration(Calibration):
         if data.unknown is not None:
             judged = {"of these judged": int(np.sum(data.labels >= 0))}
         return {"prompts": data.n_prompts, "distinct components": data.n_components, **judged}
-
-    @classmethod
-    def _rule_of(cls, one: dict[str, Any], content: Mapping[str, Any]) -> Rule:
-        return SelectionRule.of_content(one, None)

@@ -18,6 +18,7 @@ from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._audited import AuditedJudging
+from sklearn_clm.policies._base import draw_budgets
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, progress_bar
@@ -37,8 +38,6 @@ _KEPT = (
 )
 TRIED_PROMPTS, TRIED_DRAWS = 4, 2
 _ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95
-_MANY_CUT = 0.2
-_DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 
 class Collection:
@@ -47,30 +46,29 @@ class Collection:
     Draws are keyed, and scores of a draw depend on it and earlier ones alone: so those that are
     made one by one are those that would be made all at once.
 
-    The `prompts` stand at `indices` of those that were given, and `shift` is that of the weights
-    that kept them. `data` holds what is known by now: further draws show in its arrays. `draws` are
-    those that later verdicts or losses look at, empty where none do.
+    They are those of the prompts at `rows`, and `shift` is that of the weights that kept them.
+    `data` holds what is known by now: further draws show in its arrays. `draws` are those that
+    later verdicts or losses look at, empty where none do.
     """
 
     def __init__(
         self,
+        sampler: Any,
         source: DrawSource,
         prompts: CheckedPrompts,
-        indices: np.ndarray,
         references: list[Reference],
+        rows: np.ndarray,
         *,
-        groups: list[Hashable] | None,
-        shift: Shift | None,
-        k_max: int,
-        sampler: Any,
+        groups: list[Hashable] | None = None,
+        shift: Shift | None = None,
     ) -> None:
-        n = len(prompts)
-        self.source, self.prompts, self.indices = source, prompts, indices
-        self.groups = groups
+        n, k_max = len(rows), draw_budgets(sampler.k_max)[-1]
+        self.source, self.prompts, self.indices = source, prompts.take(rows), rows
+        self.groups = None if groups is None else [groups[i] for i in rows]
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
         audited = isinstance(sampler.judging, AuditedJudging)
-        asked = references, self.responses, sampler.n_jobs, k_max
+        asked = [references[i] for i in rows], self.responses, sampler.n_jobs, k_max
         self.verdicts = Verdicts(sampler.admission, *asked, bare=audited)
         self._quality, self._similarity = sampler.quality, sampler.similarity
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
@@ -90,7 +88,7 @@ class Collection:
             np.full((n, k_max), -1, dtype=np.int8),
             provenance=provenance,
             texts=np.tile(np.arange(k_max), (n, 1)),
-            prompts=prompts.digests(),
+            prompts=self.prompts.digests(),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -111,7 +109,7 @@ class Collection:
 
     @contextmanager
     def drawing(self, memory: DrawMemory) -> Iterator[None]:
-        """Make draws that are asked for meanwhile, show their progress, and name prompts in errors.
+        """Make draws that are asked for meanwhile, and show their progress.
 
         A collection that was pickled comes without the draws that were made in the process.
         """
@@ -120,25 +118,8 @@ class Collection:
         with progress_bar(self._verbose, left, "draw") as self._progress:
             try:
                 yield
-            except Exception as error:
-                self._name_prompt(error)
-                raise
             finally:
                 self._progress = None
-
-    def _name_prompt(self, error: Exception) -> None:
-        """Say which prompt a judge was asked about when it failed."""
-        if not hasattr(error, "asked_about"):
-            return
-        reference, response = error.asked_about
-        for i, given in enumerate(self.verdicts.references):
-            aliases = given if isinstance(given, (list, tuple, set)) else [given]
-            # of a function nobody knows which one it was
-            same = any(one is reference or callable(one) for one in aliases)
-            if same and response in self.responses[i]:
-                prompt = self.prompts.prompts[i]
-                error.add_note(f"The prompt stands at position {self.indices[i]}: {prompt!r:.80}.")
-                return
 
     def draw(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
         """Make and score draws, until the prompts at `rows` have so many each."""
@@ -195,13 +176,13 @@ class Collection:
         All are judged at once, or none. They are kept where they are looked at later on.
         ``tries(prompts, draws)`` uses a few draws as the caller will use all of them.
         """
-        n, k_max = self.data.quality.shape
+        (n, k_max), people = self.data.quality.shape, self.verdicts.of_people
         with self.drawing(self._memory):
             # a few draws are used in every way in which all will be, before the others are paid
             # for; people are not asked before all is drawn
             few, n_tried = np.arange(min(TRIED_PROMPTS, n)), min(TRIED_DRAWS, n_draws)
             self.draw(few, n_tried)
-            if judges and not self.verdicts.of_people:
+            if judges and not people:
                 self._judge(few, n_tried)
             with noting_kept_draws():
                 if not judges:
@@ -211,19 +192,14 @@ class Collection:
                     similarity_tensor(self._similarity, [first])
                 if tries is not None:
                     tries(self.prompts.take(few), [self.draws[i] for i in few])
-            # block by block, as all draws of many prompts take more memory than their scores
-            size = max(1, _DRAWS_AT_ONCE // n_draws)
-            for start in range(0, n, size):
-                rows = np.arange(start, min(start + size, n))
-                self.draw(rows, n_draws)
-                if not start:
-                    self._check_draws(rows, n_draws)
-                if judges:
-                    self._judge(rows, n_draws)
-                if not keeps:
-                    for i in rows.tolist():
-                        self.draws[i], self._seen[i] = [], {}
-                        self.responses[i].clear()
+            self.draw(np.arange(n), n_draws)
+            self._check_draws(n_draws)
+            if judges:
+                self._judge(np.arange(n), n_draws)
+        if not keeps:
+            self.draws, self._seen = [[] for _ in range(n)], []
+            for said in self.responses:
+                said.clear()
         # last of all: a function that notes its calls is another one after them
         self.data.provenance = replace(
             self.data.provenance,
@@ -238,12 +214,8 @@ class Collection:
         draws = np.arange(n_draws)
         unknown = self.verdicts.labels[rows, :n_draws] < 0
         at, asked = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
-        try:
-            with noting_kept_draws():
-                self.verdicts.ask(rows[at], asked)
-        except VerdictsWanted as error:  # and those of the blocks to come
-            n_later = n_draws * (len(self.prompts) - int(rows[-1]) - 1)
-            raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None
+        with noting_kept_draws():
+            self.verdicts.ask(rows[at], asked)
 
     def _known(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
         """Data with labels, and those of the judge where these lack some; draws made by now."""
@@ -294,44 +266,26 @@ class Collection:
         if not all(self.draws):
             self.draws = self.source.draws(self._memory, self.prompts, self.n_draws)
 
-    def _check_draws(self, rows: np.ndarray, n_draws: int) -> None:
+    def _check_draws(self, n_draws: int) -> None:
         """Refuse empty responses; warn of draws, references and scores that will not do."""
-        generator = self.source.generator
-        first = self.prompts.take(rows)
-        draws = [self.draws[i] for i in rows.tolist()]
-        responses = [self.responses[i] for i in rows.tolist()]
+        generator, draws, responses = self.source.generator, self.draws, self.responses
         if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
-        self.source.warn_of_unkeyed_draws(first.take([0]), draws[0])
-        references = [self.verdicts.references[i] for i in rows.tolist()]
-        warn_of_references(self.verdicts.admission, references)
+        warn_of_references(self.verdicts.admission, self.verdicts.references)
         warn_of_script("similarity", self._similarity, chain.from_iterable(responses))
-        _warn_of_cut_responses(generator, list(chain.from_iterable(draws)))
         _warn_of_dependent_draws(generator, draws)
         if n_draws == self.data.k_max:
             scorer = bind_quality(self._quality, generator)
-            warn_of_later_draws(scorer, first.prompts, draws, self.data.quality)
+            warn_of_later_draws(scorer, self.prompts.prompts, draws, self.data.quality)
 
 
 def filled_table(data: CalibrationData) -> Table:
     """A table of data that have all draws and labels."""
     check_data(data)
     return Table(data)
-
-
-def _warn_of_cut_responses(generator: object, draws: list[Generation]) -> None:
-    """Warn where many responses end at the limit to their length."""
-    # a single token is what was wanted: the letter of an answer, or a label
-    n_cut = sum(draw.finish_reason == "length" and draw.n_tokens != 1 for draw in draws)
-    if n_cut > _MANY_CUT * len(draws):
-        warn(
-            f"{n_cut} of {len(draws)} responses of {type(generator).__name__} were cut off at "
-            "their greatest length (finish_reason='length'): they are judged, and compared, as far "
-            "as they go. Raise max_tokens or max_new_tokens, unless this is what you want."
-        )
 
 
 def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -> None:

@@ -120,11 +120,11 @@ def prompts_of_sampler(
         warn(f"{text} and are left out: the guarantee needs prompts that it has not seen.")
     rows = np.flatnonzero(~seen)
     if prompt_weight is not None and (shift is None or of_fit):
-        why = "the sampler has weighted these prompts already"
-        if shift is None:
-            why = "the sampler was calibrated without, and its shift says how large one may be"
-        raise ValueError(f"prompt_weight must be None here, got weights instead: {why}.")
-    if shift is None or (of_fit and (record.data is None or record.data.prompts is None)):
+        raise ValueError(
+            "prompt_weight must be None, got weights instead, where the sampler was calibrated "
+            "without, or has weighted these prompts already."
+        )
+    if shift is None:
         return rows, known
     digests = prompts.take(rows).digests()
     if of_fit:
@@ -135,10 +135,9 @@ def prompts_of_sampler(
                 left[digest] -= 1
                 kept.append(i)
         return np.array(kept, dtype=np.intp), known
-    given: CovariateShift | None = sampler.shift
-    same = given is not None and given.weight_bound == shift.weight_bound
-    weight = given.weight if given is not None and same else None
-    own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
+    own = sampler.shift or CovariateShift(
+        weight_bound=shift.weight_bound, estimated=shift.estimated
+    )
     weights = own.of(prompt_weight, len(prompts), prompts)[rows]
     positions, found = own.applied(weights, digests, record.source.seed)
     return rows[positions], replace(known, shift=found.to_json())

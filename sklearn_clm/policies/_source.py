@@ -15,16 +15,15 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import RandomState, split_prompts
 from sklearn_clm.generators import (
-    BaseGenerator,
     DrawQueue,
     Generation,
     Generator,
     ResamplingGenerator,
     ServiceError,
 )
-from sklearn_clm.generators._base import sample, trained
+from sklearn_clm.generators._base import trained
 from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
+from sklearn_clm.generators._identity import fingerprint, is_trainable, title_of
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._protocols import Reference
@@ -132,21 +131,6 @@ class DrawSource:
             [row[j] for j in range(start, stop)] for row, start, stop in zip(rows, starts, counts)
         ]
 
-    def warn_of_unkeyed_draws(self, prompts: CheckedPrompts, draws: Sequence[Generation]) -> None:
-        """Repeat the last draw of a prompt, where the generator is not known to be keyed."""
-        if isinstance(self.generator, BaseGenerator):
-            return
-        last = len(draws) - 1
-        (row,) = sample(self.generator, prompts.prompts, 1, start=last, seed=self.seed)
-        if row[0].response != draws[last].response:
-            warn(
-                f"generator {type(self.generator).__name__} gave another response when the same "
-                "draw was asked for again. Draw j of a prompt must depend on the prompt, the seed "
-                "and j alone: otherwise repeated prompts share no draws with predict, and the "
-                "guarantee may fail. A sklearn_clm.caching.CachedGenerator around it keeps its "
-                "draws."
-            )
-
     def has_learnt(self, prompts: CheckedPrompts) -> np.ndarray:
         """Which of the prompts trained the generator."""
         return np.isin(prompts.digests(), self.trained_on)
@@ -240,11 +224,9 @@ def own_copy(generator: Generator | None) -> Generator:
         return clone(generator)
     if hasattr(generator, "fit"):
         return copy.deepcopy(generator)
-    try:
-        copied = object.__new__(type(generator))
-        copied.__dict__.update({name: frozen(part) for name, part in vars(generator).items()})
-    except TypeError:  # of a class that cannot be made so
-        return generator
+    copied = copy.copy(generator)
+    if hasattr(copied, "__dict__"):
+        vars(copied).update({name: frozen(part) for name, part in vars(generator).items()})
     return copied
 
 

@@ -1,6 +1,5 @@
 """Thresholds on similarity, quality and set score: Algorithm 1 of the paper."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -91,8 +90,6 @@ class ThresholdRule(SetRule):
     @classmethod
     def of_content(cls, content: dict[str, Any], k_max: int) -> "ThresholdRule":
         values = {name: float(value) for name, value in content["lambda_hat"].items()}
-        if any(map(math.isnan, values.values())):
-            raise ValueError("thresholds must not be NaN")
         return cls(Configuration(**values), k_max)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.caching import (
-    CachedAdmission,
     Context,
     HumanJudge,
     JudgedPrompt,
@@ -18,7 +17,6 @@ from sklearn_clm.caching import (
 from sklearn_clm.caching._verdicts import as_judged
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._admission import checked_admissions, get_admission, judge
-from sklearn_clm.scoring._callables import name_of
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
 
@@ -124,10 +122,8 @@ class Verdicts:
             ]
         own = np.split(draws, starts[1:])
         responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, own)]
-        with noting_lost_verdicts(self.admission, references):
-            verdicts = np.concatenate(
-                judge(self.admission, references, responses, n_jobs=self._n_jobs)
-            )
+        said = judge(self.admission, references, responses, n_jobs=self._n_jobs)
+        verdicts = np.concatenate(said)
         self.labels[prompts, draws] = verdicts
         self.n_judgements += len(verdicts)
         return verdicts
@@ -154,24 +150,6 @@ def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) 
         return references
     pairs = zip(references, people.asked(prompts.prompts, references))
     return [one if isinstance(one, JudgedPrompt) else shown for one, shown in pairs]
-
-
-@contextmanager
-def noting_lost_verdicts(
-    admission: str | Admission, references: Sequence[Reference]
-) -> Iterator[None]:
-    """Where a judge fails, say what keeps the verdicts that it has given."""
-    try:
-        yield
-    except BaseException as error:
-        keeps = isinstance(admission, (str, CachedAdmission, HumanJudge))
-        if not (keeps or callable(references[0])):
-            error.add_note(
-                f"The next fit, or collect, asks {name_of(admission)} for all verdicts once more. "
-                "sklearn_clm.caching.CachedAdmission(admission, path) keeps them as they are "
-                "given, and goes on from there."
-            )
-        raise
 
 
 class ComponentVerdicts(Verdicts):

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm import NullCalibrationWarning
-from sklearn_clm.caching import CachedAdmission, HumanJudge, VerdictsWanted
+from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.generators import BaseGenerator, Generation
@@ -112,28 +112,6 @@ def test_a_judge_that_fails_half_way_loses_nothing(policy):
     new, _ = questions(30, first=500)
     assert one.predict(new) == fresh.predict(new)
     assert one.n_judgements_ == fresh.n_judgements_
-
-
-@pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_a_judge_that_fails_in_fit_is_told_what_keeps_its_verdicts(judging):
-    def fails(response):
-        raise ConnectionError
-
-    prompts, references = questions(N)
-    judge = CountingJudge(fails_at=60)
-    kept = sampler(admission=CachedAdmission(judge), judging=judging)
-    for one, given, is_told in (
-        (sampler(admission=CountingJudge(fails_at=60), judging=judging), references, True),
-        (kept, references, False),
-        (sampler(judging=judging), [fails] * N, False),
-    ):
-        with pytest.raises(ConnectionError) as error:
-            one.fit(prompts, given)
-        notes = str(getattr(error.value, "__notes__", ""))
-        assert ("CachedAdmission" in notes) == is_told
-        assert "position" in notes or not is_told
-    kept.fit(prompts, references)
-    assert len(judge.asked) == len(set(judge.asked))
 
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])
