@@ -145,19 +145,15 @@ run on. Bare arrays, which cannot know, are allowed, and the result says "proven
   prompt template and its decoding parameters were not chosen on.
 - *A promise for each prompt?* No method gives one without assumptions. For groups of prompts,
   under a shift of the distribution, for several risks at once: `sklearn_clm.policies`.
-- *The same prompt several times?* Each counts as a sample of its own. Copies, as of a table that
-  was joined twice, tell nothing new and void the promise; `fit` warns where they are many.
-- *Turns of a dialogue, or series in time?* They depend on each other. Take whole dialogues as
-  prompts.
+- *The same prompt several times?* Each counts as a sample of its own. Copies tell nothing new and
+  void the promise; `fit` warns where they are many. Of dialogues take whole ones as prompts.
 - *An empty set?* No draw passed the thresholds within the budget: the model abstains. Such sets
   count as errors, and are within the promise.
 - *Must scores be probabilities?* No, only their order matters. A poor score costs draws.
-- *Chat messages, images, retrieved passages?* They are prompts: `sklearn_clm.generators`. A
-  retrieval that runs inside the generator is part of it.
+- *Chat messages, images, retrieved passages?* They are prompts: `sklearn_clm.generators`.
 - *No log-probabilities, samples that I have, a server such as vLLM or Ollama, limits of rates?*
   `sklearn_clm.generators`; without log-probabilities, "self_consistency" in `sklearn_clm.scoring`.
-- *A language model, or a person, as judge?* `sklearn_clm.scoring`, `sklearn_clm.judging`. The
-  promise is about what the judge calls admissible.
+- *A language model, or a person, as judge?* `sklearn_clm.scoring`, `sklearn_clm.judging`.
 - *Claims instead of whole responses?* :class:`ComponentSelector`, with a `splitter` of yours.
 - *Keep it for years?* `save_calibration` writes JSON (*Files*, above), not a pickle. A generator
   that `fit` has trained is not in it: keep `sampler.generator_`, and load into a sampler with that.

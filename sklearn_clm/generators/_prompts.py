@@ -26,7 +26,6 @@ class CheckedPrompts:
     n_features: int | None = None
     feature_names: np.ndarray | None = None
     index: Any = None  # of a data frame or a Series of pandas
-    positions: np.ndarray | None = None  # in what was given, where these are a part of it
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -39,8 +38,7 @@ class CheckedPrompts:
         rows = np.asarray(indices, dtype=np.intp)
         prompts = _safe_indexing(self.prompts, rows)
         index = None if self.index is None else self.index.take(rows)
-        positions = rows if self.positions is None else self.positions[rows]
-        return replace(self, prompts=prompts, index=index, positions=positions)
+        return replace(self, prompts=prompts, index=index)
 
     def digests(self) -> np.ndarray:
         """Numbers that tell prompts from each other."""

@@ -1,9 +1,8 @@
 """Policies: how sampling stops, and how much is judged.
 
 The defaults of :class:`sklearn_clm.ConformalSampler` are those of the paper: three thresholds,
-every draw judged, a guarantee with confidence 1 - delta. Each can be exchanged for something that
-costs less. The choices are objects with parameters of their own, which searches reach as
-``policy__look_ahead`` or ``judging__optimization_judgements``.
+every draw judged, a guarantee with confidence 1 - delta. Each can be exchanged for an object with
+parameters of its own, which searches reach as ``policy__look_ahead``.
 
 | parameter | choices | what it changes |
 |---|---|---|
@@ -54,19 +53,16 @@ configurations are those of a full table, too:
 
 What is not known then: p-values, beyond being at most delta; the achievable band; and the excess of
 Eq. 7, so that certified thresholds are compared by size and by draws alone. Give
-``ThresholdPolicy(draw_weight=...)`` a value where draws cost. Lazy judging goes well with people
-(:class:`sklearn_clm.caching.HumanJudge`): what is missing is asked for in batches, none in vain.
+``ThresholdPolicy(draw_weight=...)`` a value where draws cost. Of people
+(:class:`sklearn_clm.caching.HumanJudge`) what is missing is asked for in batches, none in vain.
 Then something cheap may take the optimisation part, such as
 ``LazyJudging(optimization_admission="rouge_l")``: labels there may be wrong, and the guarantee
 holds.
 
 ``fit`` then makes fewer draws, too: on the calibration part none beyond the last that a test asks
-for. With thresholds the objective compares the sets of all certified configurations, the most
-cautious ones included, so that little is saved; ``ThresholdPolicy(select="last")`` needs those of
-the one it chooses, and of prompts that still lack a witness for another test, which saves nothing
-where that one relies on quality alone and always draws K. An exit policy needs a prompt's draws up
-to its level, as many as `predict` makes. What is found is what all draws give.
-``collect`` always makes all of them, for many calibrations of the same data.
+for. An exit policy needs a prompt's draws up to its level, as many as `predict` makes. Thresholds
+need those of all certified configurations, and with ``ThresholdPolicy(select="last")`` those of the
+one that is chosen. ``collect`` always makes all draws, for many calibrations of the same data.
 
 ## People's standard, at the price of a model
 
@@ -103,11 +99,8 @@ True
 True
 
 The guarantee is that of thresholds, and needs nothing of what was learnt. The sets are nested in
-the level, so one number is calibrated in place of a path of tests: let V be the highest level at
-which the set of a prompt holds an admissible text. The risk at level u is P(V < u), and the
-(c + 1)-th smallest V of the calibration part, with c the critical count of the binomial test, is
-too high with probability at most delta. Nothing is searched, so nothing is corrected for. The proof
-in full stands in ``sklearn_clm/calibration/_exit_policy.py``.
+the level, so one number is calibrated, and nothing is corrected for. The proof stands in
+``sklearn_clm/calibration/_exit_policy.py``.
 
 `estimator` takes any classifier, and `draw_price` says what a draw costs beside a response shown.
 Near copies count as one text, where labels of the optimisation part show that texts so alike agree.
@@ -171,21 +164,17 @@ A report says what each generator costs, and
 :class:`sklearn_clm.inspection.TradeOffDisplay` compares it with each alone at the same promise,
 nulls included. On simulated models whose first draws are right for 38 and 71 % of the prompts, 300
 prompts, prices 1 : 25 and 10 and 4 draws, a prompt costs 45 at epsilon = 0.15 and 22 at 0.2,
-against 81 (with a null in one calibration of eight) and 62 with the dear model alone, for sets of
-3.2 responses in place of 1.9 and 1.5; the cheap one alone is null in nearly all calibrations.
-
-It does not pay
+against 81 and 62 with the dear model alone, for sets of 3.2 responses in place of 1.9 and 1.5; the
+cheap one alone is null in nearly all calibrations. It does not pay
 
 - where prices are near each other: at 1 : 2 the same two cost 15 in place of 5, since all draws of
   the cheap one are made before the first dear one. Give it few in `n_draws` then, or none;
-- where sets must be small: texts of both models stand in a set. A lower `draw_price`, that of a
-  draw of price 1 against a response shown, makes them smaller and dearer;
-- for promises about answers (:class:`AnswerPolicy`): a prompt that is escalated has paid for draws
-  of all generators. With the same two and alpha = 0.15 a prompt costs 81 in place of 84, for as
-  many answers, and more than half of it goes into prompts that are not answered;
+- where sets must be small: texts of both models stand in a set. A lower `draw_price` makes them
+  smaller and dearer;
+- for promises about answers (:class:`AnswerPolicy`): more than half of the price goes into prompts
+  that are not answered, and have paid for draws of all generators;
 - where few draws of the optimisation part are judged, so that nothing is learnt of who needs the
-  dear model: give ``LazyJudging(optimization_judgements=None)``, which still asks for no dear draw
-  of the calibration part that decides nothing.
+  dear model: give ``LazyJudging(optimization_judgements=None)``.
 
 With few labels :meth:`AnswerPolicy.fit` learns from other prompts without any, and all labelled
 ones calibrate: more are answered where `alpha` is strict for so few prompts, fewer where it is not.

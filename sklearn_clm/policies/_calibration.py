@@ -32,7 +32,6 @@ from sklearn_clm.policies._rules import Certified, Rule, Rules
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import (
     DrawSource,
-    naming_position,
     progress_bar,
     warn_of_repeated_draws,
 )
@@ -291,10 +290,7 @@ class SamplerCalibration(Calibration):
     ) -> list[PredictionSet]:
         """The sets of new prompts, each by the rule of its group."""
         names = self.groups_of(groups, prompts)
-        with (
-            naming_position(prompts),
-            progress_bar(verbose, len(prompts), "prompt") as progress,
-        ):
+        with progress_bar(verbose, len(prompts), "prompt") as progress:
             sets = Sampling(self, prompts, names, progress, n_jobs, on_accept)
             queue = DrawQueue(
                 prompts.prompts,

@@ -67,7 +67,6 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     groups: Groups | None
     on_null: str
     calibration_: Any
-    # the parameter that holds what draws
     # what keeps a calibration
     _record_type: ClassVar[type[Calibration]]
     # what predict returns where nothing is certified
@@ -86,14 +85,12 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         Parameters
         ----------
         X : sequence of length n, numeric array of shape (n, d), or data frame
-            Prompts. Of a data frame one column, or several of numbers. A selector inside a Pipeline
-            is given the sets that the ``fit_transform`` of its sampler made: their draws are used
-            again.
+            Prompts. Of a data frame one column, or several of numbers. A selector in a Pipeline is
+            given the sets of its sampler.
         y : sequence of length n
             Admissions: for each prompt either a callable, ``A_i(response) -> bool`` (of a selector
             ``A^c_i(component)``), or a reference that `admission` judges by. A list, tuple or set
-            holds several references, each judged by itself, any of which will do; a dict is one
-            reference.
+            holds several references, any of which will do; a dict is one reference.
         groups : sequence of length n, default=None
             The group of each prompt, where the parameter `groups` does not give it.
         prompt_weight : array-like of shape (n,), default=None
@@ -109,8 +106,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         ------
         ValueError, TypeError
             If an argument does not fit, or the generator, a score or an admission gives what it
-            should not. The next ``fit`` uses the draws that were made until then, and the verdicts
-            of a :class:`sklearn_clm.caching.CachedAdmission`.
+            should not. The next ``fit`` uses the draws that were made until then.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``. What was collected is kept.
         """
@@ -146,8 +142,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         Returns
         -------
         PredictionSets or ComponentSets
-            They are no data frame, whatever the output that scikit-learn is configured for; their
-            ``to_frame()`` makes them one.
+            No data frame; ``to_frame()`` makes them one.
         """
         return self.predict(X, groups=groups)
 
@@ -157,13 +152,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         Parameters
         ----------
         path : str or path
-            The file. It holds the thresholds, what they were calibrated for, the versions in use
-            and fingerprints of the generator and the scores, nothing where they are unknown; no
-            data, and no model. By a digest of all that, ``load_calibration`` notices a file that
-            was changed, though not one whose digest was computed anew. A sampler and the selector
-            after it have a file each. A generator that was trained in ``fit`` has to be kept
-            beside it: pickle `generator_`, and give it as `generator` to the sampler that loads
-            the file.
+            The file. It holds the thresholds, what they were calibrated for, fingerprints of the
+            generator and the scores, and a digest; no data, and no model. A sampler and the
+            selector after it have a file each. A generator that was trained in ``fit`` has to be
+            kept beside it: pickle `generator_`, and give it as `generator` to the sampler that
+            loads the file.
         """
         check_is_fitted(self)
         write_content(path, self.calibration_.content())
@@ -180,7 +173,6 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         -------
         ConformalSampler or ComponentSelector
             Itself, ready to predict; a selector on sets, and on prompts where `sampler` is fitted.
-            What calibration looked at (data, frontier, p-values) is not in the file.
 
         Raises
         ------

@@ -408,11 +408,6 @@ class ExitPolicy(Policy):
         same_text = None if isinstance(known, str) else known
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
 
-    @property
-    def described(self) -> dict[str, object]:
-        model = None if self.path is None else joblib.hash(_model_content(self.path))
-        return {**super().described, "same_text": str(self.same_text), "model": model}
-
     def refuse_audits(self) -> None:
         """Refuse a marginal guarantee, and no prompts that could choose the level."""
         if self.guarantee == "marginal" or self.path is not None:

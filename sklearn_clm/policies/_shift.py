@@ -10,15 +10,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm._exceptions import warn
 from sklearn_clm.calibration import CalibrationData, Provenance, keep_by_weight
 from sklearn_clm.calibration._data import row_digests
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._groups import given_or_told
-
-_FEW_KEPT = 0.1  # of all prompts
 
 
 @dataclass(frozen=True)
@@ -109,23 +106,9 @@ class CovariateShift(BaseEstimator):
         `digests` are those of the prompts, `seed` is that of the draws.
         """
         n, bound = len(weights), float(self.weight_bound)
-        # repetitions of a prompt are kept or dropped each by itself
-        order = np.argsort(digests, kind="stable")
-        new = np.concatenate(([True], digests[order][1:] != digests[order][:-1]))
-        place = np.arange(n)
-        repetition = np.empty(n, dtype=np.uint64)
-        repetition[order] = (place - np.maximum.accumulate(np.where(new, place, 0))).astype("u8")
-        keys = digests + repetition * np.uint64(0x9E3779B97F4A7C15)
-        rows = np.flatnonzero(keep_by_weight(weights, bound, keys, seed=seed))
+        rows = np.flatnonzero(keep_by_weight(weights, bound, digests, seed=seed))
         if not len(rows):
             raise ValueError(f"prompt_weight must let some of {n} prompts calibrate, got none.")
-        if len(rows) < _FEW_KEPT * n:
-            warn(
-                f"the shift keeps {len(rows)} of {n} prompts for calibration, each with "
-                f"probability weight / weight_bound, where the mean weight is "
-                f"{weights.mean():.3g} and weight_bound={bound:g}. More are kept with a smaller "
-                "bound or larger weights: a common factor does not matter."
-            )
         return rows, Shift(
             weight_bound=bound,
             estimated=bool(self.estimated),

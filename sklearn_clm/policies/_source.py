@@ -1,8 +1,7 @@
 """Where the draws of an estimator come from."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,11 +18,9 @@ from sklearn_clm.generators import (
     Generation,
     Generator,
     ResamplingGenerator,
-    ServiceError,
 )
 from sklearn_clm.generators._base import trained
-from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._identity import fingerprint, is_trainable, title_of
+from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._protocols import Reference
@@ -125,8 +122,7 @@ class DrawSource:
             first=starts,
             on_draw=keep,
         )
-        with naming_position(prompts):
-            memory.serve(self.generator, queue, fingerprint=self.fingerprint)
+        memory.serve(self.generator, queue, fingerprint=self.fingerprint)
         return [
             [row[j] for j in range(start, stop)] for row, start, stop in zip(rows, starts, counts)
         ]
@@ -150,21 +146,6 @@ class DrawSource:
                 "was changed or trained since. Call fit again. Where drawing changes what it "
                 "holds, give it a method fingerprint()."
             )
-
-
-@contextmanager
-def naming_position(prompts: CheckedPrompts) -> Iterator[None]:
-    """Where a service refuses one of the prompts, say where it stands in X."""
-    try:
-        yield
-    except ServiceError as error:
-        if error.prompt is not None:
-            refused = prompt_bytes(error.prompt)
-            row = next((i for i, one in enumerate(prompts) if prompt_bytes(one) == refused), None)
-            if row is not None:
-                position = row if prompts.positions is None else prompts.positions[row]
-                error.add_note(f"The prompt stands at position {position} of X.")
-        raise
 
 
 def warn_of_repeated_draws(rows: Sequence[Sequence[Generation]], data: CalibrationData) -> None:

@@ -16,7 +16,7 @@ import pytest
 from generators.fault_server import FAULTS, FaultServer, tokens, words
 from sklearn.base import clone
 
-from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, OpenAIGenerator, ServiceError
 from sklearn_clm.generators._draws import draw_seed
@@ -215,17 +215,8 @@ def test_estimators_say_where_a_refused_prompt_stands(server, judging):
         lambda: sampler.predict([*PROMPTS, "POISON"]),
         lambda: sampler.fit([*PROMPTS, "POISON"], [*answers, "maybe"]),
     ):
-        with pytest.raises(ServiceError, match=r"\(prompt: 'POISON'\)") as caught:
+        with pytest.raises(ServiceError, match=r"\(prompt: 'POISON'\)"):
             call()
-        assert caught.value.__notes__ == ["The prompt stands at position 6 of X."]
-    # each part of the prompts knows where it stands among all of them
-    prompts = [f"new {i}" for i in range(20)]
-    for i in range(0, 20, 3):
-        server.refuses = f'new {i}"'
-        selector = ComponentSelector(clone(sampler), component_score="support", random_state=0)
-        with pytest.raises(ServiceError, match=f"prompt: 'new {i}'") as caught:
-            selector.fit(prompts, ["maybe"] * 20)
-        assert caught.value.__notes__ == [f"The prompt stands at position {i} of X."]
 
 
 def test_the_error_says_that_it_was_the_judge_that_asked(server):

@@ -80,19 +80,6 @@ def test_data_of_kept_prompts_say_so_wherever_they_go(tmp_path):
     assert again.lambda_hat_ == late.lambda_hat_
 
 
-def test_few_kept_prompts_are_warned_of():
-    shift = CovariateShift(lambda prompt: 1.0, weight_bound=20.0)
-    with pytest.warns(UserWarning, match=r"keeps \d+ of 200 "):
-        sampler(shift=shift, k_max=1).collect(*questions(200))
-
-
-def test_repeated_prompts_are_kept_each_by_itself():
-    one = sampler(shift=CovariateShift(weight_bound=2.0))
-    one.fit(X[:5] * 60, Y[:5] * 60, prompt_weight=np.ones(300))
-    counts = np.bincount(one.calibration_indices_ % 5)
-    assert np.all((counts > 15) & (counts < 45))
-
-
 def test_groups_of_kept_prompts():
     shift = CovariateShift(weight_of, weight_bound=1.5)
     one = sampler(shift=shift).fit(X, Y, groups=np.arange(N) % 2 == 0)
