@@ -45,7 +45,7 @@ from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
 from sklearn_clm.policies._rules import Rules
-from sklearn_clm.policies._shift import weighted, weights_of
+from sklearn_clm.policies._shift import refuse_other_shift, weights_of
 from sklearn_clm.policies._source import (
     DrawSource,
     source_of,
@@ -295,7 +295,7 @@ class ConformalSampler(CalibratedEstimator):
         prompts = check_prompts(X)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
-        weights = weights_of(self.shift, prompt_weight, len(prompts), prompts)
+        weights = weights_of(self.shift, prompt_weight, prompts)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
         source, rows = DrawSource.train(
@@ -329,9 +329,7 @@ class ConformalSampler(CalibratedEstimator):
             self.feature_names_in_ = prompts.feature_names
         return collected.data
 
-    def calibrate(
-        self, data: CalibrationData, *, groups: object = None, prompt_weight: object = None
-    ) -> "ConformalSampler":
+    def calibrate(self, data: CalibrationData, *, groups: object = None) -> "ConformalSampler":
         """Calibrate on collected data: the instant half of ``fit``.
 
         Once collected, data can be calibrated for many `epsilon`, `delta`, policies and smaller
@@ -344,8 +342,6 @@ class ConformalSampler(CalibratedEstimator):
             "provenance unknown". Predictions have the seed of data that know theirs.
         groups : sequence of length n, default=None
             The group of each prompt of `data`; None are those of what :meth:`collect` returned.
-        prompt_weight : array-like of shape (n,), default=None
-            The weight of each prompt of `data`, where :meth:`collect` was given none.
 
         Returns
         -------
@@ -355,11 +351,7 @@ class ConformalSampler(CalibratedEstimator):
         self._validate_params()
         own, source = self._known(data)
         names = self._groups_of(data, own, groups)
-        prompts = None if own is None else own.prompts
-        rows, known = weighted(self.shift, prompt_weight, data, prompts, source.seed)
-        if len(rows) < data.n_prompts:
-            own, data = None, data.take(rows)
-            names = None if names is None else [names[i] for i in rows]
+        refuse_other_shift(self.shift, known := data.provenance)
         policy, k_max = self._policy, draw_budgets(self.k_max)[-1]
         if own is None:
             table = filled_table(data.truncate(k_max))
@@ -429,26 +421,6 @@ class ConformalSampler(CalibratedEstimator):
 
         return await in_thread(partial(self._sets, checked, groups, on_accept and shown))
 
-    def fit_transform(
-        self, X: object, y: object, *, groups: object = None, prompt_weight: object = None
-    ) -> PredictionSets:
-        """Fit, and return the sets of the same prompts from the same draws.
-
-        Parameters
-        ----------
-        X, y, groups, prompt_weight
-            As in :meth:`fit`.
-
-        Returns
-        -------
-        PredictionSets
-            Those of ``fit(X, y).transform(X)``; of prompts that trained the generator they are
-            marked ``guaranteed=False``.
-        """
-        checked = check_prompts(X)
-        self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
-        return self._sets_of_fit(checked, groups)
-
     def score(self, X: object, y: object, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data; the larger the better.
 
@@ -515,7 +487,11 @@ class ConformalSampler(CalibratedEstimator):
             self.judging.refuse(budgets[-1])
         elif isinstance(self.judging, AuditedJudging):
             self.judging.refuse(self.epsilon, self.delta)
-            policy.refuse_audits()
+            if not policy.auditable:
+                raise ValueError(
+                    "policy must be one of thresholds, or a pac ExitPolicy that is not fitted yet, "
+                    f"where people audit, got {policy!r:.60} instead."
+                )
         if self.losses is not None and not isinstance(policy, ThresholdPolicy):
             raise ValueError(
                 f"policy must be one of thresholds with losses, got {policy!r:.60} instead."
@@ -665,7 +641,6 @@ class ConformalSampler(CalibratedEstimator):
     # --- predict ------------------------------------------------------------------------------
 
     def _sets_of_fit(self, checked: CheckedPrompts, groups: object) -> PredictionSets:
-        """Sets of the prompts of ``fit``; nothing is promised to those that trained."""
         sets = self._sets(checked, groups)
         sets._sets = self.calibration_.source.unguaranteed(sets, checked)
         sets.of_fit = True

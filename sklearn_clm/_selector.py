@@ -262,7 +262,9 @@ class ComponentSelector(CalibratedEstimator):
             rows, known = sampler.calibration_indices_, sampler.calibration_.drawn_with
         else:
             sampler, of_fit = given, isinstance(X, PredictionSets) and X.of_fit
-            rows, known = prompts_of_sampler(sampler, checked, prompt_weight, of_fit=of_fit)
+            if prompt_weight is not None:
+                raise ValueError("prompt_weight must be None after a fitted sampler, got weights.")
+            rows, known = prompts_of_sampler(sampler, checked, of_fit=of_fit)
         checked, references = checked.take(rows), [references[i] for i in rows]
         names = None if names is None else [names[i] for i in rows]
         draws = self._draws(sampler, checked, None if sampler is not given else parts_of)
@@ -377,40 +379,15 @@ class ComponentSelector(CalibratedEstimator):
             groups = None  # the sampler alone has groups
         return self._select(sets, groups)
 
-    def fit_transform(
-        self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
-    ) -> ComponentSets:
-        """Fit, and select components of the same prompts from the same draws.
-
-        Parameters
-        ----------
-        X, y, groups, prompt_weight
-            As in :meth:`fit`.
-
-        Returns
-        -------
-        ComponentSets
-            Equal to ``fit(X, y).transform(X)``.
-        """
-        given = isinstance(X, PredictionSets)
-        checked = X if given else self._checked(X)
-        self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
-        if given:
-            return self.predict(checked, groups=groups)
-        sets = self.sampler_._sets_of_fit(checked, _of_sampler(self.sampler_, groups))
-        return self._select(sets, groups)
-
     def score(self, X: Any, y: Any = None, *, groups: object = None) -> float:
         """Mean number of selected components (what Eq. 10 maximises).
 
         Parameters
         ----------
-        X : sequence, array or PredictionSets
+        X, groups
             As in :meth:`predict`.
         y : object, optional
             Ignored.
-        groups : sequence of length n, default=None
-            As in :meth:`predict`.
 
         Returns
         -------
@@ -581,6 +558,12 @@ class ComponentSelector(CalibratedEstimator):
         self.p_values_ = np.empty(0) if result is None else result.p_values
 
     # --- predict ------------------------------------------------------------------------------
+
+    def _sets_of_fit(self, checked: Any, groups: object) -> ComponentSets:
+        if isinstance(checked, PredictionSets):
+            return self.predict(checked, groups=groups)
+        sets = self.sampler_._sets_of_fit(checked, _of_sampler(self.sampler_, groups))
+        return self._select(sets, groups)
 
     def _select(self, sets: PredictionSets, groups: object = None) -> ComponentSets:
         selected = select_components(self.calibration_, sets, groups)

@@ -92,12 +92,10 @@ class Policy(BaseEstimator, ABC):
                 f"{self.path.k_max} instead."
             )
 
-    def refuse_audits(self) -> None:
-        """Refuse this policy where people audit a model that judges."""
-        raise ValueError(
-            "policy must be one of thresholds, or a pac ExitPolicy that is not fitted yet, where "
-            f"people audit, got {self!r:.60} instead."
-        )
+    @property
+    def auditable(self) -> bool:
+        """Whether people who audit a model can test one of its rules."""
+        return False
 
     @abstractmethod
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Any:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +27,6 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._audited import Pairs, Steps
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._rules import Certified, SelectionRule
-from sklearn_clm.policies._shift import CovariateShift
 from sklearn_clm.policies._verdicts import ComponentVerdicts, bounding
 from sklearn_clm.scoring._components import (
     DistinctComponents,
@@ -104,43 +103,35 @@ class ComponentCollection:
 
 
 def prompts_of_sampler(
-    sampler: Any, prompts: CheckedPrompts, prompt_weight: object, *, of_fit: bool
+    sampler: Any, prompts: CheckedPrompts, *, of_fit: bool
 ) -> tuple[np.ndarray, Provenance]:
     """Positions of the prompts that may calibrate after a fitted sampler, and their provenance.
 
-    Those that trained its generator may not. The weights are those of the sampler; `of_fit` says
-    that it has seen, and weighted, these very prompts.
+    Those that trained its generator may not; `of_fit` says that the sampler has seen, and perhaps
+    weighted, these very prompts.
     """
     record: SamplerCalibration = sampler.calibration_
-    seen, shift, known = record.source.has_learnt(prompts), record.shift, record.drawn_with
+    seen, known = record.source.has_learnt(prompts), record.drawn_with
     text = f"{seen.sum()} of the {len(prompts)} prompts in X trained the generator of the sampler"
     if seen.all():
         raise ValueError(f"X must hold prompts that the sampler has not seen, got {text}.")
     if seen.any() and not of_fit:
         warn(f"{text} and are left out: the guarantee needs prompts that it has not seen.")
     rows = np.flatnonzero(~seen)
-    if prompt_weight is not None and (shift is None or of_fit):
-        raise ValueError(
-            "prompt_weight must be None, got weights instead, where the sampler was calibrated "
-            "without, or has weighted these prompts already."
-        )
-    if shift is None:
+    if record.shift is None:
         return rows, known
-    digests = prompts.take(rows).digests()
-    if of_fit:
-        # those that weights have kept for the sampler, each as often as there
-        left, kept = Counter(record.data.prompts.tolist()), []
-        for i, digest in zip(rows.tolist(), digests.tolist()):
-            if left[digest]:
-                left[digest] -= 1
-                kept.append(i)
-        return np.array(kept, dtype=np.intp), known
-    own = sampler.shift or CovariateShift(
-        weight_bound=shift.weight_bound, estimated=shift.estimated
-    )
-    weights = own.of(prompt_weight, len(prompts), prompts)[rows]
-    positions, found = own.applied(weights, digests, record.source.seed)
-    return rows[positions], replace(known, shift=found.to_json())
+    if not of_fit:
+        raise ValueError(
+            "sampler must not be fitted yet, or stand before this in a pipeline, where it has a "
+            "shift, got a fitted one instead: weights keep the prompts of both alike."
+        )
+    # those that weights have kept for the sampler, each as often as there
+    left, kept = Counter(record.data.prompts.tolist()), []
+    for i, digest in zip(rows.tolist(), prompts.take(rows).digests().tolist()):
+        if left[digest]:
+            left[digest] -= 1
+            kept.append(i)
+    return np.array(kept, dtype=np.intp), known
 
 
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:

@@ -17,11 +17,13 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null, warn
+from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.generators._identity import frozen
+from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.generators._queue import CANCELLED
 from sklearn_clm.policies._calibration import Calibration, unknown_fields
 from sklearn_clm.policies._files import refuse_differences, write_content
@@ -145,6 +147,30 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             No data frame; ``to_frame()`` makes them one.
         """
         return self.predict(X, groups=groups)
+
+    def fit_transform(
+        self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
+    ) -> Any:
+        """Fit, and predict for the same prompts from the same draws.
+
+        Parameters
+        ----------
+        X, y, groups, prompt_weight
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        PredictionSets or ComponentSets
+            Those of ``fit(X, y).transform(X)``; of prompts that trained the generator they are
+            marked ``guaranteed=False``.
+        """
+        checked = X if isinstance(X, PredictionSets) else check_prompts(X)
+        self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
+        return self._sets_of_fit(checked, groups)
+
+    @abstractmethod
+    def _sets_of_fit(self, checked: Any, groups: object) -> Any:
+        """Sets of the prompts of ``fit``; nothing is promised to those that trained."""
 
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
         """Write what calibration found to a small, readable JSON file.

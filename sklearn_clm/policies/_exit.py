@@ -408,10 +408,10 @@ class ExitPolicy(Policy):
         same_text = None if isinstance(known, str) else known
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
 
-    def refuse_audits(self) -> None:
-        """Refuse a marginal guarantee, and no prompts that could choose the level."""
-        if self.guarantee == "marginal" or self.path is not None:
-            super().refuse_audits()
+    @property
+    def auditable(self) -> bool:
+        # some prompts have to choose the level
+        return self.guarantee == "pac" and self.path is None
 
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> ExitModel:
         part = table.part(rows)

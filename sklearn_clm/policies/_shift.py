@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import ClassVar, Self
 
@@ -10,8 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm.calibration import CalibrationData, Provenance, keep_by_weight
-from sklearn_clm.calibration._data import row_digests
+from sklearn_clm.calibration import Provenance, keep_by_weight
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -82,18 +81,14 @@ class CovariateShift(BaseEstimator):
         self.weight_bound = weight_bound
         self.estimated = estimated
 
-    def of(
-        self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
-    ) -> np.ndarray:
+    def of(self, given: object, prompts: CheckedPrompts) -> np.ndarray:
         """The weight of each prompt, as given or found from it."""
-        told = None
-        if self.weight is not None and prompts is not None:
-            told = [self.weight(prompt) for prompt in prompts]
+        told = None if self.weight is None else [self.weight(prompt) for prompt in prompts]
         given = given_or_told("prompt_weight", "CovariateShift(weight=function)", given, told)
         weights = check_weights(given, float(self.weight_bound), "prompt_weight")
-        if len(weights) != n_prompts:
+        if len(weights) != len(prompts):
             raise ValueError(
-                f"prompt_weight must be as many as prompts, {n_prompts}, got {len(weights)} "
+                f"prompt_weight must be as many as prompts, {len(prompts)}, got {len(weights)} "
                 "instead."
             )
         return weights
@@ -119,11 +114,11 @@ class CovariateShift(BaseEstimator):
 
 
 def weights_of(
-    option: CovariateShift | None, given: object, n_prompts: int, prompts: CheckedPrompts | None
+    option: CovariateShift | None, given: object, prompts: CheckedPrompts
 ) -> np.ndarray | None:
     """The weight of each prompt; None where there are none."""
     if option is not None:
-        return option.of(given, n_prompts, prompts)
+        return option.of(given, prompts)
     if given is not None:
         raise ValueError(
             "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
@@ -132,29 +127,11 @@ def weights_of(
     return None
 
 
-def weighted(
-    option: CovariateShift | None,
-    given: object,
-    data: CalibrationData,
-    prompts: CheckedPrompts | None,
-    seed: int,
-) -> tuple[np.ndarray, Provenance]:
-    """Positions of the prompts of data that weights keep, and their provenance."""
-    known, shift = data.provenance, Shift.of(data.provenance)
-    if shift is None:
-        weights = weights_of(option, given, data.n_prompts, prompts)
-        if weights is None or option is None:
-            return np.arange(data.n_prompts), known
-        rows, shift = option.applied(weights, row_digests(data.quality), seed)
-        return rows, replace(known, shift=shift.to_json())
-    if given is not None:
-        raise ValueError(
-            "prompt_weight must be None for data that were collected with weights, got weights "
-            "instead."
-        )
-    if option is not None and shift.weight_bound != float(option.weight_bound):
+def refuse_other_shift(option: CovariateShift | None, known: Provenance) -> None:
+    """Refuse data that were collected without the shift that is wanted, or with another."""
+    shift = Shift.of(known)
+    if option is not None and (shift is None or shift.weight_bound != float(option.weight_bound)):
         raise ValueError(
             f"data was collected with {shift}, but now shift={option!r}; call collect, or fit, "
             "again."
         )
-    return np.arange(data.n_prompts), known

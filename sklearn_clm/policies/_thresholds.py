@@ -170,8 +170,9 @@ class ThresholdPolicy(Policy):
             "draw_weight": self.draw_weight,
         }
 
-    def refuse_audits(self) -> None:
-        """Nothing: each configuration may be audited."""
+    @property
+    def auditable(self) -> bool:
+        return True
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
         get_set_score(self.set_score)

@@ -393,11 +393,11 @@ def world(n=600, seed=0):
 
 
 def test_what_holds_within_groups_and_under_shift():
-    data, names = world()
-    one = ConformalSampler(ToyModel(), k_max=4, epsilon=0.2, random_state=0, policy=few())
-    one.set_params(shift=CovariateShift(weight_bound=2.0, estimated=True))
-    one.set_params(groups=Groups(guarantee="all"))
-    one.calibrate(data, groups=names, prompt_weight=np.where(names == "hard", 0.5, 1.5))
+    prompts, right = questions(600)
+    shift = CovariateShift(lambda prompt: 1.5 if odd(prompt) else 0.5, weight_bound=2.0)
+    one = ConformalSampler(ToyModel(), k_max=4, epsilon=0.4, random_state=0, policy=few())
+    one.set_params(shift=shift.set_params(estimated=True), groups=Groups(odd, guarantee="all"))
+    one.fit(prompts, right)
     text = str(report_of(one))
     for part in (
         "of a certified group, from the distribution that the weights describe,",

@@ -371,12 +371,8 @@ def test_data_that_people_cannot_audit_are_refused(tmp_path):
     sampler.calibrate(weighted)
     audited().collect(PROMPTS, REFERENCES).save(tmp_path / "data.npz")
     lazily = audited().set_params(judging="lazy").fit(PROMPTS, REFERENCES)
-    late = audited()
-    data = late.collect(PROMPTS, REFERENCES)
-    late.set_params(shift=shift)
     for call in (
         lambda: audited().calibrate(CalibrationData.load(tmp_path / "data.npz")),  # no responses
-        lambda: late.calibrate(data, prompt_weight=np.ones(240)),
         lambda: lazily.set_params(judging=AuditedJudging(people, n_audits=N_AUDITS)).calibrate(
             lazily.calibration_data_
         ),
