@@ -15,9 +15,6 @@ _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
 class NullCalibrationWarning(UserWarning):
     """No configuration could be certified, so what is returned carries no guarantee.
 
-    Issued by ``fit`` and ``calibrate`` of both estimators when Learn Then Test rejects no
-    hypothesis (section 3 of the paper: lambda is then *null*).
-
     Examples
     --------
     >>> import warnings

@@ -122,7 +122,7 @@ class ConformalSampler(CalibratedEstimator):
         reach it. ``calibration_.claim.sentence()`` says what is guaranteed.
     lambda_hat_ : Configuration or None
         The chosen thresholds, named `similarity`, `quality` and `set_score`; None where none are
-        certified, and of an exit policy, which has `exit_level_` (-inf where none is certified).
+        certified, and of other policies, whose level is ``calibration_.rule.level``.
     frontier_, p_values_, valid_lambdas_ : Frontier, ndarray, ndarray of shape (m, 3)
         The tested configurations, from the safest, their p-values, and those certified; `result_`
         holds all of the tests, and is None where there were too few prompts.
@@ -611,8 +611,6 @@ class ConformalSampler(CalibratedEstimator):
         self.generator_, self.seed_ = record.source.generator, record.source.seed
         if record.by_group is not None:
             self.groups_ = {name: one.rule for name, one in record.by_group.items()}
-        if isinstance(self.policy, ExitPolicy):
-            self.exit_level_ = getattr(record.rule, "level", -np.inf)
         if record.data is None:
             self._collected = None
             return

@@ -323,7 +323,7 @@ class ComponentSelector(CalibratedEstimator):
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         own = self._own(data)
         names = self._groups_of(data, own, groups)
-        sampler = self._sampler_of(data, own)
+        sampler = self.sampler_ if own else self._sampler_for("data", data.provenance)
         grouped, (searched, tested) = names is not None, self._split(data)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         if own is None:
@@ -425,8 +425,9 @@ class ComponentSelector(CalibratedEstimator):
         return _fitted(maker or self.sampler)
 
     def _sampler_for(self, name: str, known: Provenance) -> ConformalSampler | None:
-        """The fitted sampler of the parameter, which must make the draws of data or of a file."""
-        if (sampler := self._given_sampler()) is not None:
+        """A fitted sampler, which must make the draws of data or of a file."""
+        sampler = self._given_sampler() or getattr(self, "sampler_", None)
+        if sampler is not None:
             made = sampler.calibration_.source
             drawn = {"generator": made.fingerprint, "seed": made.seed}
             refuse_differences(name, vars(known), drawn)
@@ -517,22 +518,6 @@ class ComponentSelector(CalibratedEstimator):
         people, seed = own.people, self.sampler_.calibration_.source.seed
         audit = Audit(self.judging, people.verdicts, seed)
         return lambda part, claim: audit.test(ComponentSteps(data, part, self.alpha, people), claim)
-
-    def _sampler_of(
-        self, data: ComponentCalibrationData, own: ComponentCollection | None
-    ) -> ConformalSampler | None:
-        """The fitted sampler that makes such draws, if there is one."""
-        collected: ConformalSampler | None = self.__dict__.get("sampler_")
-        if own is not None:
-            return collected
-        sampler = self._sampler_for("data", data.provenance)
-        if sampler is None and collected is not None:
-            other = data.provenance.differences(collected.calibration_.drawn_with)
-            if {"generator", "seed"} & set(other):
-                return None
-            refuse_larger_budget(collected.k_max_, data.provenance.k_max)
-            return collected
-        return sampler
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
         sampler = self._sampler_for(repr(name), read["provenance"])

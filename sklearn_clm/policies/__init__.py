@@ -188,7 +188,7 @@ that you have may then well be above epsilon. It allows smaller sets, and exists
 alone, since a path of thresholds is not nested.
 
 >>> average = fitted(policy=ExitPolicy(guarantee="marginal"))
->>> average.exit_level_ >= early.exit_level_
+>>> average.calibration_.rule.level >= early.calibration_.rule.level
 True
 
 ## Within groups

@@ -97,9 +97,8 @@ class AnswerPolicy(Policy):
         Tolerated share of wrong answers among the prompts that are answered, in (0, 1).
     estimator : classifier with ``predict_proba``, default=None
         Gives the probability that a text is admissible, from the features of an
-        :class:`ExitPolicy`. None tries a logistic regression, and one of degree 2. The share of
-        a text among the draws is tried as well; on the optimisation part that one is chosen which
-        is expected to answer most.
+        :class:`ExitPolicy`. None tries a logistic regression, and one of degree 2. Against the
+        share of a text among the draws that one is chosen which is expected to answer most.
 
     Attributes
     ----------
@@ -108,9 +107,8 @@ class AnswerPolicy(Policy):
 
     Notes
     -----
-    ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others.
-    Where nothing can be certified, nothing is answered: ``predict`` returns all draws, without a
-    guarantee, and all prompts count as escalated. ``score`` is the share answered.
+    ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others:
+    all of them where nothing can be certified. ``score`` is the share answered.
 
     Examples
     --------
@@ -162,9 +160,7 @@ class AnswerPolicy(Policy):
     ) -> Self:
         """Learn the path from other prompts, with labels or without.
 
-        All prompts that are calibrated later then test it: with few labels, and answers that
-        repeat, more are answered. Where the model is often sure of what is wrong, labels are
-        better; the promise holds in any case.
+        All prompts that are calibrated later then test it.
 
         Parameters
         ----------

@@ -214,8 +214,11 @@ class Collection:
         draws = np.arange(n_draws)
         unknown = self.verdicts.labels[rows, :n_draws] < 0
         at, asked = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
-        with noting_kept_draws():
-            self.verdicts.ask(rows[at], asked)
+        try:
+            with noting_kept_draws():
+                self.verdicts.ask(rows[at], asked)
+        except VerdictsWanted as error:  # of people, who are asked for all at once
+            raise VerdictsWanted(error.wanted, len(error.wanted)) from None
 
     def _known(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
         """Data with labels, and those of the judge where these lack some; draws made by now."""

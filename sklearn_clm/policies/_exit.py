@@ -281,42 +281,34 @@ def _classifier_of(content: dict[str, Any], n_features: int) -> Any:
 class ExitPolicy(Policy):
     """One nested level in place of three thresholds, learnt from the optimisation part.
 
-    After each draw a classifier gives the probability that each distinct text is admissible; a
-    second one ranks texts by it, and gives the probability that a text is admissible and none above
-    it is; a third one the chance that a first admissible text arrives within the next draws. A
-    single level then decides what is in the set and when sampling ends: when it is sure, and also
-    when it is hopeless. See :mod:`sklearn_clm.calibration` for the
-    definition and the proof.
+    After each draw classifiers give the probability that each distinct text is admissible, that it
+    is so and none ranked above it, and that a first admissible text arrives within the next draws.
+    A single level then decides what is in the set and when sampling ends: when it is sure, and also
+    when it is hopeless.
 
     Parameters
     ----------
     estimator : classifier with ``predict_proba``, default=None
-        Cloned for all probabilities. None is a logistic regression with ``C=1``. Its features
-        are, first, the share of a text among the draws, how far that is above the next text's, its
-        largest quality and the share of texts of higher quality, its mean similarity to other
-        draws, and the number of draws; then the probabilities and similarities of texts above it.
+        Cloned for all probabilities. None is a logistic regression. Its features are the share of a
+        text among the draws, its quality and similarity to other draws, both against those of other
+        texts, and the number of draws.
     guarantee : {"pac", "marginal"}, default="pac"
-        "pac" holds with confidence 1 - delta over the calibration prompts. "marginal" holds on
-        average over calibration prompts and new prompts together, a weaker promise with smaller
-        sets.
+        "pac" holds with confidence 1 - delta; "marginal" on average over calibration prompts and
+        new prompts together, a weaker promise with smaller sets.
     look_ahead : int, default=4
         How many draws ahead an admissible text is waited for, >= 1.
     same_text : float, "auto" or None, default="auto"
-        Responses whose similarity to the first response of an earlier text is above this count as
-        repetitions of that text: they share its features, and the set shows its first response,
-        by whose label it is judged. "auto" learns from labels above which similarity they agree,
+        Similarity above which a response counts as a repetition of an earlier text, whose first
+        response is shown and judged. "auto" learns from labels above which similarity they agree,
         and takes none where they do not. None: only equal responses are one text.
     draw_price : float, default=0.1
-        Price of a draw, >= 0, where that of a response shown is 1: the balance of showing and
-        drawing is the one of lowest cost on the optimisation part. It shapes the policy alone,
-        never the guarantee.
+        Price of a draw, >= 0, where that of a response shown is 1; it shapes the policy, never the
+        guarantee.
 
     Attributes
     ----------
     model_ : ExitModel
-        What was learnt. A policy that is fitted on other data is used as it is, whatever its
-        parameters are later, and all prompts calibrate its level. These data need no labels where
-        texts repeat: ``ExitPolicy().fit(sampler.collect(prompts, None))``.
+        What was learnt by :meth:`fit`: it is used as it is, and all prompts calibrate.
 
     Examples
     --------

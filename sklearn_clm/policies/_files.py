@@ -8,15 +8,12 @@ import hashlib
 import json
 import math
 import os
-import platform
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy
-import sklearn
 
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import Claim
@@ -32,15 +29,8 @@ _Record = TypeVar("_Record")
 
 
 def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write the content, the versions in use and a digest of both."""
-    versions = {
-        "sklearn_clm": __version__,
-        "scikit-learn": sklearn.__version__,
-        "scipy": scipy.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-    whole = {**_plain(content), "versions": versions}
+    """Write the content, the version in use and a digest of both."""
+    whole = {**_plain(content), "versions": {"sklearn_clm": __version__}}
     text = json.dumps({**whole, "digest": _digest(whole)}, indent=2, allow_nan=False) + "\n"
     with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)

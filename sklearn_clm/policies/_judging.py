@@ -23,19 +23,14 @@ class LazyJudging(BaseEstimator):
 
     On the calibration part draws are made and labels asked for until each test is decided; each
     decision is that of all draws and labels. On the optimisation part a few draws of each prompt
-    are judged, and the other labels are estimated: they shape the path of the tests alone, so that
-    other configurations may be tested than with all labels, with the same guarantee. See
-    :mod:`sklearn_clm.policies`; `calibration_data_` holds the draws that were made, `n_draws_` of
-    them.
+    are judged, and the other labels are estimated: they shape the path of the tests alone.
 
     Parameters
     ----------
     optimization_judgements : int, "auto" or None, default="auto"
         How many draws of each optimisation prompt are judged, at most K; equal responses count as
-        one. "auto" is three, and two where as many prompts give 500 labels without that: what is
-        learnt from labels hardly grows beyond, but with one for each prompt nobody would know which
-        similar texts have the same label. None judges all draws. With 0 no label is known, and
-        those of all draws are estimated by their share among the draws.
+        one. "auto" is three, and two where these give 500 labels. None judges all draws. With 0
+        labels are estimated by the share of a text among the draws.
     optimization_admission : str or callable, default=None
         Who judges the optimisation part instead of the sampler's `admission`: something cheap,
         such as "rouge_l" or a model, where people judge the calibration part. None is the same.

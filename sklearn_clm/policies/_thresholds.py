@@ -109,12 +109,10 @@ class ThresholdPolicy(Policy):
     draw_weight : float, default=0.0
         Price of a draw in the objective, >= 0; with 0 it is that of Eq. 7.
     select : {"objective", "last"}, default="objective"
-        Which of the certified configurations is used: that of lowest objective (Eq. 7), or the
-        last one that was certified, the least cautious. With lazy judging the objective is that
-        of size and draws alone, since the excess would need labels that no test asks for.
+        Which of the certified configurations is used: that of lowest objective (Eq. 7), with lazy
+        judging of size and draws alone, or the last one, the least cautious.
     frontier : Frontier, default=None
-        Configurations to test, in this order, from other data, such as the `frontier_` of another
-        sampler. All prompts then test them, and none is spent on the search.
+        Configurations to test, in this order, from other data; then all prompts calibrate.
 
     Examples
     --------

@@ -82,7 +82,7 @@ def test_files_that_ask_for_more_take_fewer_rounds_and_give_the_same(tmp_path):
             judge.export(judge.path.with_name("wanted.csv"), pairs[:n_asked])
             judge_all(judge, pairs[:n_asked], is_right)
             n_rounds += 1
-        found.append((sampler.exit_level_, n_rounds))
+        found.append((sampler.calibration_.rule.level, n_rounds))
     (few_at_a_time, n_many), (more_at_a_time, n_few) = found
     assert few_at_a_time == more_at_a_time
     assert n_few < n_many

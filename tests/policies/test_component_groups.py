@@ -19,10 +19,6 @@ NEW_NAMES = [f"ward {i % 3}" for i in range(12)]
 WEIGHTS = np.where(np.arange(N) % 2 == 0, 1.5, 0.5)
 
 
-def weight_of(prompt):
-    return 0.5 if int(prompt.split()[-1]) % 2 else 1.5
-
-
 def sampler(log=None, **changes):
     options = {"k_max": 3, "epsilon": 0.5, "policy": ThresholdPolicy(n_lambdas=3)} | changes
     return toy_sampler(ReportModel(log), **options)
@@ -79,18 +75,8 @@ def test_weights_keep_the_same_prompts_for_components():
     assert joint.shift_ == joint.sampler_.shift_
     assert all(one.claim.approximate for one in joint.predict(NEW))
     assert "weights are estimated" in CalibrationReport.from_estimator(joint).to_markdown()
-    # a sampler that comes fitted weights the prompts of the selector as well
-    after = selector(joint.sampler_).fit(X, Y, prompt_weight=WEIGHTS)
-    assert np.array_equal(after.calibration_indices_, kept)
-    assert after.gamma_hat_ == joint.gamma_hat_
-    given = joint.sampler_.predict(X)
-    assert selector(joint.sampler_).fit(given, Y, prompt_weight=WEIGHTS).gamma_hat_ == (
-        joint.gamma_hat_
-    )
-    told = sampler(shift=CovariateShift(weight_of, weight_bound=1.5)).fit(*cases(N, first=500))
-    other = selector(told).fit(X, Y)
-    assert np.array_equal(other.calibration_indices_, kept)
-    assert (other.shift_.n_offered, other.shift_.n_kept) == (N, len(kept))
+    with pytest.raises(ValueError, match="sampler must not be fitted yet"):
+        selector(joint.sampler_).fit(X, Y)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
