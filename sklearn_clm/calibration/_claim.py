@@ -84,11 +84,6 @@ class Claim:
         """The claim of nothing; `why` has no subject."""
         return replace(self, null=why)
 
-    @property
-    def outcome(self) -> tuple[str, str]:
-        """Whether anything is claimed, in a word, and why nothing is."""
-        return ("certified", "") if self.null is None else ("null", self.null)
-
     def why_null(self) -> str | None:
         """Why nothing is claimed, as a sentence; None where something is."""
         if self.null is None:
@@ -110,29 +105,24 @@ class Claim:
                 "None. Nothing could be certified, so predict returns all draws for each prompt, "
                 "without any guarantee."
             )
-        confidence = f"With confidence {percent(1 - self.delta)} over the calibration prompts,"
-        if self.about == "answers":
-            share = ""
-            if self.answered is not None and self.group is None:
-                share = f"; about {percent(self.answered)} are answered"
-            return (
-                f"{confidence} of the prompts answered, at most {percent(self.level)} are answered "
-                f"wrongly{share}. This holds for {self.who().rstrip(',')}, and nothing is said of "
-                f"prompts that are not answered. {_AVERAGE}"
-            )
-        if self.about == "components":
-            promise = f"all components selected for {self.who()} are admissible"
-        else:
-            promise = f"the set for {self.who()} holds an admissible response"
+        who = self._who()
+        promise = {
+            "responses": f"the set for {who} holds an admissible response",
+            "components": f"all components selected for {who} are admissible",
+            "answers": f"the answer to {who}, where one is given, is right",
+        }[self.about]
         if self.audit is not None:
             promise += ", by people's standard,"
-        promise += f" with probability at least {percent(1 - self.level)}"
+        text = f"{promise} with probability at least {percent(1 - self.level)}"
         if self.guarantee == "marginal":
-            return (
-                f"{promise[0].upper()}{promise[1:]}, on average over calibration prompts and new "
-                f"prompts together (marginal guarantee). {_AVERAGE}"
-            )
-        text = f"{confidence} {promise}. {_AVERAGE}"
+            together = "on average over calibration prompts and new prompts together"
+            text = f"{text[0].upper()}{text[1:]}, {together} (marginal guarantee)"
+        else:
+            confidence = percent(1 - self.delta)
+            text = f"With confidence {confidence} over the calibration prompts, {text}"
+        text += f". {_AVERAGE}"
+        if self.answered is not None and self.group is None:
+            text += f" About {percent(self.answered)} of the prompts are answered."
         if self.losses:
             text += (
                 " With it, and with the same confidence for both, the mean of each loss below is "
@@ -140,22 +130,19 @@ class Claim:
             )
         return text
 
+    def _who(self) -> str:
+        grouped = self.within_groups is not None
+        member = "a new prompt of a certified group" if grouped else "a new prompt"
+        if self.shifted:
+            return f"{member}, distributed as the weights describe,"
+        return f"{member} from the same distribution"
+
     def conditions(self) -> tuple[str, ...]:
         """What groups, weights and unknown provenance make of the guarantee, in sentences."""
         texts = [] if self.audit is None else [self.audit]
         if self.within_groups is not None:
-            how = (
-                "each holds on its own, and nothing is said of all at once (Groups("
-                "guarantee='all') promises that)"
-            )
-            if self.within_groups == "all":
-                how = (
-                    "the tests share delta, so that all hold together with confidence 1 - delta, "
-                    "as it was asked for"
-                )
-            texts.append(f"There is one such claim for each group; {how}.")
-        if self.shifted:
-            texts.append("That distribution is not the one of the prompts that calibrate.")
+            how = "each holds on its own" if self.within_groups == "each" else "all hold together"
+            texts.append(f"There is one such claim for each group; {how} with this confidence.")
         if self.approximate:
             texts.append("The guarantee is approximate: weights are estimated.")
         if self.unknown:
@@ -168,9 +155,7 @@ class Claim:
     def remarks(self) -> list[str]:
         """What a reader of one set must know of its guarantee; nothing for the usual one."""
         group = [] if self.group is None else [f"group {self.group!r}"]
-        if not self.holds:
-            return [*group, NO_GUARANTEE]
-        return [*group, *self.common_remarks()]
+        return [*group, *(self.common_remarks() if self.holds else [NO_GUARANTEE])]
 
     def common_remarks(self) -> list[str]:
         """The remarks that are not about one group."""
@@ -181,32 +166,17 @@ class Claim:
         }
         return [remark for remark, applies in remarks.items() if applies and self.holds]
 
-    def who(self) -> str:
-        """Whom the guarantee is for."""
-        grouped = self.within_groups is not None
-        member = "a new prompt of a certified group" if grouped else "a new prompt"
-        if self.shifted:
-            return f"{member}, from the distribution that the weights describe,"
-        if grouped:
-            return f"{member}, from that group's distribution,"
-        return f"{member} from the same distribution"
-
 
 def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str:
     """Why n calibration prompts certify nothing, and how many would.
 
     `in_all` prompts leave so many for calibration, where some are spent on a search.
     """
+    at = f"{claim.level_name}={claim.level:g}"
+    reason = f"no p-value can reach delta={claim.delta:g} at {at}"
     if claim.guarantee == "marginal":
-        reason = f"no level is certified on average at epsilon={claim.level:g}"
-    else:
-        reason = f"no p-value can reach delta={claim.delta:g} at {claim.level_name}={claim.level:g}"
-    total = ""
-    if in_all is not None:
-        total = (
-            f" That takes at least {in_all} prompts, of a model that never errs (those that train "
-            "a generator not counted)."
-        )
+        reason = f"no level is certified on average at {at}"
+    total = f" That takes at least {in_all} prompts, of a model that never errs." if in_all else ""
     return (
         f"there are {n} calibration prompts, and {reason} with fewer than {needed}; "
         f"{needed - n} are lacking.{total}"
@@ -217,9 +187,10 @@ def refuse_too_few(n: int, claim: Claim, optimization_fraction: float = 0.0) -> 
     """Refuse so few calibration prompts that even without an error nothing is certified."""
     needed = prompts_needed(claim.level, claim.delta)
     if n < needed:
-        in_all = prompts_needed(claim.level, claim.delta, optimization_fraction)
-        why = too_few(n, needed, claim, in_all if optimization_fraction else None)
-        raise ValueError(f"data must hold more prompts: {why}")
+        in_all = None
+        if optimization_fraction:
+            in_all = prompts_needed(claim.level, claim.delta, optimization_fraction)
+        raise ValueError(f"data must hold more prompts: {too_few(n, needed, claim, in_all)}")
 
 
 def nothing_passed(
@@ -227,8 +198,7 @@ def nothing_passed(
 ) -> str:
     """Why no test of `what` passed, and the smallest level at which one would have.
 
-    That level is NaN where it is not known; not `exact`, it is known only that none below would
-    have.
+    That level is NaN where it is not known, and a lower bound where it is not `exact`.
     """
     delta = "" if claim.guarantee == "marginal" else f", delta={claim.delta:g}"
     text = (
@@ -237,15 +207,8 @@ def nothing_passed(
     )
     if not math.isnan(smallest):
         rounded = math.ceil(smallest * 1e4) / 1e4  # upwards, so that it does work
-        if not exact:
-            text += (
-                f" No {claim.level_name} below {rounded:g} would have worked; lazy judging does "
-                "not know more."
-            )
-        elif rounded < 1:
-            text += f" The smallest {claim.level_name} that would have worked is {rounded:g}."
-        else:
-            text += f" No {claim.level_name} would have worked."
+        bound = "" if exact else "at least "
+        text += f" The smallest {claim.level_name} that would have worked is {bound}{rounded:g}."
     return f"{text} {advice}".rstrip()
 
 

@@ -14,7 +14,6 @@ configurations of a 27 x 27 x 27 grid. Here,
   errors, size and draws packed into one float64 and the excess into another.
 
 All of it runs in compiled loops of NumPy and SciPy, on blocks of prompts that stay in the cache.
-The loops are too short for threads, so that much work is shared among processes.
 
 For n = 1,565, K = 20, the sum and 27 x 27 x 27 configurations on one core this module takes 0.07 s,
 Algorithm 1 in NumPy for each configuration 120 s, and the same in C 0.03 to 0.04 s: a factor of two
@@ -43,9 +42,6 @@ _FINEST = 2**41
 # sets of one block: two arrays of them fit into a cache of 1 to 2 MiB
 _BLOCK_SETS = 2**17
 _BLOCK_PROMPTS = (16, 1024)
-_TASKS_PER_JOB = 4
-# prompts times pairs that take about half a second: less is not worth other processes
-_WORTH_A_PROCESS = 2**23
 
 
 class Pairs(NamedTuple):
@@ -220,8 +216,7 @@ class Packing:
     """Errors, sizes, draws and excess as two whole numbers: two sums do for four.
 
     Sums of whole numbers below 2**53 are exact in float64: the result does not depend on the order
-    of the prompts, nor on how they are shared out among processes. `max_prompts` may be summed at
-    once.
+    of the prompts. `max_prompts` may be summed at once.
     """
 
     def __init__(self, k: int, n_prompts: int) -> None:
@@ -343,18 +338,14 @@ def _packed_profiles(
         last = np.minimum(draws, budget - 1)
         # whole rows first: cheaper than picking single entries by two indices
         packed = np.take(of_prompt[:, last], prompt, axis=0).reshape(-1)[stops]
-        at_stop = state if budget == k else state[:, last]
-        packed.real += of_state[at_stop.reshape(-1)[stops]]
+        packed.real += of_state[state[:, last].reshape(-1)[stops]]
         yield np.repeat(packed, n_thresholds).reshape(n_sets, len(l3))
 
 
 def _errors_and_size(accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
-    """Twice the size by each draw, plus one while no member is admissible: (U, K + 1).
-
-    The last column repeats the one before, for sets that do not stop.
-    """
+    """Twice the size by each draw, plus one while no member is admissible: (U, K)."""
     k, n_sets = accepted.shape
-    state = np.empty((n_sets, k + 1), dtype=np.min_scalar_type(2 * k + 1))
+    state = np.empty((n_sets, k), dtype=np.min_scalar_type(2 * k + 1))
     lost = np.ones(n_sets, dtype=bool)
     twice_size = np.zeros(n_sets, dtype=state.dtype)
     for j in range(k):
@@ -362,57 +353,30 @@ def _errors_and_size(accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray
         twice_size += accepted[j]
         twice_size += accepted[j]
         np.add(twice_size, lost, out=state[:, j])
-    state[:, k] = state[:, k - 1]
     return state
 
 
 def sum_over_prompts(
-    data: CalibrationData,
-    pairs: Pairs,
-    l3: np.ndarray,
-    set_score: SetScore,
-    budgets: np.ndarray,
-    n_jobs: int | None = None,
+    data: CalibrationData, pairs: Pairs, l3: np.ndarray, set_score: SetScore, budgets: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """Sums of errors, size, samples and excess, and the unit of the excess.
 
     The sums are integers of shape (4, P, budgets, L3), the excess in multiples of 1 / unit. All
     thresholds ascend.
     """
-    from joblib import Parallel, delayed, effective_n_jobs
-
-    n = data.n_prompts
-    packing = Packing(data.k_max, n)
-    block = int(np.clip(_BLOCK_SETS // len(pairs), *_BLOCK_PROMPTS))
-    n_processes = effective_n_jobs(n_jobs)
-    if n * len(pairs) * len(budgets) < _WORTH_A_PROCESS:
-        n_processes = 1
-    size = -(-n // (n_processes * _TASKS_PER_JOB if n_processes > 1 else 1))
-    size = max(1, min(-(-size // block) * block, packing.max_prompts))
-
-    parts = (data.take(slice(start, start + size)) for start in range(0, n, size))
-    totals = np.zeros((4, len(pairs), len(budgets), len(l3)), dtype=np.int64)
-    for packed in Parallel(n_processes, return_as="generator")(
-        delayed(_packed_sum)(part, pairs, l3, set_score, budgets, packing, block) for part in parts
-    ):
-        totals += packing.unpack(packed)
-    return totals, packing.unit
-
-
-def _packed_sum(
-    data: CalibrationData,
-    pairs: Pairs,
-    l3: np.ndarray,
-    set_score: SetScore,
-    budgets: np.ndarray,
-    packing: Packing,
-    block: int,
-) -> np.ndarray:
-    """Packed sums over few enough prompts for the packing, block by block."""
     _keep_freed_memory()
-    total = np.zeros((len(pairs), len(budgets), len(l3)), dtype=np.complex128)
+    packing = Packing(data.k_max, data.n_prompts)
+    block = int(np.clip(_BLOCK_SETS // len(pairs), *_BLOCK_PROMPTS))
+    block = min(block, packing.max_prompts)
+    shape = len(pairs), len(budgets), len(l3)
+    totals, n_packed = np.zeros((4, *shape), dtype=np.int64), 0
+    packed = np.zeros(shape, dtype=np.complex128)
     for start in range(0, data.n_prompts, block):
         part = data.take(slice(start, start + block))
+        if n_packed + part.n_prompts > packing.max_prompts:
+            totals += packing.unpack(packed)
+            packed[:], n_packed = 0.0, 0
+        n_packed += part.n_prompts
         sets = sets_of_pairs(part, pairs)
         leads_to = csc_array(
             (np.ones(len(sets.pairs)), sets.pairs, sets.begin),
@@ -421,8 +385,8 @@ def _packed_sum(
         profiles = _packed_profiles(set_score, part, sets, l3, budgets, packing)
         for i, profile in enumerate(profiles):
             # real and imaginary parts side by side: twice as fast as the complex product
-            total[:, i] += (leads_to @ profile.view(np.float64)).view(np.complex128)
-    return total
+            packed[:, i] += (leads_to @ profile.view(np.float64)).view(np.complex128)
+    return totals + packing.unpack(packed), packing.unit
 
 
 def _keep_freed_memory() -> None:

@@ -101,11 +101,6 @@ class LearnThenTestResult(SequenceResult):
         return self.frontier.lambdas[: self.n_valid]
 
     @property
-    def valid_k_max(self) -> np.ndarray:
-        """Their budgets."""
-        return self.frontier.k_max[: self.n_valid]
-
-    @property
     def errors_of_safest(self) -> int | None:
         """Errors of the safest configuration; None with other losses, or where not exact."""
         return None if np.isnan(self.smallest_epsilon) else super().errors_of_safest
@@ -125,7 +120,6 @@ def learn_then_test(
     draw_weight: float = 0.0,
     k_max: int | Sequence[int] | None = None,
     frontier: Frontier | None = None,
-    n_jobs: int | None = None,
 ) -> Any:
     """Choose a configuration whose risk is at most epsilon, with confidence 1 - delta.
 
@@ -158,8 +152,6 @@ def learn_then_test(
         Configurations to test, from :func:`search_frontier` or another result. They must come
         from *other* prompts; all prompts of `data` then test them, none is split off, and
         `optimization_fraction`, `n_lambdas` and `k_max` have no part in it.
-    n_jobs : int or None, default=None
-        As in :func:`risk_surface`.
 
     Returns
     -------
@@ -195,7 +187,6 @@ def learn_then_test(
             set_score=score,
             n_lambdas=n_lambdas,
             k_max=budgets.tolist(),
-            n_jobs=n_jobs,
             **weights,
         )
     else:
@@ -203,7 +194,7 @@ def learn_then_test(
         budgets = check_budgets(frontier.k_max.tolist(), data.k_max)
         refuse_common_prompts("frontier", frontier.seen, data.truncate(int(budgets[-1])))
         refuse_too_few(data.n_prompts, largest)
-    columns = Columns(Table(data), tested, frontier, score, n_jobs)
+    columns = Columns(Table(data), tested, frontier, score)
     results = tuple(
         certify_frontier(
             columns,

@@ -61,10 +61,9 @@ class Columns:
         rows: np.ndarray,
         frontier: Frontier,
         set_score: SetScore,
-        n_jobs: int | None = None,
     ) -> None:
         self.table, self.rows, self.frontier = table, rows, frontier
-        self.set_score, self.n_jobs = set_score, n_jobs
+        self.set_score = set_score
         self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and how many draws were made
 
     def __len__(self) -> int:
@@ -92,9 +91,7 @@ class Columns:
         """Exact errors and costs of all configurations, from a table that is filled."""
         lambdas, budgets = self.frontier.lambdas, self.frontier.k_max
         part = self.table.part(self.rows).truncate(int(np.max(budgets)))
-        return evaluate_configurations(
-            part, lambdas, set_score=self.set_score, k_max=budgets, n_jobs=self.n_jobs
-        )
+        return evaluate_configurations(part, lambdas, set_score=self.set_score, k_max=budgets)
 
     def unfinished(self, m: int) -> np.ndarray:
         """Which prompts lack draws before the stop of configuration m: bool of shape (n,)."""

@@ -19,9 +19,8 @@ from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights, evaluate_grid
 
-# sets that are built to see which set scores occur, and similarities or qualities that are sorted
+# sets that are built to see which set scores occur
 _MAX_SETS = 20_000
-_MAX_VALUES = 4_000_000
 
 _COUNTING = (get_set_score("first_k"), get_set_score("first_k_reject"))
 
@@ -67,7 +66,6 @@ def search_frontier(
     excess_weight: float = 0.5,
     draw_weight: float = 0.0,
     k_max: int | Sequence[int] | None = None,
-    n_jobs: int | None = None,
 ) -> Frontier:
     """Search the configurations that are worth testing.
 
@@ -75,7 +73,7 @@ def search_frontier(
     ----------
     optimization : CalibrationData
         Prompts that will not calibrate. Labels that were estimated shape the search alone.
-    set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max, n_jobs
+    set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max
         As in :func:`learn_then_test`.
 
     Returns
@@ -89,7 +87,7 @@ def search_frontier(
     optimization = optimization.truncate(int(budgets.max()))
     score = get_set_score(set_score)
     l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
-    risks = evaluate_grid(optimization, l1, l2, l3, score, budgets, n_jobs)
+    risks = evaluate_grid(optimization, l1, l2, l3, score, budgets)
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
     # rejection, the largest budget, the latest stop
     costs = risks.loss, risks.objective(**weights)
@@ -179,19 +177,18 @@ def threshold_grid(
     """Thresholds that are worth trying, taken from the values that occur in the data.
 
     Each dimension gets up to `n_lambdas` observed values, evenly spread over their distribution,
-    and -inf and +inf; the counting set scores get 1, 2, ..., K. Set scores are observed on running
-    sets, under several strengths of rejection, which shifts their distribution. Very large data are
-    thinned out at regular steps.
+    and -inf and +inf; the counting set scores get 1, 2, ..., K. Set scores are observed on the
+    running sets of some prompts, under several strengths of rejection, which shifts them.
     """
     score = get_set_score(set_score)
     if not isinstance(n_lambdas, Integral) or n_lambdas < 1:
         raise ValueError(f"n_lambdas must be an integer >= 1, got {n_lambdas!r}.")
     l1, l2 = np.array([np.inf]), np.array([-np.inf])
     if score.rejects_similarity:
-        l1 = _between_infinities(_observed_similarities(data), n_lambdas)
+        later, earlier = np.tril_indices(data.k_max, -1)
+        l1 = _between_infinities(data.similarity[:, later, earlier].ravel(), n_lambdas)
     if score.rejects_quality:
-        step = max(1, -(-data.quality.size // _MAX_VALUES))
-        l2 = _between_infinities(data.quality[::step].ravel(), n_lambdas)
+        l2 = _between_infinities(data.quality.ravel(), n_lambdas)
     if score in _COUNTING:
         return l1, l2, np.arange(1.0, data.k_max + 1.0)
     return l1, l2, _between_infinities(_observed_set_scores(data, score, l1, l2), n_lambdas)
@@ -213,14 +210,6 @@ def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:
 
 def _between_infinities(values: np.ndarray, n: int) -> np.ndarray:
     return np.concatenate(([-np.inf], observed_quantiles(values, n), [np.inf]))
-
-
-def _observed_similarities(data: CalibrationData) -> np.ndarray:
-    k = data.k_max
-    later, earlier = np.tril_indices(k, -1)
-    step = max(1, -(-data.n_prompts * len(later) // _MAX_VALUES))
-    rows = data.take(slice(None, None, step)).similarity
-    return rows.reshape(len(rows), k * k)[:, later * k + earlier].ravel()
 
 
 def _observed_set_scores(

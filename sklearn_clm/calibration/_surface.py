@@ -51,7 +51,6 @@ def risk_surface(
     set_score_thresholds: ArrayLike,
     *,
     set_score: SetScoreLike,
-    n_jobs: int | None = None,
 ) -> ConfigurationRisks:
     """Loss, size, draws and excess of Algorithm 1 on a whole grid of thresholds.
 
@@ -64,8 +63,6 @@ def risk_surface(
         is not. Shapes (L1,), (L2,), (L3,).
     set_score : str, callable or SetScore
         The set function F.
-    n_jobs : int or None, default=None
-        Number of processes, as in joblib. Small data stay in one; the result does not depend on it.
 
     Returns
     -------
@@ -97,7 +94,7 @@ def risk_surface(
             raise ValueError(f"{name} must hold a threshold, got none instead.")
     (l1, a), (l2, b), (l3, c) = (np.unique(one, return_inverse=True) for one in given.values())
     budgets = np.array([data.k_max])
-    risks = evaluate_grid(data, l1, l2, l3, get_set_score(set_score), budgets, n_jobs)
+    risks = evaluate_grid(data, l1, l2, l3, get_set_score(set_score), budgets)
     asked = np.ix_(a, b, c)
     return ConfigurationRisks(**{name: x[:, :, 0][asked] for name, x in vars(risks).items()})
 
@@ -108,7 +105,6 @@ def evaluate_configurations(
     *,
     set_score: SetScoreLike,
     k_max: ArrayLike | None = None,
-    n_jobs: int | None = None,
 ) -> ConfigurationRisks:
     """Losses and costs of Algorithm 1 for configurations `lambdas`, of shape (m, 3).
 
@@ -124,7 +120,7 @@ def evaluate_configurations(
     budgets, k = np.unique(budget_of, return_inverse=True)
     codes, pair = np.unique(a * len(l2) + b, return_inverse=True)
     pairs = Pairs(l1, l2, codes // len(l2), codes % len(l2))
-    totals, unit = sum_over_prompts(data, pairs, l3, get_set_score(set_score), budgets, n_jobs)
+    totals, unit = sum_over_prompts(data, pairs, l3, get_set_score(set_score), budgets)
     return _means(totals[:, pair, k, c], unit, data.n_prompts)
 
 
@@ -135,11 +131,10 @@ def evaluate_grid(
     l3: np.ndarray,
     set_score: SetScore,
     budgets: np.ndarray,
-    n_jobs: int | None = None,
 ) -> ConfigurationRisks:
     """Means on the grid of ascending thresholds and budgets: (L1, L2, budgets, L3)."""
     pairs = Pairs.of_grid(l1, l2)
-    totals, unit = sum_over_prompts(data, pairs, l3, set_score, budgets, n_jobs)
+    totals, unit = sum_over_prompts(data, pairs, l3, set_score, budgets)
     in_grid = np.arange(len(pairs)).reshape(len(l2), len(l1)).T
     return _means(totals[:, in_grid], unit, data.n_prompts)
 

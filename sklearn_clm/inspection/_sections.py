@@ -179,8 +179,8 @@ def _groups(record: Record) -> Iterable[Section]:
         return
     rows = []
     for name, (rule, claim) in record.by_group.items():
-        (status, why), smallest = claim.outcome, ""
-        errors: Row = (why, "")
+        status, smallest = "certified" if claim.holds else "null", ""
+        errors: Row = (claim.null or "", "")
         if rule.result is not None:
             bound, n_errors = rule.errors
             n = rule.result.n_calibration

@@ -1,7 +1,6 @@
 """The 27 x 27 x 27 risk surface beside one evaluation in NumPy for each configuration."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from time import perf_counter
@@ -21,7 +20,7 @@ _N_CONFIGURATIONS = 20
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    """Time the surface on one core if not said, then memory and cost at growing n."""
+    """Time the surface, then memory and cost at growing n."""
     n = 400 if quick else 1_565
     for kind, k, set_score in (
         ("unrelated", 20, "sum"),
@@ -32,8 +31,6 @@ def rows(quick: bool = False) -> Iterator[Row]:
         ("unrelated", 64, "sum"),
     ):
         yield from _beside_numpy(simulate(n, k, kind), kind, set_score)
-    # enough for several processes to be worth while
-    yield _on_all_cores(simulate(15_650, 20, "clustered"))
     yield from _growing(quick)
 
 
@@ -65,22 +62,6 @@ def _beside_numpy(data: CalibrationData, kind: str, set_score: Any) -> Iterator[
             f"{1e3 * ours:.0f} ms",
             scaled_up / ours,
         )
-
-
-def _on_all_cores(data: CalibrationData) -> Row:
-    grid = threshold_grid(data, set_score="sum")
-
-    def time_of(n_jobs: int) -> float:
-        return best_time(lambda: risk_surface(data, *grid, set_score="sum", n_jobs=n_jobs))
-
-    time_of(-1)  # starts the processes
-    one, all_ = time_of(1), time_of(-1)
-    return Row(
-        f"surface 27 x 27 x 27, n = {data.n_prompts:,}, K = 20, sum, on {os.cpu_count()} cores",
-        f"one core: {one:.2f} s",
-        f"{all_:.2f} s",
-        one / all_,
-    )
 
 
 def _growing(quick: bool) -> Iterator[Row]:

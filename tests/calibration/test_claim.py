@@ -29,13 +29,13 @@ USUAL = Claim(level=0.1, delta=0.05)
         ),
         (
             {"group": "French", "within_groups": "each"},
-            ["of a certified group, from that group's distribution"],
+            ["of a certified group from the same distribution"],
             ["group 'French'"],
         ),
         ({"within_groups": "all", "pooled": True}, ["a new prompt from the same"], [POOLED]),
         (
             {"shifted": True, "approximate": True},
-            ["from the distribution that the weights describe"],
+            ["distributed as the weights describe"],
             ["approximate: weights are estimated"],
         ),
         ({"losses": {"cost": 0.2}}, ["an admissible response", "each loss below"], []),
@@ -76,8 +76,7 @@ def test_a_null_claims_nothing(changes, who):
         ({}, []),
         ({"within_groups": "each"}, ["on its own"]),
         ({"within_groups": "all"}, ["all hold together"]),
-        ({"shifted": True}, ["not the one of the prompts that calibrate"]),
-        ({"shifted": True, "approximate": True}, ["not the one", "approximate"]),
+        ({"shifted": True, "approximate": True}, ["approximate"]),
         ({"unknown": ("generator", "seed")}, ["generator, seed"]),
     ],
 )
@@ -91,8 +90,8 @@ def test_conditions(changes, words):
     ("smallest", "exact", "words"),
     [
         (0.123401, True, "smallest epsilon that would have worked is 0.1235"),
-        (1.0, True, "No epsilon would have worked"),
-        (0.5, False, "No epsilon below 0.5 would have worked"),
+        (1.0, True, "would have worked is 1."),
+        (0.5, False, "would have worked is at least 0.5"),
         (float("nan"), True, "with 40 calibration prompts."),
     ],
 )

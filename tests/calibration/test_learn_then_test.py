@@ -82,7 +82,6 @@ def test_every_step_against_its_definition(set_score, k_max):
     valid = fixed_sequence_test(result.p_values, delta)
     assert valid.any()
     assert_array_equal(result.valid_lambdas, frontier.lambdas[valid])
-    assert_array_equal(result.valid_k_max, frontier.k_max[valid])
     chosen = np.flatnonzero(valid)[np.argmin(result.risks.objective(0.7, 0.5)[valid])]
     assert result.lambda_hat == Configuration(*frontier.lambdas[chosen])
     assert result.k_max_hat == frontier.k_max[chosen]
@@ -147,7 +146,6 @@ def test_null_says_what_would_have_worked():
     assert null.lambda_hat is None
     assert null.k_max_hat is None
     assert null.valid_lambdas.shape == (0, 3)
-    assert null.valid_k_max.shape == (0,)
     works = learn_then_test(data, null.smallest_epsilon, set_score="max", random_state=0)
     assert works.lambda_hat is not None
     just_below = null.smallest_epsilon * (1.0 - 1e-6)

@@ -174,7 +174,8 @@ def test_predict_does_to_calibration_prompts_what_calibration_counted(set_score,
     data, result = sampler.calibration_data_, sampler.result_
     assert sampler.lambda_hat_ is not None
     steps = slice(None, None, max(1, len(result.valid_lambdas) // 2))
-    for lambdas, budget in zip(result.valid_lambdas[steps], result.valid_k_max[steps]):
+    budgets = result.frontier.k_max[: result.n_valid]
+    for lambdas, budget in zip(result.valid_lambdas[steps], budgets[steps]):
         use(sampler, lambdas.tolist(), int(budget))
         counted = evaluate_configurations(data, [lambdas], set_score=set_score, k_max=int(budget))
         sets = sampler.predict(PROMPTS)

@@ -399,7 +399,7 @@ def test_what_holds_within_groups_and_under_shift():
     one.fit(prompts, right)
     text = str(report_of(one))
     for part in (
-        "of a certified group, from the distribution that the weights describe,",
+        "of a certified group, distributed as the weights describe,",
         "all hold together",
         "With confidence 95 %",
         "approximate: weights are estimated",
@@ -431,7 +431,7 @@ def test_the_rule_of_each_group(policy):
         low, high = interval(row["95 % interval"])
         assert low < count / n < high
         assert 0 <= float(row["smallest epsilon"]) - found.result.smallest_epsilon < 1e-4
-    assert "nothing is said of all at once" in str(report)
+    assert "each holds on its own" in str(report)
     assert "What to expect of predict" not in str(report)  # by a rule that nobody gets
 
 

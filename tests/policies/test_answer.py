@@ -118,8 +118,8 @@ def test_answers_keep_the_promise_and_stop_early():
     assert set(sets.escalated.n_samples) <= set(range(5, 11))
     claim, report = sampler.calibration_.claim, CalibrationReport.from_estimator(sampler)
     assert 0.1 < claim.answered < 1
-    assert "at most 15 % are answered wrongly" in claim.sentence()
-    assert f"about {100 * claim.answered:.3g} % are answered" in str(report)
+    assert "is right with probability at least 85 %" in claim.sentence()
+    assert f"About {100 * claim.answered:.3g} % of the prompts are answered" in str(report)
     assert sampler.score(prompts[300:], ["0"] * 200) == pytest.approx(sets.answered.mean())
 
 

@@ -226,7 +226,6 @@ BAD_ARGUMENTS = [
     (risk_surface, "similarity_thresholds", [NAN]),
     (risk_surface, "quality_thresholds", 0.5, [[0.5]]),
     (risk_surface, "set_score_thresholds", [], ["a"]),
-    (risk_surface, "n_jobs", 0),
     (threshold_grid, "n_lambdas", -1),
     (binomial_p_value, "n_errors", 0.5, 3, -1),
     (binomial_p_value, "n", 0, 2.0),

@@ -56,7 +56,10 @@ def _worst_true_risk(result, population, set_score):
     if result.lambda_hat is None:
         return None
     risks = evaluate_configurations(
-        population, result.valid_lambdas, set_score=set_score, k_max=result.valid_k_max
+        population,
+        result.valid_lambdas,
+        set_score=set_score,
+        k_max=result.frontier.k_max[: result.n_valid],
     )
     return float(risks.n_errors.max() / population.n_prompts)
 
