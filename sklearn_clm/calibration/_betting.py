@@ -55,22 +55,10 @@ _HALVINGS = 40
 def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
     """P-value of a mean loss above epsilon, by betting in a fixed order.
 
-    The stakes are predictable plug-in stakes: the mean excess of the losses so far below epsilon
-    in units of their variance, after one prior observation of each.
-
-    Parameters
-    ----------
-    losses : array-like of shape (n,) or (n, m)
-        Losses in [0, 1] of n independent prompts, of m configurations side by side.
-    epsilon : float
-        Tolerated mean loss, in (0, 1).
-    seed : int, default=0
-        Seed of the order of the prompts. To be fixed before any loss is seen.
-
-    Returns
-    -------
-    ndarray of shape () or (m,)
-        The p-values, in (0, 1].
+    `losses`, in [0, 1], are of n independent prompts, (n,), or of m configurations side by side,
+    (n, m). `seed` determines the order of the prompts, and is fixed before any loss is seen. The
+    stakes are predictable plug-in stakes: the mean excess of the losses so far below epsilon in
+    units of their variance, after one prior observation of each.
     """
     values = check_losses(losses)
     check_probability(epsilon, "epsilon")

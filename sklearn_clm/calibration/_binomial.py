@@ -50,22 +50,9 @@ def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, 
 def binomial_p_value(n_errors: IntegerArray, n: IntegerArray, epsilon: ArrayLike) -> Any:
     """P-value of the hypothesis that the risk exceeds epsilon (the binomial tail bound).
 
-    ``P(Binom(n, epsilon) <= n_errors)``, which is super-uniform where the true error probability
-    exceeds epsilon. The arguments broadcast against each other.
-
-    Parameters
-    ----------
-    n_errors : int or array of int
-        Observed errors, 0 to n.
-    n : int or array of int
-        Number of independent prompts, >= 1.
-    epsilon : float or array of float
-        Tolerated risk, in (0, 1).
-
-    Returns
-    -------
-    float or ndarray
-        The p-values, in [0, 1].
+    ``P(Binom(n, epsilon) <= n_errors)``, for `n_errors` among `n` independent prompts. It is
+    super-uniform where the true error probability exceeds epsilon, in (0, 1). Numbers and arrays
+    broadcast against each other.
 
     Examples
     --------
@@ -91,18 +78,8 @@ def _tail(counts: np.ndarray, totals: np.ndarray, risk: np.ndarray) -> np.ndarra
 def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) -> Any:
     """Smallest risk that the data exclude: the upper Clopper-Pearson limit.
 
-    Parameters
-    ----------
-    n_errors, n : int or array of int
-        As in :func:`binomial_p_value`.
-    delta : float or array of float
-        Level of the test, in (0, 1).
-
-    Returns
-    -------
-    float or ndarray
-        The smallest epsilon with ``binomial_p_value(n_errors, n, epsilon) <= delta`` as computed;
-        1.0 where every prompt was an error.
+    The smallest epsilon with ``binomial_p_value(n_errors, n, epsilon) <= delta`` as computed; 1.0
+    where every prompt was an error.
 
     Examples
     --------
@@ -128,17 +105,8 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
 def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """Largest number of errors at which the test still rejects.
 
+    ``max{e : binomial_p_value(e, n, epsilon) <= delta}``; -1 where not even zero errors pass.
     P-values rise with the errors, so a comparison of counts decides as one of p-values does.
-
-    Parameters
-    ----------
-    n, epsilon, delta
-        As in :func:`binomial_p_value` and :func:`smallest_epsilon`.
-
-    Returns
-    -------
-    int or ndarray of int
-        ``max{e : binomial_p_value(e, n, epsilon) <= delta}``; -1 where not even zero errors pass.
 
     Examples
     --------
@@ -165,12 +133,7 @@ def clopper_pearson(
 ) -> tuple[Any, Any]:
     """Exact two-sided confidence interval for the probability of an error.
 
-    Parameters
-    ----------
-    n_errors, n : int or array of int
-        As in :func:`binomial_p_value`.
-    confidence : float, default=0.95
-        In (0, 1); each limit is missed with probability at most ``(1 - confidence) / 2``.
+    Each limit is missed with probability at most ``(1 - confidence) / 2``.
 
     Examples
     --------

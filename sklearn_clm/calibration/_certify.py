@@ -214,15 +214,9 @@ class SequenceResult:
 def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:
     """Hypotheses rejected by fixed sequence testing.
 
-    The order must have been fixed without looking at the data that gave the p-values. The
-    probability of any false rejection is then at most delta.
-
-    Parameters
-    ----------
-    p_values : array-like of shape (m,)
-        P-values in the order of testing, in [0, 1].
-    delta : float
-        Level, in (0, 1). Rejected is what comes before the first p-value greater than this.
+    Rejected is what comes before the first p-value greater than `delta`. If the order was fixed
+    without a look at the data that gave the p-values, the probability of any false rejection is at
+    most `delta`.
 
     Examples
     --------

@@ -30,11 +30,11 @@ class Claim:
     delta : float
         Level of the tests; it has no part in a marginal guarantee.
     about : {"responses", "components", "answers"}
-        Whether a set holds an admissible response, or only admissible components, or whether it is
-        one answer that is right, or empty.
+        A set holds an admissible response, or only admissible components, or is one right answer,
+        or empty.
     guarantee : {"pac", "marginal"}
-        Whether it holds with confidence 1 - delta over the calibration prompts, or on average over
-        calibration and new prompts together.
+        With confidence 1 - delta over the calibration prompts, or on average over calibration and
+        new prompts together.
     group, within_groups
         The group within which it holds, None for all prompts together; and where there is one,
         whether "each" claim holds with confidence 1 - delta or "all" do.

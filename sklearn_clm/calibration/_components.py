@@ -164,13 +164,10 @@ class ComponentThreshold(SequenceResult):
     alpha, smallest_alpha : float
         Tolerated risk, and the smallest for which a threshold would have been certified.
     achievable_alpha : tuple of (float, float)
-        Mean loss at the highest threshold and at the lowest: below this band next to nothing can
-        be selected, above it everything is. NaN where labels are unknown.
+        Mean loss at the highest threshold and at the lowest; NaN where labels are unknown.
     n_valid, position, n_errors, p_values, exact, n_calibration, delta, provenance
-        How many thresholds are certified, the last of which is chosen (None: no one), prompts with
-        an inadmissible component that scores at least the threshold, p-values, where these are
-        exact (elsewhere bounds of what lazy judging left open), of how many prompts, at which
-        level, of data collected with what.
+        As in :class:`LearnThenTestResult`; an error is a prompt with an inadmissible component
+        that scores at least the threshold.
     """
 
     thresholds: np.ndarray = field(repr=False)
@@ -191,16 +188,8 @@ def component_learn_then_test(
     """Find the lowest safe threshold on component scores (Eq. 9, Proposition 4.4).
 
     With probability at least 1 - delta over the calibration data, all components of a new prompt
-    that score at least gamma-hat are admissible with probability at least 1 - alpha.
-
-    Parameters
-    ----------
-    data : ComponentCalibrationData
-        Components of all K samples. Labels may be unknown where no test needs them.
-    alpha : float
-        Tolerated probability of selecting any inadmissible component for a prompt, in (0, 1).
-    delta : float, default=0.05
-        Tolerated probability, over the calibration data, that the risk exceeds `alpha`.
+    that score at least gamma-hat are admissible with probability at least 1 - alpha. `data` hold
+    the components of all K samples; labels may be unknown where no test needs them.
 
     Notes
     -----

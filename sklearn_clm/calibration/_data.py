@@ -96,10 +96,9 @@ class CalibrationData(LabeledArrays):
     def _checked_n_draws(self, n_draws: ArrayLike) -> np.ndarray | None:
         n, k = self.quality.shape
         made = as_array(n_draws, "n_draws", (n,), np.intp, low=0, high=k)
-        missing = np.arange(k) >= made[:, np.newaxis]
-        if np.any(missing & (self.labels >= 0)):
+        if np.any((np.arange(k) >= made[:, np.newaxis]) & (self.labels >= 0)):
             raise ValueError("n_draws must count all draws that have a label, got fewer instead.")
-        return made if missing.any() else None
+        return made if np.any(made < k) else None
 
     def _part(self, rows: slice | np.ndarray, k: int) -> "CalibrationData":
         """Some prompts with their first k draws; a view where `rows` is a slice."""
@@ -168,15 +167,9 @@ class CalibrationData(LabeledArrays):
     ) -> tuple["CalibrationData", "CalibrationData"]:
         """Split the prompts at random into an optimisation and a calibration part.
 
-        All rows of one prompt stand in the same part, as far as `prompts` tells them.
-
-        Parameters
-        ----------
-        fraction : float
-            Share of the optimisation part, in (0, 1); either part has a prompt at least.
-        random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-            Source of the permutation. None takes it from the prompts, or where they are not known
-            from the qualities, so that the same data are always split alike.
+        `fraction`, in (0, 1), is the share of the first. All rows of one prompt stand in the same
+        part, as far as `prompts` tells them. With `random_state` None the prompts, or where they
+        are not known the qualities, decide, so that the same data are always split alike.
         """
         optimization, calibration = split_of(self, fraction, random_state)
         return self.take(optimization), self.take(calibration)

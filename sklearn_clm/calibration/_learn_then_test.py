@@ -61,18 +61,21 @@ class LearnThenTestResult(SequenceResult):
     ----------
     frontier, risks : Frontier, ConfigurationRisks
         The tested configurations, and their losses and costs on the calibration part.
-    n_optimization : int
-        Number of prompts that were spent on the search.
-    epsilon, smallest_epsilon : float
-        Tolerated risk, and the smallest at which these data certify anything; 1.0 if none does.
+    n_valid, position : int, int or None
+        How many are certified, from the first on, and which one was chosen; None: no one.
+    n_errors, p_values, exact : ndarray of shape (m,)
+        Errors and p-values of each, and where they are exact; elsewhere bounds of what lazy judging
+        left open.
+    n_optimization, n_calibration : int
+        How many prompts gave the frontier, and how many tested it.
+    epsilon, delta, smallest_epsilon : float
+        Tolerated risk, level, and the smallest risk at which anything is certified; 1.0 for none.
     achievable_epsilon : AchievableEpsilon
         Estimated on both parts together.
     n_judgements : int or None
         With lazy judging: how many responses of the calibration part were judged.
-    n_valid, position, n_errors, p_values, exact, n_calibration, delta, provenance
-        How many configurations are certified, from the first on, which one was chosen (None: no
-        one), their errors and p-values, where these are exact (elsewhere bounds of what lazy
-        judging left open), on how many prompts, at which level, of data collected with what.
+    provenance : Provenance
+        What the data were collected with.
     """
 
     frontier: Frontier
@@ -123,40 +126,36 @@ def learn_then_test(
 ) -> Any:
     """Choose a configuration whose risk is at most epsilon, with confidence 1 - delta.
 
-    The prompts are split at random. The optimisation part gives the frontier, see
-    :func:`search_frontier`. The calibration part tests it, from the safest configuration on, until
-    the first test fails; of those that passed, the one of lowest objective is chosen, the safer one
-    in a tie.
+    The prompts are split at random. One part gives the frontier, see :func:`search_frontier`. The
+    other tests it, from the safest configuration on, until the first test fails; of those that
+    passed, the one of lowest objective is chosen, the safer one in a tie.
 
     Parameters
     ----------
     data : CalibrationData
         Independent prompts, identically distributed with those to come.
     epsilon : float or sequence of float
-        Tolerated risk, in (0, 1). All of a sequence are answered from one split and one frontier.
+        Tolerated risk, in (0, 1). A sequence gives a tuple of results, from one frontier.
     delta : float, default=0.05
         Tolerated probability, over the calibration data, that the risk is exceeded; in (0, 1).
     set_score : str, callable or SetScore, default="max"
         The set function F.
     optimization_fraction, random_state
-        Share of the optimisation part, in (0, 1), and source of the split, as in
+        Share of the first part, in (0, 1), and source of the split, as in
         :meth:`CalibrationData.split`.
     n_lambdas : int, default=25
         Observed quantiles in each dimension of the grid, besides -inf and +inf.
     size_weight, excess_weight, draw_weight : float
         rho_1 and rho_2 of Eq. 7, and a price of each draw besides, >= 0.
     k_max : int, sequence of int, or None
-        Budget of draws, 1 to ``data.k_max``. With several, the budget is a fourth dimension of
-        the grid, chosen together with the thresholds and covered by the same guarantee.
+        Budget of draws; None is ``data.k_max``. Several are a fourth dimension of the grid.
     frontier : Frontier, default=None
-        Configurations to test, from :func:`search_frontier` or another result. They must come
-        from *other* prompts; all prompts of `data` then test them, none is split off, and
-        `optimization_fraction`, `n_lambdas` and `k_max` have no part in it.
+        Configurations to test, which must come from *other* prompts; all prompts of `data` then
+        test them, and `optimization_fraction`, `n_lambdas` and `k_max` have no part in it.
 
     Returns
     -------
     LearnThenTestResult, or tuple of them
-        One result for each epsilon: a tuple if `epsilon` is a sequence.
 
     Examples
     --------

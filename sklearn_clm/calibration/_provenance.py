@@ -11,17 +11,14 @@ class Provenance:
 
     Parameters
     ----------
-    generator, quality, similarity, admission : str or None
-        Fingerprints of the generator, its training included, of the scores and of the judge.
-    splitter, component_score : str or None
-        For data of components: fingerprints of the splitter and of the component score.
+    generator, quality, similarity, admission, splitter, component_score : str or None
+        Fingerprints of the generator, its training included, of scores and judge, and of what makes
+        and scores components.
     seed, k_max : int or None
         Seed of the draws, and their number for each prompt.
-    shift : str or None
-        JSON text that describes the shift, where prompts were kept by weights; None where all
-        prompts take part, as far as is known.
-    sampler : str or None
-        Digest of the calibration whose sets the data hold; None for all draws, or where unknown.
+    shift, sampler : str or None
+        A description of the shift by whose weights prompts were kept, and a digest of the
+        calibration whose sets the data hold; None for all prompts, or all draws.
 
     Examples
     --------

@@ -37,26 +37,18 @@ class SamplingRule:
 
     Parameters
     ----------
-    configuration : Configuration
-        The thresholds.
-    set_score : SetScore
-        The set function F.
-    k_max : int
-        The budget of draws, >= 1.
+    configuration, set_score, k_max : Configuration, SetScore, int
+        The thresholds, the set function F, and the budget of draws, >= 1.
     width : int, default=None
         K of the data that calibration saw, >= `k_max`; None is `k_max`. A vectorised set score is
         given arrays of this width, as there: with another, sums could be rounded otherwise.
 
     Attributes
     ----------
-    accepted : list of int
-        Indices of the accepted draws.
-    n_samples : int
-        Draws seen so far, rejected ones included.
-    score : float
-        F after the last draw; -inf while the set is empty.
-    stopped : bool
-        Whether the score reached its threshold, as opposed to the budget being used up.
+    accepted, n_samples : list of int, int
+        Indices of the accepted draws, and the number of draws so far, rejected ones included.
+    score, stopped : float, bool
+        F after the last draw, -inf while the set is empty; and whether it reached its threshold.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from sklearn_clm.calibration._data import CalibrationData, check_data, prompt_di
 from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
-from sklearn_clm.calibration._surface import Weights, evaluate_grid
+from sklearn_clm.calibration._surface import Weights, evaluate_configurations
 
 # sets that are built to see which set scores occur
 _MAX_SETS = 20_000
@@ -32,7 +32,7 @@ class Frontier:
     The first accepts everything: no rejection, no stop before the largest budget is used up. No
     configuration errs on fewer prompts, so that it passes whenever any other does. The second is
     the same without near copies, where that cost no error on the optimisation part. `seen` are
-    digests of the prompts that were searched, see :func:`prompt_digests`.
+    digests of the prompts that were searched.
     """
 
     lambdas: np.ndarray  # (m, 3): thresholds on similarity, quality and set score
@@ -67,7 +67,7 @@ def search_frontier(
     draw_weight: float = 0.0,
     k_max: int | Sequence[int] | None = None,
 ) -> Frontier:
-    """Search the configurations that are worth testing.
+    """Search the configurations that are worth testing: a :class:`Frontier`.
 
     Parameters
     ----------
@@ -76,10 +76,6 @@ def search_frontier(
     set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max
         As in :func:`learn_then_test`.
 
-    Returns
-    -------
-    Frontier
-        *Accept everything*, the same without copies, then the Pareto frontier from the safest on.
     """
     check_data(optimization)
     budgets = check_budgets(k_max, optimization.k_max)
@@ -87,36 +83,28 @@ def search_frontier(
     optimization = optimization.truncate(int(budgets.max()))
     score = get_set_score(set_score)
     l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
-    risks = evaluate_grid(optimization, l1, l2, l3, score, budgets)
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
     # rejection, the largest budget, the latest stop
-    costs = risks.loss, risks.objective(**weights)
-    loss, objective = (np.flip(cost, axis=(0, 2, 3)).ravel() for cost in costs)
-    chosen = pareto_frontier(np.column_stack((loss, objective)))
+    axes = np.meshgrid(l1[::-1], l2, budgets[::-1], l3[::-1], indexing="ij")
+    similarity, quality, budget_of, set_scores = (axis.ravel() for axis in axes)
+    lambdas = np.column_stack((similarity, quality, set_scores))
+    risks = evaluate_configurations(optimization, lambdas, set_score=score, k_max=budget_of)
+    objective = risks.objective(**weights)
+    chosen = pareto_frontier(np.column_stack((risks.loss, objective)))
     if chosen[0] != 0:
-        # position 0 accepts everything: tested first, it costs no power and spares needless nulls
-        chosen = np.concatenate(([0], _without_copies(loss, objective, len(l1), chosen), chosen))
-    a, b, k, c = np.unravel_index(chosen, risks.loss.shape)
+        # position 0 accepts everything: tested first, it costs no power and spares needless nulls;
+        # the same without near copies comes second, if it errs as rarely
+        places = np.arange(1, len(l1)) * (len(lambdas) // len(l1))
+        rejecting = places[objective[places] < objective[0]][:1]
+        as_safe = rejecting[risks.loss[rejecting] == risks.loss[0]]
+        chosen = np.concatenate(([0], np.setdiff1d(as_safe, chosen), chosen))
     return Frontier(
-        lambdas=np.column_stack((l1[::-1][a], l2[b], l3[::-1][c])),
-        k_max=budgets[::-1][k],
-        loss=loss[chosen],
+        lambdas=lambdas[chosen],
+        k_max=budget_of[chosen],
+        loss=risks.loss[chosen],
         objective=objective[chosen],
         seen=prompt_digests(optimization),
     )
-
-
-def _without_copies(
-    loss: np.ndarray, objective: np.ndarray, n_similarities: int, chosen: np.ndarray
-) -> np.ndarray:
-    """Position of what accepts everything but near copies, if it errs as rarely and is not chosen.
-
-    Similarity thresholds descend along the first axis of the flattened grid.
-    """
-    step = len(loss) // n_similarities
-    places = np.arange(1, n_similarities) * step
-    rejecting = places[objective[places] < objective[0]][:1]
-    return rejecting[(loss[rejecting] == loss[0]) & ~np.isin(rejecting, chosen)]
 
 
 def weights_of_objective(size_weight: float, excess_weight: float, draw_weight: float) -> Weights:
@@ -143,18 +131,9 @@ def check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndarr
 def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     """Indices of the points that no other point beats.
 
-    A point is beaten by another that is no worse in both costs and better in one. Of several
-    points with equal costs, the first is kept.
-
-    Parameters
-    ----------
-    costs : array-like of shape (m, 2)
-        Two costs of each point, lower is better.
-
-    Returns
-    -------
-    ndarray of int, shape (f,)
-        Indices of the frontier, by ascending first cost (so by descending second cost).
+    `costs` are two of each point, of shape (m, 2); lower is better. A point is beaten by another
+    that is no worse in both costs and better in one; of points with equal costs the first is kept.
+    The indices are by ascending first cost.
 
     Examples
     --------

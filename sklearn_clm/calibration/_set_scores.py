@@ -14,28 +14,25 @@ from sklearn_clm.calibration._arrays import as_array
 
 @dataclass(frozen=True)
 class SetScore:
-    """A set score in the two forms that the package needs.
+    """A set score F in the forms that the package needs.
 
     Parameters
     ----------
     name : str
         How it is called in messages and tables.
     of_set : callable (quality of shape (m,), n_samples) -> float
-        F of a non-empty set: the qualities of its m accepted members in draw order, and the
-        number of draws so far.
+        F of one set: the qualities of its accepted members in draw order, and the draws so far.
     running : callable (quality, accepted) -> array, or None
-        The same for all prefixes of many prompts: `quality` and boolean `accepted` of shape (n, K)
-        give an array of shape (n, K), whose column j is F of the draws accepted up to j. Entries
-        for empty sets are arbitrary.
+        F of all prefixes of many prompts: `quality` and boolean `accepted` of shape (n, K) give an
+        array of shape (n, K), whose column j is F of the draws accepted up to j.
     of_sets : callable (quality, accepted) -> array, or None
-        F of m sets at once: two such arrays of shape (m, K) give one of shape (m,). Where it is
-        known and `running` is not, prediction asks it too, with m = 1; where neither is, `of_set`
-        is called set by set.
+        F of m sets at once: two such arrays of shape (m, K) give one of shape (m,). It takes the
+        place of `of_set` where `running` is not known.
     rejects_quality, rejects_similarity : bool, default=True
-        Whether thresholds on quality and on similarity are searched; otherwise they reject nothing.
+        Whether thresholds on quality and on similarity are searched.
     counts_draws : bool, default=False
-        Whether F depends on the number of draws and not on the accepted members. Sampling can
-        then stop at a rejected draw. `running` must be given.
+        Whether F depends on the number of draws alone, so that sampling can stop at a rejected
+        draw. `running` must be given.
 
     Examples
     --------
@@ -115,17 +112,14 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
     Parameters
     ----------
     set_score : {"first_k", "first_k_reject", "max", "sum"} or callable
-        A name (see *Notes*), or a callable in one of two forms, distinguished by the number of
-        arguments it requires: ``f(quality) -> float`` takes the 1-D array of the accepted
-        qualities in draw order; ``f(quality, accepted) -> array of shape (n,)`` takes two arrays
-        of shape (n, K), the second boolean, and scores n sets at once (much faster in
-        calibration); qualities outside of the sets are given as 0. F need not be monotone in the
-        set, but must depend on the accepted members alone.
+        A name of the paper (below), or a callable with one required argument or two:
+        ``f(quality) -> float`` takes the 1-D array of the accepted qualities in draw order;
+        ``f(quality, accepted) -> array of shape (n,)`` takes two arrays of shape (n, K), the second
+        boolean, and scores n sets at once, much faster; qualities outside of the sets are 0. F
+        need not be monotone in the set, but must depend on the accepted members alone.
 
     Notes
     -----
-    The names are the scores of the paper. A set never stops sampling while it is empty.
-
     | name | F | rejected draws |
     |---|---|---|
     | "first_k" | number of members | none |

@@ -39,16 +39,9 @@ def keep_by_weight(
         Density of the new prompts relative to the calibration prompts, in [0, bound].
     bound : float
         Largest weight that any prompt may have, B; fixed without a look at these prompts.
-    keys : array-like of int, shape (n,)
-        A number for each prompt, such as a digest. The choice depends on seed, key and weight
-        alone, never on the other prompts; equal keys share one random number.
-    seed : int, default=0
-        Seed of the choice, >= 0.
-
-    Returns
-    -------
-    ndarray of bool, shape (n,)
-        True with probability ``weights / bound``.
+    keys, seed : array-like of int, shape (n,), and int
+        A number for each prompt, such as a digest, and a seed. With them and its own weight a
+        prompt is kept with probability ``weight / bound``, whatever the others.
     """
     values = check_weights(weights, bound)
     numbers = as_array(keys, "keys", values.shape, np.uint64)
@@ -71,12 +64,8 @@ def weighted_betting_p_value(
 ) -> float:
     """P-value of a weighted risk above epsilon, by betting.
 
-    Parameters
-    ----------
-    losses, epsilon, seed
-        As in :func:`betting_p_value`; the tolerated risk is that of new prompts.
-    weights, bound
-        As in :func:`keep_by_weight`.
+    The risk is that of new prompts; arguments as in :func:`betting_p_value` and
+    :func:`keep_by_weight`.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._data import CalibrationData, check_data
 from sklearn_clm.calibration._engine import Pairs, sum_over_prompts
-from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
+from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 
 
 class Weights(TypedDict):
@@ -59,8 +59,8 @@ def risk_surface(
     data : CalibrationData
         The prompts.
     similarity_thresholds, quality_thresholds, set_score_thresholds : array-like
-        Values of lambda_1, lambda_2 and lambda_3, in any order; -inf and +inf are allowed, NaN
-        is not. Shapes (L1,), (L2,), (L3,).
+        Values of lambda_1, lambda_2 and lambda_3, of shapes (L1,), (L2,), (L3,); infinite ones
+        are allowed.
     set_score : str, callable or SetScore
         The set function F.
 
@@ -83,20 +83,19 @@ def risk_surface(
     >>> surface.n_errors[1, 0]
     array([25, 10,  6])
     """
-    check_data(data)
     given = {
         "similarity_thresholds": similarity_thresholds,
         "quality_thresholds": quality_thresholds,
         "set_score_thresholds": set_score_thresholds,
     }
-    for name, thresholds in given.items():
-        if not as_array(thresholds, name, (None,)).size:
+    axes = [as_array(thresholds, name, (None,)) for name, thresholds in given.items()]
+    for name, axis in zip(given, axes):
+        if not axis.size:
             raise ValueError(f"{name} must hold a threshold, got none instead.")
-    (l1, a), (l2, b), (l3, c) = (np.unique(one, return_inverse=True) for one in given.values())
-    budgets = np.array([data.k_max])
-    risks = evaluate_grid(data, l1, l2, l3, get_set_score(set_score), budgets)
-    asked = np.ix_(a, b, c)
-    return ConfigurationRisks(**{name: x[:, :, 0][asked] for name, x in vars(risks).items()})
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    risks = evaluate_configurations(data, grid.reshape(-1, 3), set_score=set_score)
+    shape = grid.shape[:3]
+    return ConfigurationRisks(**{name: x.reshape(shape) for name, x in vars(risks).items()})
 
 
 def evaluate_configurations(
@@ -108,8 +107,7 @@ def evaluate_configurations(
 ) -> ConfigurationRisks:
     """Losses and costs of Algorithm 1 for configurations `lambdas`, of shape (m, 3).
 
-    `k_max` gives one budget, or that of each configuration; None is ``data.k_max``. They are read
-    off the sets of their own pairs (l1, l2), with all their l3 and budgets.
+    `k_max` gives one budget, or that of each configuration; None is ``data.k_max``.
     """
     check_data(data)
     configurations = np.asarray(lambdas, dtype=np.float64)
@@ -121,24 +119,6 @@ def evaluate_configurations(
     codes, pair = np.unique(a * len(l2) + b, return_inverse=True)
     pairs = Pairs(l1, l2, codes // len(l2), codes % len(l2))
     totals, unit = sum_over_prompts(data, pairs, l3, get_set_score(set_score), budgets)
-    return _means(totals[:, pair, k, c], unit, data.n_prompts)
-
-
-def evaluate_grid(
-    data: CalibrationData,
-    l1: np.ndarray,
-    l2: np.ndarray,
-    l3: np.ndarray,
-    set_score: SetScore,
-    budgets: np.ndarray,
-) -> ConfigurationRisks:
-    """Means on the grid of ascending thresholds and budgets: (L1, L2, budgets, L3)."""
-    pairs = Pairs.of_grid(l1, l2)
-    totals, unit = sum_over_prompts(data, pairs, l3, set_score, budgets)
-    in_grid = np.arange(len(pairs)).reshape(len(l2), len(l1)).T
-    return _means(totals[:, in_grid], unit, data.n_prompts)
-
-
-def _means(totals: np.ndarray, unit: int, n: int) -> ConfigurationRisks:
-    n_errors, size, samples, excess = totals
+    n_errors, size, samples, excess = totals[:, pair, k, c]
+    n = data.n_prompts
     return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n)
