@@ -86,27 +86,15 @@ largest down, without a split.
 >>> similarity = rng.random((600, 10, 10))  # of draw j to draw l < j, at [:, j, l]
 >>> data = CalibrationData.from_arrays(scores, similarity, labels)
 >>> result = learn_then_test(data, epsilon=0.3, delta=0.05, set_score="max", random_state=0)
->>> result.lambda_hat is not None, int(result.n_calibration)
-(True, 400)
->>> bool(result.p_values[0] <= 0.05)
-True
+>>> result.lambda_hat is not None, result.n_calibration, bool(result.p_values[0] <= 0.05)
+(True, 400, True)
 
-The result names all certified configurations (`valid_lambdas`), the frontier, errors and p-values.
-:func:`risk_surface` gives loss, size, draws and excess on any grid. ``sklearn-clm
-calibrate --help`` does the same from files.
-
-## How many errors may there be?
-
->>> from sklearn_clm.calibration import critical_count, prompts_needed, smallest_epsilon
->>> int(critical_count(400, 0.3, 0.05)), prompts_needed(0.3, 0.05)
-(104, 9)
->>> round(float(smallest_epsilon(104, 400, 0.05)), 3)
-0.299
+:func:`risk_surface` gives loss, size, draws and excess on any grid, :func:`critical_count` how many
+errors there may be. ``sklearn-clm calibrate --help`` does the same from files.
 
 ## Groups, shift, other losses
 
-The path of configurations does not depend on the prompts that test it, so it may be tested once for
-each group of prompts, on that group's alone; take their rows and pass the frontier. Each claim then
+One frontier may be tested once for each group of prompts, on that group's alone. Each claim then
 holds with confidence 1 - delta, or all G claims together with tests at level delta / G.
 
 >>> from sklearn_clm.calibration import search_frontier
@@ -149,13 +137,9 @@ True
 ## Provenance and files
 
 :class:`CalibrationData` knows what it was collected with (:class:`Provenance`), through ``take``,
-``split``, ``truncate``, ``save`` and ``load``. Bare arrays know nothing:
-
->>> data.provenance.unknown[:2]
-('generator', 'seed')
-
-New scores must come from the same computation, or be rounded alike: what ties with a threshold
-could fall on the other side of it otherwise.
+``split``, ``truncate``, ``save`` and ``load``; bare arrays know nothing. New scores must come from
+the same computation, or be rounded alike: what ties with a threshold could fall on the other side
+of it otherwise.
 """
 
 from sklearn_clm.calibration._betting import betting_p_value

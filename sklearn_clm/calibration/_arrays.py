@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import secrets
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -108,13 +107,8 @@ def write_arrays(path: str | os.PathLike[str], **arrays: Any) -> None:
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The members of a .npz file."""
-    with open(path, "rb") as file:
-        # NumPy takes a file of anything else for a pickle
-        if not zipfile.is_zipfile(file):
-            raise ValueError("it is not a .npz archive.")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: np.asarray(archive[name]) for name in archive.files}
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: np.asarray(archive[name]) for name in archive.files}
 
 
 def read_npy(source: Source, name: str) -> ArrayLike:
@@ -122,8 +116,7 @@ def read_npy(source: Source, name: str) -> ArrayLike:
     if not isinstance(source, (str, os.PathLike)):
         return source
     with naming(source, f"must be an intact .npy file of numbers for {name}"):
-        array: ArrayLike = np.load(source, allow_pickle=False)
-        return array
+        return np.asarray(np.load(source, allow_pickle=False))
 
 
 class LabeledArrays:

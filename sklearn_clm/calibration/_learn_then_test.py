@@ -173,20 +173,16 @@ def learn_then_test(
     epsilons = np.atleast_1d(check_probability(epsilon, "epsilon")).tolist()
     if np.ndim(epsilon) > 1 or not epsilons:
         raise ValueError(f"epsilon must be a number or a sequence of numbers, got {epsilon!r}.")
-    delta = check_level(delta, "delta")
-    largest = Claim(max(epsilons), delta)
+    largest = Claim(max(epsilons), check_level(delta, "delta"))
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     if frontier is None:
         budgets = check_budgets(k_max, data.k_max)
         data = data.truncate(int(budgets[-1]))
         seen, tested = split_of(data, optimization_fraction, random_state)
         refuse_too_few(len(tested), largest, optimization_fraction)
+        part = data.take(seen)
         frontier = search_frontier(
-            data.take(seen),
-            set_score=score,
-            n_lambdas=n_lambdas,
-            k_max=budgets.tolist(),
-            **weights,
+            part, set_score=score, n_lambdas=n_lambdas, k_max=budgets.tolist(), **weights
         )
     else:
         seen, tested = np.arange(0), np.arange(data.n_prompts)
@@ -194,15 +190,9 @@ def learn_then_test(
         refuse_common_prompts("frontier", frontier.seen, data.truncate(int(budgets[-1])))
         refuse_too_few(data.n_prompts, largest)
     columns = Columns(Table(data), tested, frontier, score)
+    tests = [AdmissionTest(columns, level, delta) for level in epsilons]
     results = tuple(
-        certify_frontier(
-            columns,
-            AdmissionTest(columns, level, delta),
-            searched=seen,
-            weights=weights,
-            select="objective",
-        )
-        for level in epsilons
+        certify_frontier(columns, test, searched=seen, weights=weights) for test in tests
     )
     return results[0] if np.ndim(epsilon) == 0 else results
 
@@ -214,7 +204,7 @@ def certify_frontier(
     *,
     searched: np.ndarray,
     weights: Weights,
-    select: Literal["objective", "last"],
+    select: Literal["objective", "last"] = "objective",
 ) -> LearnThenTestResult:
     """Test a frontier on other prompts than those at `searched`, which it comes from.
 
@@ -222,28 +212,21 @@ def certify_frontier(
     of errors and p-values, and the objective leaves out the excess, which needs labels that no test
     asks for.
     """
-    frontier, n, m = columns.frontier, admission.n_prompts, len(columns)
+    n, m = admission.n_prompts, len(columns)
     tests: list[AdmissionTest | LossTest] = [admission, *others]
-    lazily = columns.table.is_lazy
-    start, before = 0, columns.table.n_judgements
-    if lazily:
-        n_expected = int(np.sum(np.maximum.accumulate(frontier.loss) * n <= admission.allowed))
-        start = max(n_expected - 1, 1)  # the first, of all draws, is the dearest to decide
-        # what was known before may show that an earlier one fails
-        fewest = np.array([admission.errors(step)[0] for step in range(min(start, m))])
-        start = next(iter(np.flatnonzero(fewest > admission.allowed).tolist()), start)
+    lazily, before = columns.table.is_lazy, columns.table.n_judgements
 
     def passes(step: int) -> bool:
         # each test is made, so that the largest p-value of a step is known
         passed = [test.passes(step) for test in tests]
         return all(passed)
 
-    n_passed = count_passed(passes, m, start)
-    band = AchievableEpsilon(np.nan, np.nan)
+    n_passed = count_passed(passes, m, admission.likely_last() if lazily else 0)
+    smallest, band = math.nan, AchievableEpsilon(math.nan, math.nan)
     if lazily:
         risks, exact = _bounds(columns, admission, n_passed, select)
-        tested = np.arange(m) <= n_passed
-        p_values = np.where(tested, binomial_p_value(risks.n_errors, n, admission.epsilon), np.nan)
+        p_values = binomial_p_value(risks.n_errors, n, admission.epsilon)
+        p_values[n_passed + 1 :] = np.nan
         objective = replace(risks, excess=np.zeros(m)).objective(**weights)
     else:
         risks, exact = columns.risks, np.ones(m, dtype=bool)
@@ -251,15 +234,14 @@ def certify_frontier(
         objective = risks.objective(**weights)
         labels = columns.table.labels[np.concatenate((searched, columns.rows))]
         band = AchievableEpsilon.of_labels(labels == 1)
+    if not others:
+        smallest = float(smallest_epsilon(risks.n_errors[0], n, admission.delta))
     chosen = None
     if n_passed:
         # argmin takes the first of equals, which is the safest
         chosen = n_passed - 1 if select == "last" else int(np.argmin(objective[:n_passed]))
-    smallest = math.nan
-    if lazily or not others:
-        smallest = float(smallest_epsilon(risks.n_errors[0], n, admission.delta))
     return LearnThenTestResult(
-        frontier=frontier,
+        frontier=columns.frontier,
         n_valid=n_passed,
         position=chosen,
         n_errors=risks.n_errors,

@@ -52,6 +52,17 @@ class AdmissionTest:
         self.columns.finish(m, ~Members(self.columns, m).witnessed)
         return settle(Members(self.columns, m), self.n_prompts - self.allowed) > -np.inf
 
+    def likely_last(self) -> int:
+        """The step at which the search for the last to pass begins, where labels are asked for."""
+        losses = np.maximum.accumulate(self.columns.frontier.loss)
+        n_expected = int(np.sum(losses * self.n_prompts <= self.allowed))
+        start = max(n_expected - 1, 1)  # the first, of all draws, is the dearest to decide
+        # what was known before may show that an earlier one fails
+        for step in range(min(start, len(self.columns))):
+            if self.errors(step)[0] > self.allowed:
+                return step
+        return start
+
     def errors(self, m: int) -> tuple[int, int]:
         """Fewest and most prompts that may err at step m, by the labels that are known."""
         if not self.columns.table.is_lazy:

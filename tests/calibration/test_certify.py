@@ -41,7 +41,7 @@ def certify(table, frontier, set_score="max", epsilon=0.4, delta=0.1):
     rows = np.arange(len(table.n_draws))
     columns = Columns(table, rows, frontier, get_set_score(set_score))
     test = AdmissionTest(columns, epsilon, delta)
-    return certify_frontier(columns, test, searched=NOBODY, weights=WEIGHTS, select="objective")
+    return certify_frontier(columns, test, searched=NOBODY, weights=WEIGHTS)
 
 
 class Listed(Entries):

@@ -100,5 +100,5 @@ def test_another_epsilon_draws_what_is_new(policy, tmp_path):
 @pytest.mark.parametrize("policy", [None, ExitPolicy(), ExitPolicy(guarantee="marginal")])
 def test_a_null_names_no_epsilon_that_nobody_knows(policy):
     prompts, references = questions(90)
-    with pytest.warns(NullCalibrationWarning, match="No epsilon below"):
+    with pytest.warns(NullCalibrationWarning, match="would have worked is at least"):
         sampler(epsilon=0.05, policy=policy).fit(prompts, references)
