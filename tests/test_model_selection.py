@@ -114,24 +114,6 @@ def test_grid_search_judges_and_scores_each_draw_once(tmp_path):
         assert np.array_equal(cached.cv_results_[name], plain.cv_results_[name])
 
 
-def test_grid_search_over_everything(tmp_path):
-    log = str(tmp_path / "draws")
-    generator = CachedGenerator(ToyModel(log=log))
-    search = GridSearchCV(
-        toy_sampler(generator, policy=ThresholdPolicy()),
-        {
-            "epsilon": [0.45, 0.6],
-            "policy__set_score": ["max", "sum"],
-            "generator__generator__temperature": [0.7, 1.0],
-        },
-        cv=2,
-    ).fit(X, Y)
-    assert len(search.cv_results_["params"]) == 8
-    # two temperatures are two models, and nothing else asks for new draws
-    assert len(drawn(log)) == 2 * len(X) * 5
-    assert search.best_estimator_.lambda_hat_ is not None
-
-
 @pytest.mark.filterwarnings("ignore:One or more of the test scores:UserWarning")
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 def test_null_ranks_last():

@@ -215,13 +215,6 @@ def test_a_change_by_hand_is_noticed(fitted, tmp_path, key):
             one.load_calibration(path)
 
 
-def test_the_layout_of_a_file_does_not_count(fitted, tmp_path):
-    path = tmp_path / "x.json"
-    fitted.save_calibration(path)
-    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
-    assert toy_sampler().load_calibration(path).lambda_hat_ == fitted.lambda_hat_
-
-
 def length(prompt, generation, *, weight=0.5):
     """A quality of the user's own."""
 

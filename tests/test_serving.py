@@ -106,13 +106,6 @@ def test_what_all_calibration_prompts_took_is_drawn_at_once():
     assert model.most_at_a_time == max(sure, 1)
 
 
-def test_threads_share_a_sampler():
-    sampler, _ = fitted()
-    alone = [sampler.predict([prompt]) for prompt in NEW[:4]]
-    calls = [lambda prompt=prompt: sampler.predict([prompt]) for prompt in NEW[:4] * 2]
-    assert together(calls) == alone * 2
-
-
 @pytest.mark.parametrize("draw_ahead", [0.0, 1.0])
 def test_all_calls_of_a_sampler_share_max_concurrency(draw_ahead):
     sampler, model = fitted(max_concurrency=2, draw_ahead=draw_ahead)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
@@ -15,36 +15,15 @@ from sklearn_clm.calibration import (
     binomial_p_value,
     learn_then_test,
     risk_surface,
-    smallest_epsilon,
 )
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import (
-    SpanLikelihood,
     get_set_score,
-    quality_matrix,
-    similarity_tensor,
 )
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-def test_spans_of_long_and_impossible_responses():
-    n = 10_000
-    logs = tuple(-3.0 for _ in range(n))
-    spans = tuple((i, i + 1) for i in range(n))
-    draw = Generation("x" * n, sum(logs), n, logs, spans)
-    one, half, whole = SpanLikelihood().score_components(
-        ["p"], [[draw]], [[[(0, 1), (0, n // 2), (0, n)]]]
-    )[0][0]
-    assert one >= half >= whole >= 0.0
-    impossible = Generation("ab", -math.inf, 2, (-math.inf, -1.0), ((0, 1), (1, 2)))
-    scores = SpanLikelihood().score_components(["p"], [[impossible]], [[[(0, 1), (1, 2), (0, 2)]]])[
-        0
-    ][0]
-    assert not np.isnan(scores).any()
-    assert scores[0] == scores[2] <= scores[1]
 
 
 class Rambling(BaseGenerator):
@@ -157,19 +136,6 @@ def test_binomial_tail(n, epsilon):
         assert binomial_p_value(n_errors, n, epsilon) == pytest.approx(expected, rel=1e-9)
 
 
-def test_binomial_tail_rises_with_the_errors():
-    n, epsilon = 10_000_000, 0.3
-    counts = np.arange(2_990_000, 3_010_000)
-    p_values = binomial_p_value(counts, n, epsilon)
-    assert (np.diff(p_values) >= 0).all()
-    assert ((p_values >= 0) & (p_values <= 1)).all()
-    critical = counts[p_values <= 0.05][-1]
-    limit = smallest_epsilon(critical, n, 0.05)
-    assert limit <= epsilon
-    assert binomial_p_value(critical, n, limit) <= 0.05
-    assert smallest_epsilon(critical + 1, n, 0.05) > epsilon
-
-
 def test_infinite_and_tiny_scores_calibrate():
     rng = np.random.default_rng(0)
     quality = rng.choice([-np.inf, -1e308, -5e-324, 0.0, 5e-324, 1e308, np.inf], (150, 4))
@@ -183,22 +149,3 @@ def test_infinite_and_tiny_scores_calibrate():
             result = learn_then_test(data, 0.4, set_score=set_score, random_state=0)
             assert result.lambda_hat is not None
             assert not np.isnan(result.frontier.lambdas).any()
-
-
-def test_matrices_of_extreme_scores():
-    draws = [[Generation("a", -math.inf, 1), Generation("b", -1e-320, 1)]]
-    np.testing.assert_array_equal(quality_matrix("likelihood", ["p"], draws), [[0.0, 1.0]])
-    assert similarity_tensor(lambda a, b: np.float32(0.1), [["a", "b"]])[0, 1, 0] == np.float32(0.1)
-
-
-def test_components_that_all_tie():
-    prompts = [f"prompt {i}" for i in range(60)]
-    selector = ComponentSelector(
-        ConformalSampler(Rambling(-1e5), k_max=3, epsilon=0.5, random_state=0),
-        alpha=0.8,
-        component_score=lambda prompt, component: 0.0,
-        admission="exact_match",
-    ).fit(prompts, ["right"] * 60)
-    assert selector.thresholds_.tolist() == [0.0]
-    assert selector.gamma_hat_ == 0.0
-    assert selector.predict(prompts[:1])[0].components
