@@ -9,7 +9,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from sklearn_clm.generators._base import BaseGenerator
@@ -17,7 +17,6 @@ from sklearn_clm.generators._draws import Generation, Prompt
 from sklearn_clm.generators._queue import CANCELLED, DrawQueue, DrawRequest
 
 Draws = Iterable[tuple[int, Generation]]
-Make = Callable[[DrawRequest, threading.Event], Draws]
 _logger = logging.getLogger("sklearn_clm")
 
 _POLL_SECONDS = 0.2
@@ -45,15 +44,8 @@ class ConcurrentGenerator(BaseGenerator):
         handed in before an error is raised, and after an interrupt for ten seconds at most.
         """
         self._check(queue.prompts)
-
-        def make(request: DrawRequest, stopping: threading.Event) -> Draws:
-            draws = range(request.start, request.stop)
-            return self._make(queue.prompts[request.prompt], draws, queue.seed, stopping)
-
         of, free = (os.getpid(), self.max_concurrency), threading.Semaphore(self.max_concurrency)
-        slots = _SLOTS.setdefault(self, {}).setdefault(of, free)
-        numbers = (self.max_concurrency, self.n_per_request, self.draw_ahead)
-        answer_concurrently(queue, make, slots, *numbers)
+        _Calls(self, queue, _SLOTS.setdefault(self, {}).setdefault(of, free)).answer()
 
     @abstractmethod
     def _check(self, prompts: Iterable[Prompt]) -> None:
@@ -69,148 +61,159 @@ def pause_after(attempt: int) -> float:
     return float(min(_FIRST_PAUSE * 2.0 ** (attempt - 1), _LONGEST_PAUSE))
 
 
-def answer_concurrently(
-    draws: DrawQueue,
-    make: Make,
-    slots: threading.Semaphore,
-    n_threads: int,
-    n_per_call: int,
-    draw_ahead: float,
-) -> None:
-    """Answer a queue with what ``make(request, stopping)`` yields, each call in one of the slots.
+class _Calls:
+    """Calls of a generator that answer a queue, each in one of the slots.
 
-    Draws are taken and put in the caller's thread. Nothing is asked of `make` that the queue does
-    not want, but for draws made ahead while threads would be idle: those that are wanted with a
-    chance of at least ``1 - draw_ahead``, and none where that is 0. A call
-    whose draws nobody wants any more is neither waited for at the end, nor does its error count,
-    unless they are wanted later. After an error that counts no call is begun, draws of those under
-    way are still put, and then the error is raised; so after an interrupt, but for
-    `_GRACE_SECONDS` at most.
+    Draws are taken and put in the caller's thread. Nothing is made that the queue does not want,
+    but for draws ahead while threads would be idle: those that are wanted with a chance of at least
+    ``1 - draw_ahead``, and none where that is 0. A call whose draws nobody wants any more is
+    neither waited for at the end, nor does its error count, unless they are wanted later. After an
+    error that counts no call is begun, draws of those under way are still put, and then the error
+    is raised; so after an interrupt, but for `_GRACE_SECONDS` at most.
     """
-    todo: queue.SimpleQueue[DrawRequest | None] = queue.SimpleQueue()
-    # a draw, or that the call has ended, and with which error; nothing leaves before it was put
-    arrived: deque[tuple[DrawRequest, tuple[int, Generation] | None, BaseException | None]] = (
-        deque()
-    )
-    # no Event, whose lock an interrupt may leave held
-    wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
-    stopping, is_cancelled = threading.Event(), CANCELLED.get()
 
-    def run() -> None:
-        while (request := todo.get()) is not None:
-            error = None
-            try:
-                with slots:
-                    begun.add(request)  # before `stopping` is read, which is set before `begun` is
-                    is_wanted = not (stopping.is_set() or is_cancelled())
-                    for draw in make(request, stopping) if is_wanted else ():
-                        arrived.append((request, draw, None))
-                        wake_ups.put(None)
-            except BaseException as caught:  # a thread has nobody else to tell
-                error = caught
-            arrived.append((request, None, error))
-            wake_ups.put(None)
+    def __init__(
+        self, generator: ConcurrentGenerator, draws: DrawQueue, slots: threading.Semaphore
+    ) -> None:
+        self.generator, self.draws, self.slots = generator, draws, slots
+        self.todo: queue.SimpleQueue[DrawRequest | None] = queue.SimpleQueue()
+        # a draw, or that the call has ended, and with which error; nothing leaves before it was put
+        self.arrived: deque[
+            tuple[DrawRequest, tuple[int, Generation] | None, BaseException | None]
+        ] = deque()
+        # no Event, whose lock an interrupt may leave held
+        self.wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.stopping, self.is_cancelled = threading.Event(), CANCELLED.get()
+        self.under_way: set[DrawRequest] = set()
+        self.begun: set[DrawRequest] = set()  # those of them that have had a slot
+        self.failed: dict[DrawRequest, BaseException] = {}
+        self.first_error: BaseException | None = None
+        self.n_threads = 0
 
-    under_way: set[DrawRequest] = set()
-    begun: set[DrawRequest] = set()  # those of them that have had a slot
-    failed: dict[DrawRequest, BaseException] = {}
-    first_error: BaseException | None = None
-    deadline = math.inf
-    n_begun = 0
-
-    def is_needed(request: DrawRequest) -> bool:
-        return any(draws.is_wanted(request.prompt, j) for j in range(request.start, request.stop))
-
-    def is_waiting() -> bool:
-        return first_error is not None or any(map(is_needed, under_way))
-
-    def failure() -> BaseException | None:
-        return first_error or next((failed[one] for one in failed if is_needed(one)), None)
-
-    def begin_next() -> bool:
-        """Begin the next call, if the queue knows one."""
-        nonlocal n_begun
-        requests = draws.take(n_per_call, max_prompts=1)
-        if not requests and draw_ahead and slots.acquire(blocking=False):
-            slots.release()  # nobody waits for it
-            requests = draws.take_ahead(1, 1.0 - draw_ahead)
-        for request in requests:
-            under_way.add(request)
-            todo.put(request)
-            if n_begun < min(len(under_way), n_threads):
-                n_begun += 1
-                # a daemon: an interpreter that is asked to exit waits for no server that hangs
-                threading.Thread(target=run, daemon=True).start()
-        return bool(requests)
-
-    def hand_over() -> None:
-        request, draw, error = arrived[0]
+    def answer(self) -> None:
+        """Make what the queue asks for, until it asks for no more."""
+        deadline, done = math.inf, False
         try:
-            if draw is not None:
-                draws.put(request.prompt, *draw)
-            elif request in under_way:
-                under_way.remove(request)
-                begun.discard(request)
-                if error is not None:
-                    failed[request] = error
-        except KeyboardInterrupt:
-            if draw is not None:
-                with contextlib.suppress(ValueError):  # it was put before the interrupt
-                    draws.put(request.prompt, *draw)
-            raise
+            while not done:
+                # an interrupt may come at any step of the loop, between two of its statements too
+                try:
+                    self._work(deadline)
+                    done = True
+                except KeyboardInterrupt as interrupt:
+                    if deadline < math.inf:
+                        raise
+                    self.first_error = self.first_error or interrupt
+                    deadline = time.monotonic() + _GRACE_SECONDS
+                except Exception as caught:
+                    self.first_error = self.first_error or caught
         finally:
-            arrived.popleft()
+            self.stopping.set()
+            with contextlib.suppress(queue.Empty):  # calls that no thread has begun
+                while True:
+                    self.todo.get_nowait()
+            for _ in range(self.n_threads):
+                self.todo.put(None)
+        if self.first_error is not None:
+            raise self.first_error
+        for unneeded in self.failed.values():
+            _logger.info("a call for draws that turned out not to be needed failed: %s", unneeded)
 
-    def work() -> None:
+    def _work(self, deadline: float) -> None:
         """Begin calls and hand over what arrives, until nothing more is waited for."""
-        nonlocal first_error
         while time.monotonic() < deadline:
-            first_error = failure()
+            self.first_error = self._failure()
             # where all threads are busy with what nobody needs, the next call is begun by the
             # first one that is free
-            while first_error is None and (len(under_way) < n_threads or not is_waiting()):
-                if not begin_next():
+            while self.first_error is None and (
+                len(self.under_way) < self.generator.max_concurrency or not self._is_waiting()
+            ):
+                if not self._begin_next():
                     break
-            first_error = failure()  # what is wanted next may have failed already
-            if first_error is not None:
-                stopping.set()
-                under_way.intersection_update(begun)
-            waits = is_waiting()
-            if not under_way:
+            self.first_error = self._failure()  # what is wanted next may have failed already
+            if self.first_error is not None:
+                self.stopping.set()
+                self.under_way.intersection_update(self.begun)
+            waits = self._is_waiting()
+            if not self.under_way:
                 return
-            while not wake_ups.empty():
-                wake_ups.get_nowait()
-            if not arrived:
+            while not self.wake_ups.empty():
+                self.wake_ups.get_nowait()
+            if not self.arrived:
                 # a signal may be taken by another thread: wake up now and then to see it
                 with contextlib.suppress(queue.Empty):
-                    wake_ups.get(timeout=_POLL_SECONDS * waits)
-            if arrived:
-                hand_over()
+                    self.wake_ups.get(timeout=_POLL_SECONDS * waits)
+            if self.arrived:
+                self._hand_over()
             elif not waits:
                 return
 
-    done = False
-    try:
-        while not done:
-            # an interrupt may come at any step of the loop, between two of its statements too
+    def _begin_next(self) -> bool:
+        """Begin the next call, if the queue knows one."""
+        ahead = self.generator.draw_ahead
+        requests = self.draws.take(self.generator.n_per_request, max_prompts=1)
+        if not requests and ahead and self.slots.acquire(blocking=False):
+            self.slots.release()  # nobody waits for it
+            requests = self.draws.take_ahead(1, 1.0 - ahead)
+        for request in requests:
+            self.under_way.add(request)
+            self.todo.put(request)
+            if self.n_threads < min(len(self.under_way), self.generator.max_concurrency):
+                self.n_threads += 1
+                # a daemon: an interpreter that is asked to exit waits for no server that hangs
+                threading.Thread(target=self._run, daemon=True).start()
+        return bool(requests)
+
+    def _run(self) -> None:
+        """Make calls, in a thread."""
+        draws, make = self.draws, self.generator._make
+        while (request := self.todo.get()) is not None:
+            error, (prompt, start, stop) = None, request
             try:
-                work()
-                done = True
-            except KeyboardInterrupt as interrupt:
-                if deadline < math.inf:
-                    raise
-                first_error = first_error or interrupt
-                deadline = time.monotonic() + _GRACE_SECONDS
-            except Exception as caught:
-                first_error = first_error or caught
-    finally:
-        stopping.set()
-        with contextlib.suppress(queue.Empty):  # calls that no thread has begun
-            while True:
-                todo.get_nowait()
-        for _ in range(n_begun):
-            todo.put(None)
-    if first_error is not None:
-        raise first_error
-    for unneeded in failed.values():
-        _logger.info("a call for draws that turned out not to be needed failed: %s", unneeded)
+                with self.slots:
+                    self.begun.add(request)  # before `stopping` is read, set before `begun` is
+                    if not (self.stopping.is_set() or self.is_cancelled()):
+                        asked = draws.prompts[prompt], range(start, stop), draws.seed
+                        for draw in make(*asked, self.stopping):
+                            self._tell(request, draw)
+            except BaseException as caught:  # a thread has nobody else to tell
+                error = caught
+            self._tell(request, None, error)
+
+    def _tell(
+        self,
+        request: DrawRequest,
+        draw: tuple[int, Generation] | None,
+        error: BaseException | None = None,
+    ) -> None:
+        self.arrived.append((request, draw, error))
+        self.wake_ups.put(None)
+
+    def _hand_over(self) -> None:
+        """Put what has arrived first."""
+        request, draw, error = self.arrived[0]
+        try:
+            if draw is not None:
+                self.draws.put(request.prompt, *draw)
+            elif request in self.under_way:
+                self.under_way.remove(request)
+                self.begun.discard(request)
+                if error is not None:
+                    self.failed[request] = error
+        except KeyboardInterrupt:
+            if draw is not None:
+                with contextlib.suppress(ValueError):  # it was put before the interrupt
+                    self.draws.put(request.prompt, *draw)
+            raise
+        finally:
+            self.arrived.popleft()
+
+    def _is_needed(self, request: DrawRequest) -> bool:
+        prompt, start, stop = request
+        return any(self.draws.is_wanted(prompt, draw) for draw in range(start, stop))
+
+    def _is_waiting(self) -> bool:
+        return self.first_error is not None or any(map(self._is_needed, self.under_way))
+
+    def _failure(self) -> BaseException | None:
+        needed = (self.failed[one] for one in self.failed if self._is_needed(one))
+        return self.first_error or next(needed, None)
