@@ -106,7 +106,6 @@ def _parser() -> argparse.ArgumentParser:
     add = command(_evaluate, "measure sets on held-out prompts", _EVALUATE + tables.SAMPLES)
     tables.add_options(add, judged=True)
     add("--calibration", required=True, metavar="FILE", help=thresholds)
-    add("-o", "--output", type=_file(".json"), metavar="FILE", help="the result, as JSON")
 
     text = "find valid thresholds and write them as JSON"
     add = command(_calibrate, text, _CALIBRATE + tables.SAMPLES)
@@ -160,10 +159,7 @@ def _add_data(add: Callable[..., argparse.Action]) -> None:
     add("--similarity", metavar="NAME", help=text)
     text = "in place of SAMPLES, calibration data, as CalibrationData.save writes them"
     add("--data", metavar="FILE", help=text)
-    text = "tolerated risk, in (0, 1) (default: %(default)s)"
-    add("--epsilon", type=_level, default=0.3, metavar="E", help=text)
-    text = "share of the prompts that finds the frontier"
-    _number(add, "--optimization-fraction", 1 / 3, text)
+    _number(add, "--epsilon", 0.3, "tolerated risk, in (0, 1)")
     _number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
     text = "budgets of draws to search (default: all draws)"
     add("--k-max", type=int, nargs="+", metavar="K", help=text)
@@ -189,12 +185,6 @@ def _file(*suffixes: str) -> Callable[[str], Path]:
     return path
 
 
-def _level(text: str) -> float:
-    if not 0.0 < float(text) < 1.0:
-        raise argparse.ArgumentTypeError(f"{text} must be in (0, 1), such as 0.2 for 20 %")
-    return float(text)
-
-
 def _data(arguments: argparse.Namespace, *outputs: Path | None) -> CalibrationData:
     """The data, which none of the outputs may replace."""
     if bool(arguments.samples) == (arguments.data is not None):
@@ -214,7 +204,6 @@ def _refuse_inputs(outputs: Iterable[Path | None], inputs: Iterable[str | None])
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     """Whether thresholds keep their promise on prompts that did not calibrate."""
-    _refuse_inputs([arguments.output], (*arguments.samples, arguments.calibration))
     log, content = tables.read(arguments), tables.thresholds(arguments.calibration)
     log = tables.held_out(log, content)
     sets = tables.sets_of(log, content, arguments)
@@ -224,17 +213,13 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     low, high = clopper_pearson(n_errors, n, _CONFIDENCE)
     is_refuted = bool(low > epsilon)
     verdict = "refuted" if is_refuted else "confirmed" if high <= epsilon else "not refuted"
-    size, draws = float(outcomes.size.mean()), float(outcomes.samples.mean())
-    if arguments.output is not None:
-        numbers = {"promised": 1 - epsilon, "held": 1 - n_errors / n, "low": 1 - high}
-        numbers |= {"high": 1 - low, "n_prompts": n, "mean_size": size, "mean_draws": draws}
-        _write(arguments.output, json.dumps({"promise": verdict, **numbers}, indent=2) + "\n")
     few = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
     print(
         f"Promised {100 * (1 - epsilon):g} %, held {100 * (1 - n_errors / n):.1f} % of "
         f"{counted(n, 'prompt')}, {100 * _CONFIDENCE:g} % interval {100 * (1 - high):.1f} to "
         f"{100 * (1 - low):.1f} %: the promise is {verdict}{few}.\n"
-        f"Set size {size:.2f}, draws {draws:.2f} of at most {sets.k_max}."
+        f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
+        f"{sets.k_max}."
     )
     return int(is_refuted)
 
@@ -281,7 +266,6 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         epsilon=arguments.epsilon,
         delta=arguments.delta,
         policy=ThresholdPolicy(set_score=arguments.set_score, n_lambdas=arguments.n_lambdas),
-        optimization_fraction=arguments.optimization_fraction,
         random_state=arguments.random_state,
     )
     # what the data were collected with concerns the file, not this stand-in for a sampler
@@ -325,7 +309,7 @@ def _plan(arguments: argparse.Namespace) -> None:
         options["n_prompts"] = arguments.sizes[0]
         text = plan_audits(by_model, by_people, **options).to_markdown()
     else:
-        names = "epsilon", "delta", "sizes", "optimization_fraction", "power"
+        names = "epsilon", "delta", "sizes", "power"
         options = {name: getattr(arguments, name) for name in names}
         data = _data(arguments, arguments.output)
         pilot = data.truncate(max(arguments.k_max or [data.k_max]))

@@ -55,12 +55,9 @@ and its settings: a draw once made is the draw from then on.
 ... )
 >>> generator = CachedGenerator(server)  # give it a path to keep draws over runs
 
-Requests run concurrently and are repeated where they fail in passing, after the pause that a
-service over its rate limit (status 429) asks for. Keys come from the environment and appear in no
-repr, pickle or cache.
-
-A prediction asks for a draw once the rule wants it, so none is paid for in vain, and a prompt alone
-waits for its draws one after the other. `draw_ahead` buys time with draws that will probably be
+Requests run concurrently and are repeated where they fail in passing. Keys come from the
+environment and appear in no repr, pickle or cache. A prediction asks for a draw once the rule wants
+it, so that none is paid for in vain; `draw_ahead` buys time with draws that will probably be
 needed: see *In production* in `sklearn_clm.evaluation`.
 
 ## Samples that you have

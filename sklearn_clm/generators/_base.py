@@ -68,13 +68,11 @@ class BaseGenerator(BaseEstimator):
     >>> from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
     >>> class Dice(BaseGenerator):
     ...     def sample(self, prompts, n_samples, *, start=0, seed=0):
-    ...         return [
-    ...             [
-    ...                 Generation(str(draw_stream(prompt, seed, draw).integers(1, 7)))
-    ...                 for draw in range(start, start + n_samples)
-    ...             ]
-    ...             for prompt in prompts
-    ...         ]
+    ...         draws = range(start, start + n_samples)
+    ...         return [[self.roll(prompt, seed, j) for j in draws] for prompt in prompts]
+    ...
+    ...     def roll(self, prompt, seed, j):
+    ...         return Generation(str(draw_stream(prompt, seed, j).integers(1, 7)))
     >>> len(Dice().sample(["roll"], 3)[0])
     3
     """

@@ -166,9 +166,6 @@ def _serialise(value: Any, out: list[bytes]) -> None:
     elif hasattr(value, "tobytes") and hasattr(value, "mode") and hasattr(value, "size"):
         _emit(b"i", f"{value.mode} {value.size}".encode(), out)
         _emit(b"b", value.tobytes(), out)
-        if palette := getattr(value, "getpalette", lambda: None)():
-            # the pixels are mere positions in it
-            _serialise([palette, value.info.get("transparency")], out)
     else:
         raise TypeError(
             f"prompts holds a {type(value).__module__}.{type(value).__qualname__}, which has no "

@@ -54,18 +54,6 @@ def test_images_are_told_apart_by_their_pixels():
     assert prompt_bytes(black) != prompt_bytes(image.new("L", (2, 8)))
 
 
-def test_images_are_told_apart_by_their_palettes():
-    image = pytest.importorskip("PIL.Image")
-    variants = []
-    for colour, transparent in (((0, 0, 0), None), ((255, 0, 0), None), ((255, 0, 0), 0)):
-        variants.append(image.new("P", (4, 4)))
-        variants[-1].putpalette(colour)
-        if transparent is not None:
-            variants[-1].info["transparency"] = transparent
-    assert len({prompt_bytes(variant) for variant in variants}) == 3
-    assert prompt_bytes(variants[0]) == prompt_bytes(variants[0].copy())
-
-
 def test_unknown_types_are_refused_by_name():
     with pytest.raises(TypeError, match=r"prompts .*object"):
         prompt_bytes(["fine", object()])
