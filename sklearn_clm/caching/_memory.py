@@ -5,10 +5,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import Any
-
-from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._draws import prompt_bytes
@@ -60,13 +57,9 @@ class DrawMemory:
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
-        check_scalar(max_bytes, "max_bytes", Integral, min_val=0)
-        self.max_bytes = int(max_bytes)
+        self.max_bytes = max_bytes
         self._lock = threading.RLock()
         self.clear()
-
-    def __repr__(self) -> str:
-        return f"DrawMemory(max_bytes={self.max_bytes}, n_bytes={self.n_bytes})"
 
     def __reduce__(self) -> tuple[type["DrawMemory"], tuple[int]]:
         return type(self), (self.max_bytes,)
@@ -98,28 +91,6 @@ class DrawMemory:
             name = fingerprint_of(generator) if fingerprint is None else fingerprint
         serve_kept(generator, queue, _MemoryKeeper(self, name, queue.seed))
 
-    def _recall(self, key: bytes) -> Mapping[int, Generation]:
-        with self._lock:
-            if key not in self._draws:
-                return {}
-            self._draws.move_to_end(key)
-            return self._draws[key]
-
-    def _keep(self, key: bytes, draw: int, generation: Generation) -> Generation:
-        with self._lock:
-            if key not in self._draws:
-                self._draws[key] = {}
-                self.n_bytes += _PROMPT_BYTES
-            kept = self._draws[key]
-            if draw not in kept:
-                kept[draw] = generation
-                self.n_bytes += _size(generation)
-            generation = kept[draw]
-            while self.n_bytes > self.max_bytes:
-                _, gone = self._draws.popitem(last=False)
-                self.n_bytes -= _PROMPT_BYTES + sum(map(_size, gone.values()))
-        return generation
-
 
 class _MemoryKeeper(DrawKeeper):
     """The draws of one generator and seed in a memory."""
@@ -134,10 +105,27 @@ class _MemoryKeeper(DrawKeeper):
     def recall(
         self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
     ) -> Sequence[Mapping[int, Generation]]:
-        return [self._memory._recall(key) for key in keys]
+        memory = self._memory
+        with memory._lock:
+            for key in filter(memory._draws.__contains__, keys):
+                memory._draws.move_to_end(key)
+            return [memory._draws.get(key, {}) for key in keys]
 
     def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
-        return self._memory._keep(key, draw, generation)
+        memory = self._memory
+        with memory._lock:
+            if key not in memory._draws:
+                memory._draws[key] = {}
+                memory.n_bytes += _PROMPT_BYTES
+            kept = memory._draws[key]
+            if draw not in kept:
+                kept[draw] = generation
+                memory.n_bytes += _size(generation)
+            generation = kept[draw]
+            while memory.n_bytes > memory.max_bytes:
+                _, gone = memory._draws.popitem(last=False)
+                memory.n_bytes -= _PROMPT_BYTES + sum(map(_size, gone.values()))
+        return generation
 
 
 def _size(generation: Generation) -> int:

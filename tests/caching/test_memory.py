@@ -244,9 +244,3 @@ def test_threads_share_a_memory():
     memory = DrawMemory(max_bytes=20_000)
     for rows in together([lambda: sample(memory, Counting(), PROMPTS * 5, 10)] * 8):
         assert rows == rows_of(PROMPTS * 5, 10)
-
-
-@pytest.mark.parametrize("value", [-1, "1 GB"])
-def test_max_bytes_is_checked(value):
-    with pytest.raises((ValueError, TypeError), match="max_bytes"):
-        DrawMemory(value)

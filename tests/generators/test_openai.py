@@ -1,6 +1,5 @@
 """Draws from a service: what is sent, what is understood, faults, budget."""
 
-import email.utils
 import multiprocessing
 import os
 import pickle
@@ -8,7 +7,6 @@ import random
 import time
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime, timedelta
 from itertools import chain
 
 import numpy as np
@@ -136,23 +134,6 @@ def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint
         # a draw is made more than once only where its first answer was spoilt on its way
         assert set(server.n_answered.values()) == {1}
     assert n_stored(cached) == cached.n_misses_ == 120
-
-
-def http_date(seconds):
-    return email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
-
-
-@pytest.mark.parametrize("written", [str, http_date])
-def test_retry_after_is_honoured_and_one_of_hours_is_an_error_at_once(server, monkeypatch, written):
-    waits = []
-    generator = generator_for(server)
-    monkeypatch.setattr("openai._base_client.time.sleep", waits.append)
-    server.planned, server.retry_after = ["429"], written(50.0)
-    assert generator.sample(["a"], 1)[0][0].response
-    assert [wait for wait in waits if wait > 5.0] == [pytest.approx(50.0, abs=2.0)]
-    server.planned, server.retry_after = ["429"], written(7200)
-    with pytest.raises(ServiceError, match="status 429"):
-        generator.sample(["b"], 1)
 
 
 def test_a_body_that_decompresses_to_much_takes_little_memory(server):

@@ -109,16 +109,6 @@ def test_no_error_holds_a_part_of_it(fault):
     assert not [part for part in (KEY[k : k + 6] for k in range(len(KEY) - 5)) if part in shown]
 
 
-def test_no_file_holds_it(tmp_path, origin):
-    with FaultServer(0.2, hang=0.1) as server:
-        generator = generator_for(server, origin, max_retries=20)
-        cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
-        cached.sample(PROMPTS, 5)
-        files = list(tmp_path.iterdir())
-        assert files
-        assert not [file for file in files if KEY.encode() in file.read_bytes()]
-
-
 def test_a_missing_key_is_named():
     with pytest.raises(ValueError, match="api_key"):
         OpenAIGenerator("m").sample(PROMPTS, 1)

@@ -103,21 +103,6 @@ def test_weights_that_are_no_safetensors_are_refused(tmp_path, model):
         TransformersGenerator(tmp_path, model_kwargs=unsafe).sample(["one"], 1)
 
 
-def test_remote_code_is_not_run(tmp_path, model):
-    model.save_pretrained(tmp_path)
-    tiny_models.byte_level_tokenizer().save_pretrained(tmp_path)
-    marker = tmp_path / "ran"
-    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')\nclass C: pass\nclass M: pass\n")
-    config = (tmp_path / "config.json").read_text().rstrip().removesuffix("}")
-    config = config.replace('"llama"', '"evil"') + (
-        ', "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}'
-    )
-    (tmp_path / "config.json").write_text(config)
-    with pytest.raises(ValueError, match="trust_remote_code"):
-        TransformersGenerator(tmp_path).sample(["one"], 1)
-    assert not marker.exists()
-
-
 @pytest.mark.parametrize(
     ("kind", "prompt", "template"),
     [
