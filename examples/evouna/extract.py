@@ -4,8 +4,9 @@ The two files are those of EVOUNA, https://github.com/wangcunxiang/QA-Eval (fold
 90007d3, Apache-2.0; Wang et al., Evaluating Open-QA Evaluation, NeurIPS 2023): answers of five
 systems to questions of Natural Questions and TriviaQA, and what people say of each. The model
 that judges is a classifier of texts: it learns from the verdicts on the first file alone, and
-judges the answers of FiD in the second. Changed: improper questions are left out, at most five
-references are kept, and columns are renamed and added.
+judges the answers of FiD in the second. Two other systems, of which one is dear, have their
+answers and the verdicts on them beside these. Changed: improper questions are left out, at most
+five references are kept, and columns are renamed and added.
 """
 
 import json
@@ -80,6 +81,8 @@ def main() -> None:
                 "people": one["judge_fid"],
                 "model": chance >= 0.5,
                 "holds_reference": bool(row[0]),
+                "gpt35": [one["answer_gpt35"], one["judge_gpt35"]],
+                "gpt4": [one["answer_gpt4"], one["judge_gpt4"]],
             }
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 

@@ -22,11 +22,12 @@ part is looked at, so that this has probability at most delta, whatever the star
 
 *The start decides the power alone.* A level that answers few cannot pass, nor can one that answers
 wrongly. So s is the level of the greatest chance to pass, P(Bin(m, r) <= c(m)), with c(m) the
-critical count, m the number of calibration prompts that are expected to be answered, and r the mean
-of two estimates of the share of wrong answers: (e + 1/2) / (m + 1) of the optimisation part, and
-the mean of 1 - p (of a share, which is no probability, e / m). Probabilities are out-of-fold there.
-Among classifiers, the share of a text, and several k_min, the path is taken that is expected to
-answer most, or nearly so with a smaller k_min; and the largest cut that keeps nine tenths of that.
+critical count, m the number of calibration prompts that are answered, over whose binomial
+distribution the mean is taken, and r the mean of two estimates of the share of wrong answers:
+(e + 1/2) / (m + 1) of the optimisation part, and the mean of 1 - p (of a share, which is no
+probability, e / m). Probabilities are out-of-fold there. Among classifiers, the share of a text, and several k_min, the path is taken that is expected to
+answer most, or nearly so with a smaller k_min; and the largest cut that keeps nine tenths of what
+the levels from the start on answer, of which the last to pass is not known.
 
 *Without labels* each prompt's last draw stands for its reference, so that the share of a text is
 its chance to be right. Where a model is sure of what is wrong the start is poor; the promise stays.
@@ -57,8 +58,9 @@ from sklearn_clm.calibration._tiers import Tiers
 _FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
 _N_LEVELS = 40
 _NEARLY = 0.95  # of the largest share, where fewer draws are needed
-_KEPT = 0.9  # of that share by a cut
+_KEPT = 0.9  # of what levels answer, by a cut
 _CUT_FROM = 5  # draws
+_QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
 _CUTS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of the level of the start
 
 
@@ -95,10 +97,10 @@ class AnswerPath:
 
     def chances(self, n: int, alpha: float, delta: float) -> np.ndarray:
         """The chance of each level to pass with n calibration prompts."""
-        answered = np.maximum(np.round(n * self.shares), 1.0).astype(np.int64)
-        return np.asarray(
-            binom.cdf(critical_count(answered, alpha, delta), answered, np.clip(self.risks, 0, 1))
-        )
+        shares, risks = np.clip((self.shares, self.risks), 0.0, 1.0)[..., np.newaxis]
+        answered = np.maximum(binom.ppf(_QUANTILES, n, shares), 1.0).astype(np.int64)
+        passing = binom.cdf(critical_count(answered, alpha, delta), answered, risks)
+        return np.asarray(passing.mean(axis=1))
 
     def start(self, n: int, alpha: float, delta: float) -> int:
         """The level that is tested first: that of the greatest chance to pass."""
@@ -149,12 +151,13 @@ def search_answers(
     enough = _NEARLY * max(share for _, share, _ in found)
     near = [one for one in found if one[1] >= enough]
     path, share, (chance, wrong, doubts) = min(near, key=lambda one: (one[0].k_min, -one[1]))
-    start = path.levels[path.start(n, alpha, delta)]
-    for cut in start * np.array(_CUTS):
-        levels = _levels(while_hopeful(chance, cut), wrong, doubts, path.k_min)
-        cut_path = AnswerPath(path.model, path.k_min, *levels, cut=float(cut))
-        if cut_path.expected_share(n, alpha, delta) >= _KEPT * share:
-            return cut_path
+    start = path.start(n, alpha, delta)
+    for cut in path.levels[start] * np.array(_CUTS):
+        hopeful = while_hopeful(chance, cut)
+        answered = [answered_at(hopeful, u, path.k_min)[0].mean() for u in path.levels[start:]]
+        if np.mean(answered / path.shares[start:]) >= _KEPT:
+            levels = _levels(hopeful, wrong, doubts, path.k_min)
+            return AnswerPath(path.model, path.k_min, *levels, cut=float(cut))
     return path
 
 

@@ -28,16 +28,13 @@ ADDED_FEATURES = (
     "largest product of similarity and probability of these",
     "largest quality",
 )
-_OF_ARRIVAL = (
+ARRIVAL_FEATURES = (
     "largest probability of a text",
     "sum of the probabilities of all texts",
     "share of distinct texts among the draws",
     "logarithm of the number of draws",
     "share of the budget that is left",
 )
-_PAIRS = np.triu_indices(len(_OF_ARRIVAL))
-_PRODUCTS = [f"{_OF_ARRIVAL[i]}, times {_OF_ARRIVAL[j]}" for i, j in zip(*_PAIRS)]
-ARRIVAL_FEATURES = (*_OF_ARRIVAL, *_PRODUCTS)
 
 N_FOLDS = 5  # of the cross-fitting
 
@@ -220,7 +217,8 @@ def n_text_features(tiers: Tiers | None) -> int:
 
 def n_arrival_features(tiers: Tiers | None) -> int:
     """Number of features of what is to come."""
-    return len(ARRIVAL_FEATURES) + (0 if tiers is None else len(tiers.prices) - 1)
+    n = len(ARRIVAL_FEATURES)
+    return n + (n * (n + 1) // 2 if tiers is None else len(tiers.prices) - 1)
 
 
 def _depth(n_draws: np.ndarray, tiers: Tiers) -> np.ndarray:
@@ -255,9 +253,9 @@ def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray)
 def _arrival_features(
     n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int, tiers: Tiers | None
 ) -> np.ndarray:
-    """:data:`ARRIVAL_FEATURES`, (..., 20), given p_k(c), (..., K), -inf where there is no text.
+    """:data:`ARRIVAL_FEATURES` given p_k(c), (..., K), -inf where there is no text.
 
-    With tiers, :func:`_depth` comes after them.
+    Their products come after them; with tiers :func:`_depth`, since few draws are of a dear one.
     """
     found = np.maximum(text, 0.0)
     # one by one, so that any batch rounds sums alike
@@ -265,9 +263,10 @@ def _arrival_features(
     draws = np.broadcast_to(n_draws, total.shape).astype(np.float64)
     single = (found.max(axis=-1), total, n_texts / draws, np.log(draws), 1.0 - draws / k_max)
     features = np.stack(single, axis=-1)
-    one, other = (features[..., of] for of in _PAIRS)
-    depth = [] if tiers is None else [_depth(draws, tiers)]
-    return np.concatenate((features, one * other, *depth), axis=-1)
+    if tiers is not None:
+        return np.concatenate((features, _depth(draws, tiers)), axis=-1)
+    one, other = (features[..., of] for of in np.triu_indices(len(single)))
+    return np.concatenate((features, one * other), axis=-1)
 
 
 def horizons(

@@ -1,5 +1,6 @@
 """Exit policies and answers over generators of rising price."""
 
+import json
 import pickle
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport, TradeOffDisplay
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging
+from tests.examples.loading import EXAMPLES
 
 PARTS = {"quality": "self_consistency", "similarity": "exact_match"}
 
@@ -67,6 +69,44 @@ def test_a_cascade_costs_half_of_the_dear_model_and_keeps_the_promise():
 
 
 @pytest.mark.parametrize("policy", [ExitPolicy(), AnswerPolicy(0.15)], ids=["exit", "answer"])
+def test_of_real_systems_the_dear_one_is_asked_where_cheap_ones_do_not_suffice():
+    # answers of FiD, GPT-3.5 and GPT-4 to questions of TriviaQA, and people's verdicts
+    text = (EXAMPLES / "evouna" / "trivia_qa.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    verdicts, tiers = {}, ([], [])
+    for line in lines:
+        said = [line["answer"], line["people"]], line["gpt35"], line["gpt4"]
+        verdicts |= {(line["question"], answer): right for answer, right in said}
+        tiers[0].append([answer for answer, _ in said[:2]])
+        tiers[1].append([said[2][0]])
+    questions = [line["question"] for line in lines]
+
+    def alike(one, other):
+        one, other = (set(text.lower().replace(".", "").split()) for text in (one, other))
+        return len(one & other) / max(min(len(one), len(other)), 1)
+
+    both = CascadeGenerator(
+        [PrecomputedGenerator(questions, one) for one in tiers], n_draws=(2, 1), prices=(1, 25)
+    )
+    sampler = ConformalSampler(
+        both,
+        k_max=3,
+        epsilon=0.14,
+        admission=lambda question, answer: verdicts[question, answer],
+        policy=ExitPolicy(),
+        quality=lambda question, answer: 1.0,
+        similarity=alike,
+        random_state=0,
+    )
+    calibrating, new = np.split(np.random.default_rng(0).permutation(len(questions)), [1000])
+    asked = [questions[i] for i in calibrating]
+    sets = sampler.fit(asked, asked).predict([questions[i] for i in new])
+    assert sampler.calibration_.certified
+    assert both.tiers.price_of(sets.n_samples).mean() < 0.4 * 25
+    missed = [not any(verdicts[questions[i], one] for one in set_) for i, set_ in zip(new, sets)]
+    assert sum(missed) <= binom.ppf(0.999, len(new), 0.14)
+
+
 def test_one_rule_however_it_is_used(policy, tmp_path):
     sampler, prompts = fitted(policy=policy)
     lazy, _ = fitted(policy=policy, judging=LazyJudging(optimization_judgements=None))
