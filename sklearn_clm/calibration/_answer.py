@@ -21,13 +21,13 @@ first level of the sequence with r_j > alpha has passed. That level is fixed bef
 part is looked at, so that this has probability at most delta, whatever the start.
 
 *The start decides the power alone.* A level that answers few cannot pass, nor can one that answers
-wrongly. So s is the level of the greatest chance to pass, P(Bin(m, r) <= c(m)), with c(m) the
-critical count, m the number of calibration prompts that are answered, over whose binomial
-distribution the mean is taken, and r the mean of two estimates of the share of wrong answers:
-(e + 1/2) / (m + 1) of the optimisation part, and the mean of 1 - p (of a share, which is no
-probability, e / m). Probabilities are out-of-fold there. Among classifiers, the share of a text, and several k_min, the path is taken that is expected to
-answer most, or nearly so with a smaller k_min; and the largest cut that keeps nine tenths of what
-the levels from the start on answer, of which the last to pass is not known.
+wrongly. So s is the level of the greatest chance to pass, the mean of P(Bin(m, r) <= c(m)) over the
+binomial number m of calibration prompts that are answered. c(m) is the critical count, and r the
+mean of two estimates of the share of wrong answers: (e + 1/2) / (m + 1) of the optimisation part,
+and the mean of 1 - p (of a share, which is no probability, e / m). Probabilities are out-of-fold
+there. Among classifiers, the share of a text, and several k_min, the path is taken that is expected
+to answer most, or nearly so with a smaller k_min; and the largest cut that keeps nine tenths of
+what the levels from the start on answer, since the last to pass is not known.
 
 *Without labels* each prompt's last draw stands for its reference, so that the share of a text is
 its chance to be right. Where a model is sure of what is wrong the start is poor; the promise stays.
@@ -150,7 +150,7 @@ def search_answers(
             found.append((path, path.expected_share(n, alpha, delta), (chance, wrong, doubts)))
     enough = _NEARLY * max(share for _, share, _ in found)
     near = [one for one in found if one[1] >= enough]
-    path, share, (chance, wrong, doubts) = min(near, key=lambda one: (one[0].k_min, -one[1]))
+    path, _, (chance, wrong, doubts) = min(near, key=lambda one: (one[0].k_min, -one[1]))
     start = path.start(n, alpha, delta)
     for cut in path.levels[start] * np.array(_CUTS):
         hopeful = while_hopeful(chance, cut)

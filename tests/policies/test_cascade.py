@@ -68,11 +68,10 @@ def test_a_cascade_costs_half_of_the_dear_model_and_keeps_the_promise():
     assert max(missed) <= binom.ppf(0.999, 400, 0.2) / 400
 
 
-@pytest.mark.parametrize("policy", [ExitPolicy(), AnswerPolicy(0.15)], ids=["exit", "answer"])
 def test_of_real_systems_the_dear_one_is_asked_where_cheap_ones_do_not_suffice():
     # answers of FiD, GPT-3.5 and GPT-4 to questions of TriviaQA, and people's verdicts
-    text = (EXAMPLES / "evouna" / "trivia_qa.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines()]
+    with (EXAMPLES / "evouna" / "trivia_qa.jsonl").open(encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
     verdicts, tiers = {}, ([], [])
     for line in lines:
         said = [line["answer"], line["people"]], line["gpt35"], line["gpt4"]
@@ -107,6 +106,7 @@ def test_of_real_systems_the_dear_one_is_asked_where_cheap_ones_do_not_suffice()
     assert sum(missed) <= binom.ppf(0.999, len(new), 0.14)
 
 
+@pytest.mark.parametrize("policy", [ExitPolicy(), AnswerPolicy(0.15)], ids=["exit", "answer"])
 def test_one_rule_however_it_is_used(policy, tmp_path):
     sampler, prompts = fitted(policy=policy)
     lazy, _ = fitted(policy=policy, judging=LazyJudging(optimization_judgements=None))
