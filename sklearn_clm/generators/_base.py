@@ -204,10 +204,8 @@ def _recording(fit: Callable[..., Any]) -> Callable[..., Any]:
 def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws: int = 20) -> bool:
     """Whether a generator repeats a draw.
 
-    It makes a few draws together, then the later half of them anew: a generator that counts its
-    calls, keeps a random state or ignores `start` gives itself away. Responses may coincide by
-    chance, so that True is no proof, and a cache repeats whatever it was given: ask the generator
-    inside it.
+    It makes draws together, then the later half of them anew. Responses may coincide by chance, so
+    that True is no proof, and a cache repeats whatever it was given: ask the generator inside it.
 
     Parameters
     ----------

@@ -38,9 +38,8 @@ class FunctionGenerator(ConcurrentGenerator):
     draw_ahead : float, default=0.0
         The share of draws that may be made in vain so that a prompt is answered sooner, in [0, 1].
         Calls that would be idle make a draw where, of the calibration prompts that took as many
-        draws, at least ``1 - draw_ahead`` took this one, too; 1.0 makes all that may be needed. A
-        draw in vain is not waited for, its errors are logged only, and it is dropped where it
-        arrives after the call has returned.
+        draws, at least ``1 - draw_ahead`` took this one, too. A draw in vain is not waited for, and
+        its errors are logged only.
     max_retries : int, default=2
         How often a call that raised an error is repeated, after pauses of 0.5, 1, 2 ... seconds.
 
@@ -48,9 +47,8 @@ class FunctionGenerator(ConcurrentGenerator):
     -----
     Independent calls are what draws of a prompt must be: a temperature above 0, and no cache
     between the function and its model. A function without `seed` gives another answer when it is
-    asked again, so its draws are not a function of (prompt, seed, draw), on which the guarantee
-    rests. An estimator keeps the draws of its process, which makes them one; to keep them for
-    longer, put a :class:`sklearn_clm.caching.CachedGenerator` around this generator.
+    asked again. An estimator keeps the draws of its process, so that each is made once; to keep
+    them for longer, put a :class:`sklearn_clm.caching.CachedGenerator` around this generator.
 
     A function is known by its source, defaults and what it encloses, not by the globals that it
     uses: another model under the same code is not noticed. ``CachedGenerator(generator, path,

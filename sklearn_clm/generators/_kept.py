@@ -17,7 +17,7 @@ class DrawKeeper(abc.ABC):
     """The kept draws of one generator under one seed."""
 
     def key(self, prompt: Any) -> bytes:
-        """What stands for a prompt: equal for equal prompts, and as long for all of them."""
+        """What stands for a prompt: equal for equal prompts."""
         return key_digest(prompt)
 
     @abc.abstractmethod
@@ -45,11 +45,8 @@ class KeepingQueue(DrawQueue):
         super().__init__(outer.prompts, outer.n_draws, seed=outer.seed)
         self._outer = outer
         self._keeper = keeper
-        # a prompt that has no key is refused before anything is paid for; one text of all keys
-        # takes a quarter of the room of a list
-        self._keys = bytearray()
-        for prompt in outer.prompts:
-            self._keys += keeper.key(prompt)
+        # a prompt that has no key is refused before anything is paid for
+        self._keys = [keeper.key(prompt) for prompt in outer.prompts]
         self._missing: deque[DrawRequest] = deque()  # taken from the caller, not yet given out
         self._waiting: dict[tuple[bytes, int], list[int]] = {}  # positions that want a draw
         self._sharing: dict[bytes, list[int]] = {}  # positions that wait for another one's draws
@@ -79,7 +76,7 @@ class KeepingQueue(DrawQueue):
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
         """Keep a draw and hand it to all that wait for it."""
-        key = self._key(prompt)
+        key = self._keys[prompt]
         positions = self._waiting.get((key, draw))
         if positions is None:
             raise ValueError(
@@ -96,12 +93,12 @@ class KeepingQueue(DrawQueue):
 
     def is_open(self, prompt: int) -> bool:
         """Whether anybody may ask for more draws of a prompt."""
-        sharing = self._sharing.get(self._key(prompt), ())
+        sharing = self._sharing.get(self._keys[prompt], ())
         return self._outer.is_open(prompt) or any(map(self._outer.is_open, sharing))
 
     def is_wanted(self, prompt: int, draw: int) -> bool:
         """Whether anybody who waits for a draw wants it as things stand."""
-        positions = self._waiting.get((self._key(prompt), draw), ())
+        positions = self._waiting.get((self._keys[prompt], draw), ())
         return any(self._outer.is_wanted(position, draw) for position in positions)
 
     def ask_again(self) -> bool:
@@ -113,13 +110,9 @@ class KeepingQueue(DrawQueue):
                 self._missing.append(DrawRequest(position, draw, draw + 1))
         return bool(self._missing)
 
-    def _key(self, position: int) -> bytes:
-        size = len(self._keys) // len(self.prompts)
-        return bytes(self._keys[position * size : (position + 1) * size])
-
     def _put_kept(self, asked: list[DrawRequest]) -> None:
         """Put those of the draws that are kept; note the others as missing."""
-        keys = [self._key(request.prompt) for request in asked]
+        keys = [self._keys[request.prompt] for request in asked]
         n_hits = 0
         for request, key, kept in zip(asked, keys, self._keeper.recall(keys, asked)):
             position, start, stop = request

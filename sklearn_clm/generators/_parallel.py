@@ -57,8 +57,8 @@ class ParallelGenerator(WrappingGenerator):
     :class:`sklearn_clm.caching.CachedGenerator` around this, keep the draws that had arrived.
     Backends that replace lost workers themselves, such as dask, go on.
 
-    Where linear algebra runs on another number of threads it may round differently; joblib gives
-    each process its share of the processors. ``parallel_config(inner_max_num_threads=1)`` fixes it.
+    Where linear algebra runs on another number of threads it may round differently;
+    ``parallel_config(inner_max_num_threads=1)`` fixes it.
 
     Examples
     --------

@@ -180,9 +180,8 @@ def test_an_interrupt_loses_no_draw(tmp_path):
         return count(prompt)
 
     cached = CachedGenerator(FunctionGenerator(ask), tmp_path / "draws.sqlite", key="ask")
-    with pytest.raises(KeyboardInterrupt) as interrupt:
+    with pytest.raises(KeyboardInterrupt):
         cached.sample(PROMPTS, 5)
-    assert "draws.sqlite" in interrupt.value.__notes__[0]
     assert n_stored(cached) == count.n_calls < 60
     rows = cached.sample(PROMPTS, 5)
     assert count.n_calls == 60 == len({draw.response for row in rows for draw in row})
