@@ -53,12 +53,9 @@ then draws as long as the stopping rule asks for more:
 (True, True)
 >>> bool(np.mean([len(one) for one in sets]) < 2)  # and small sets
 True
->>> sets[0].guaranteed, len(sets[0].responses) == len(sets[0].indices)
-(True, True)
 
-What the promise says and what it does not is in :mod:`sklearn_clm.calibration`. In one sentence: in
-at most 5 % of calibrations (`delta`) do the sets of new prompts miss more often than in 10 % of the
-cases (`epsilon`).
+In at most 5 % of calibrations (`delta`) do the sets of new prompts miss more often than in 10 % of
+the cases (`epsilon`); :mod:`sklearn_clm.calibration` says what that does not promise.
 
 ## Choosing epsilon, K and the number of prompts
 
@@ -70,10 +67,8 @@ which nothing can be certified, and the error of a single draw, above which no s
 True
 
 *K* buys the lower end: take the smallest `k_max` whose error is comfortably below epsilon. A list,
-``k_max=[5, 10, 20]``, draws the largest and chooses among them inside the guarantee. It spends the
-same guarantee on more tests, and may end at a larger budget, or at larger sets, than a single
-`k_max` that was chosen well. A parameter search over `k_max` on the very prompts that then
-calibrate would void the guarantee.
+``k_max=[5, 10, 20]``, draws the largest and chooses among them inside the guarantee; a parameter
+search over `k_max` on the prompts that then calibrate would void it.
 
 *The number of prompts* decides how far above the lower end epsilon must lie. No calibration can
 succeed with fewer than

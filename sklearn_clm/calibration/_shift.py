@@ -90,8 +90,3 @@ def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarr
     if not values.any():
         raise ValueError(f"{name} must not all be zero.")
     return values
-
-
-def effective_size(weights: np.ndarray) -> float:
-    """How many prompts of equal weight would tell as much."""
-    return float(weights.sum() ** 2 / (weights**2).sum())

@@ -206,7 +206,6 @@ def _data(record: Record) -> Section:
             "weights are estimated": "yes" if shift.estimated else "no",
             "prompts offered": shift.n_offered,
             "prompts that calibrate": shift.n_kept,
-            "effective number of prompts": f"{shift.effective_size:.1f}",
         }
     if isinstance(record, SamplerCalibration) and (
         data.unknown is not None or record.n_judgements is not None

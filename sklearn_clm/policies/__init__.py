@@ -43,9 +43,8 @@ Sums again, as in the first chapter, with a model that is wrong at times:
 A test only asks whether at most c prompts err, and one admissible member of a set, a *witness*,
 settles a prompt. So draws are judged until each test is decided, and no further: every decision is
 that of the full table of labels, whatever the order of judging. On the optimisation part labels
-only shape the path of the tests; a few draws of each prompt are judged there, and the rest is
-estimated. ``optimization_judgements=None`` judges all of them there, and then the certified
-configurations are those of a full table, too:
+only shape the path of the tests: a few are given, the rest is estimated. With
+``optimization_judgements=None`` all are given, and the same configurations are certified:
 
 >>> lazy = fitted(judging=LazyJudging(optimization_judgements=None))
 >>> np.array_equal(lazy.valid_lambdas_, everything.valid_lambdas_), lazy.n_judgements_ < 1500
@@ -67,9 +66,8 @@ one that is chosen. ``collect`` always makes all draws, for many calibrations of
 ## People's standard, at the price of a model
 
 A model judges all draws, and people only some of the responses that it admits, drawn at random:
-:class:`AuditedJudging`. The guarantee is then about what people admit, and exact, however wrong the
-model is; a model that is rarely lenient saves most of their verdicts. Here a lax rule stands for
-the model and a strict one for people:
+:class:`AuditedJudging`. The guarantee is then about what people admit, however wrong the model is;
+one that is rarely lenient saves most of their verdicts. A lax rule stands for it here:
 
 >>> from sklearn_clm.policies import AuditedJudging
 >>> def lax(reference, response):  # one in a hundred wrong answers passes
@@ -80,8 +78,7 @@ the model and a strict one for people:
 >>> "by people's standard" in audited.calibration_.claim.sentence()
 True
 
-With a :class:`sklearn_clm.caching.HumanJudge` as `people` the verdicts are given on a page or by
-file, and ``calibrate`` goes on from there.
+With a :class:`sklearn_clm.caching.HumanJudge` as `people` verdicts are given on a page or by file.
 
 ## Stopping when sure, and when hopeless
 
@@ -102,24 +99,17 @@ The guarantee is that of thresholds, and needs nothing of what was learnt. The s
 the level, so one number is calibrated, and nothing is corrected for. The proof stands in
 ``sklearn_clm/calibration/_exit_policy.py``.
 
-`estimator` takes any classifier, and `draw_price` says what a draw costs beside a response shown.
 Near copies count as one text, where labels of the optimisation part show that texts so alike agree.
 Where texts repeat, a policy can also learn from prompts without references, each one's last draw in
-place of its reference; then all prompts with references calibrate, and fewer errors are lost to
-chance:
+place of its reference; then all prompts with references calibrate:
 
 >>> unlabeled = early.collect(prompts[450:], None)
 >>> taught = ExitPolicy().fit(unlabeled, epsilon=0.1)
 >>> fitted(policy=taught).calibration_.rule.result.n_calibration
 450
-
-Both savings together:
-
->>> both = fitted(policy=ExitPolicy(), judging="lazy")
+>>> both = fitted(policy=ExitPolicy(), judging="lazy")  # both savings together
 >>> both.n_judgements_ < 1200, both.n_draws_ < 450 * 8
 (True, True)
->>> bool(draws_per_prompt(both) < draws_per_prompt(everything))
-True
 
 ## Answering when sure, and handing over
 
@@ -165,7 +155,7 @@ A report says what each generator costs, and
 nulls included. On simulated models whose first draws are right for 38 and 71 % of the prompts, 300
 prompts, prices 1 : 25 and 10 and 4 draws, a prompt costs 45 at epsilon = 0.15 and 22 at 0.2,
 against 81 and 62 with the dear model alone, for sets of 3.2 responses in place of 1.9 and 1.5; the
-cheap one alone is null in nearly all calibrations. It does not pay
+cheap one alone certifies nothing in nearly all calibrations. It does not pay
 
 - where prices are near each other: at 1 : 2 the same two cost 15 in place of 5, since all draws of
   the cheap one are made before the first dear one. Give it few in `n_draws` then, or none;
@@ -176,16 +166,12 @@ cheap one alone is null in nearly all calibrations. It does not pay
 - where few draws of the optimisation part are judged, so that nothing is learnt of who needs the
   dear model: give ``LazyJudging(optimization_judgements=None)``.
 
-With few labels :meth:`AnswerPolicy.fit` learns from other prompts without any, and all labelled
-ones calibrate: more are answered where `alpha` is strict for so few prompts, fewer where it is not.
-
 ## With confidence, or on average
 
 ``ExitPolicy(guarantee="pac")``, the default: in at most a share delta of calibrations is the risk
 of new prompts above epsilon. ``guarantee="marginal"``: the risk, averaged over calibrations, is at
-most epsilon, as in conformal prediction and in most other work on language models. The calibration
-that you have may then well be above epsilon. It allows smaller sets, and exists for an exit policy
-alone, since a path of thresholds is not nested.
+most epsilon, as in conformal prediction; the calibration that you have may well be above it. Sets
+are smaller. It exists for an exit policy alone, since a path of thresholds is not nested.
 
 >>> average = fitted(policy=ExitPolicy(guarantee="marginal"))
 >>> average.calibration_.rule.level >= early.calibration_.rule.level
@@ -193,9 +179,9 @@ True
 
 ## Within groups
 
-A guarantee for all prompts together lets easy groups pay for hard ones: here sums that end in a
-small digit. :class:`Groups` searches one path for all and tests it within each group; a set then
-holds an admissible answer with probability 1 - epsilon *in its group*.
+A guarantee for all prompts together lets easy groups pay for hard ones. :class:`Groups` searches
+one path for all and tests it within each group; a set then holds an admissible answer with
+probability 1 - epsilon *in its group*.
 
 >>> from sklearn_clm.policies import Groups, ThresholdPolicy
 >>> def hard(prompt):
@@ -215,9 +201,8 @@ A group that is not known from the prompt is given instead: ``fit(X, y, groups=.
 ## Under a shift of the prompts
 
 Where new prompts will be of other kinds than those that calibrate, a weight says how much more
-frequent each is: its density among new prompts, relative to the calibration prompts. References
-given a prompt must be alike in both. A prompt is kept with probability weight / bound before
-anything is drawn for it, and those kept are tested as usual:
+frequent each is. A prompt is kept with probability weight / bound before anything is drawn for it,
+and those kept are tested as usual:
 
 >>> from sklearn_clm.policies import CovariateShift
 >>> def weight(prompt):  # hard sums will be twice as frequent

@@ -204,7 +204,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         ------
         ValueError
             If the file belongs to another generator, other scores or other parameters, or is no
-            such file. A null calibration warns, or raises, as in ``fit``.
+            such file. One that certifies nothing warns, or raises.
         """
         self._validate_params()
         name, own = os.fspath(path), self._asked(self.groups)
@@ -232,7 +232,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Of the scores and the judge, by their names in a provenance."""
 
     def _keep(self, record: Any, own: Any) -> None:
-        """Keep what was calibrated, and say what is null or looks mistaken."""
+        """Keep what was calibrated, and warn where little or nothing is certified."""
         report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
         digests = record.data.prompts
         repeated = None if digests is None else describe_repetitions(digests)

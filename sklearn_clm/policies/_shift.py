@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.calibration import Provenance, keep_by_weight
-from sklearn_clm.calibration._shift import check_weights, effective_size
+from sklearn_clm.calibration._shift import check_weights
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._groups import given_or_told
@@ -25,8 +25,6 @@ class Shift:
     estimated: bool  # so that the guarantee is approximate
     n_offered: int
     n_kept: int
-    # how many prompts of equal weight would tell as much: (sum of weights)^2 / sum of squares
-    effective_size: float
 
     def to_json(self) -> str:
         """Text for a provenance."""
@@ -109,7 +107,6 @@ class CovariateShift(BaseEstimator):
             estimated=bool(self.estimated),
             n_offered=n,
             n_kept=len(rows),
-            effective_size=effective_size(weights),
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -82,6 +82,13 @@ class ThresholdRule(SetRule):
 
     def open_sets(self, of: Sampling, claim: Claim) -> ThresholdSets:
         return ThresholdSets(self.lambda_hat, self.k_max, of, claim)
+
+    @classmethod
+    def of(cls, found: LearnThenTestResult, draws: np.ndarray, means: dict[str, float]) -> Self:
+        """The rule that was chosen, by which calibration prompts took so many draws."""
+        chosen: Any = found.lambda_hat
+        k_max: Any = found.k_max_hat
+        return cls(chosen, k_max, found, means, shares_taken(draws, k_max))
 
     def content(self) -> dict[str, Any]:
         values = zip(Configuration._fields, map(float, self.lambda_hat))
@@ -228,12 +235,10 @@ class ThresholdPolicy(Policy):
             )
         position, names = found.position or 0, losses.levels if losses else ()
         means = {name: float(one.means[position]) for name, one in zip(names, others)}
-        if found.lambda_hat is None or found.k_max_hat is None:
+        if found.position is None:
             why = self._why_nothing(found, claim, means)
             return Certified(Everything(terms.budgets[-1], found), claim.nullified(why))
-        taken = shares_taken(columns[position].samples, found.k_max_hat)
-        rule = ThresholdRule(found.lambda_hat, found.k_max_hat, found, means, taken)
-        return Certified(rule, claim)
+        return Certified(ThresholdRule.of(found, columns[position].samples, means), claim)
 
     def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
         n, (low, high) = result.n_calibration, result.achievable_epsilon
@@ -297,11 +302,9 @@ class ThresholdSteps(SetSteps):
         )
 
     def rule(self, step: int | None, found: LearnThenTestResult) -> Any:
-        if found.lambda_hat is None or found.k_max_hat is None:
+        if step is None:
             return super().rule(None, found)
-        draws = self._columns(found.frontier, self.part.rows)[0].samples
-        taken = shares_taken(draws, found.k_max_hat)
-        return ThresholdRule(found.lambda_hat, found.k_max_hat, found, taken=taken)
+        return ThresholdRule.of(found, self._columns(found.frontier, self.part.rows)[0].samples, {})
 
     def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
         return Columns(self.table, rows, path, get_set_score(self.policy.set_score))

@@ -403,7 +403,6 @@ def test_what_holds_within_groups_and_under_shift():
         "all hold together",
         "With confidence 95 %",
         "approximate: weights are estimated",
-        "effective number of prompts",
         "prompts offered",
     ):
         assert part in text
