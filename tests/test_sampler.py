@@ -374,15 +374,6 @@ def test_progress_counts_draws(capsys):
     assert "0draw [" not in shown  # no bar where all draws are made
 
 
-def test_the_baseline_on_text():
-    sampler = ConformalSampler(k_max=4, epsilon=0.5, random_state=0)
-    sampler.fit([f"coin {i}" for i in range(120)], ["heads", ["tails", "tail"], "heads"] * 40)
-    sets = sampler.predict([f"coin {i}" for i in range(200, 220)])
-    assert {response for one in sets for response in one} <= {"heads", "tails", "tail"}
-    with pytest.raises(ValueError, match="admissions"):
-        ConformalSampler().fit(["a", "b"], [str.islower, str.islower])
-
-
 def test_prompts_that_repeat_earlier_ones_are_warned_of_once():
     X, y = questions(80)
     with pytest.warns(UserWarning, match="20 of 80 prompts repeat") as caught:
@@ -409,27 +400,6 @@ def test_data_of_repeated_prompts_are_warned_of(tmp_path):
     parts = selector.collect(X, y)
     with pytest.warns(UserWarning, match="60 of 120 prompts repeat"):
         selector.calibrate(parts.take(np.repeat(np.arange(60), 2)))
-
-
-@pytest.mark.parametrize("framed", [False, True])
-def test_rows_that_repeat_earlier_ones_are_warned_of(framed):
-    rows, model = np.random.default_rng(0).normal(size=(40, 2)), GaussianNB()
-    twice = np.vstack([rows, rows])
-    if framed:
-        pandas = pytest.importorskip("pandas")
-        rows = pandas.DataFrame(rows, columns=["a", "b"])
-        twice = pandas.concat([rows, rows])
-    sampler = ConformalSampler(EstimatorGenerator(model), k_max=3, epsilon=0.5, random_state=0)
-    y = np.arange(40) // 2 % 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        warnings.simplefilter("ignore", NullCalibrationWarning)
-        sampler.fit(rows, y)
-    with pytest.warns(UserWarning, match="20 of 40 prompts repeat"):
-        sampler.fit(twice, np.tile(y, 2))
-    calibrates = np.isin(np.arange(80), sampler.calibration_indices_)
-    assert calibrates.sum() == 40  # both rows of a prompt or neither
-    assert np.array_equal(calibrates[:40], calibrates[40:])
 
 
 def labelled_rows(rng, n):
