@@ -78,35 +78,16 @@ shell reads such tables, and logs of lm-evaluation-harness and Inspect (`sklearn
 
 ## A generator of your own
 
-A subclass of :class:`BaseGenerator` implements ``sample``. :func:`draw_stream` gives a random
-stream for each draw, so that draws are keyed:
-
->>> import math
->>> from sklearn_clm.generators import BaseGenerator, Generation, check_keyed, draw_stream
->>> class Coin(BaseGenerator):
-...     def __init__(self, heads=0.5):
-...         self.heads = heads
-...
-...     def sample(self, prompts, n_samples, *, start=0, seed=0):
-...         draws = range(start, start + n_samples)
-...         return [[self._draw(prompt, seed, j) for j in draws] for prompt in prompts]
-...
-...     def _draw(self, prompt, seed, j):
-...         heads = draw_stream(prompt, seed, j).random() < self.heads
-...         p = self.heads if heads else 1 - self.heads
-...         return Generation("heads" if heads else "tails", logprob=math.log(p), n_tokens=1)
->>> check_keyed(Coin(), "toss it")
-True
+A subclass of :class:`BaseGenerator` implements ``sample``; the example there takes a random stream
+for each draw from :func:`draw_stream`, so that draws are keyed. :func:`check_keyed` draws twice and
+compares. A generator with a ``fit(prompts, references)`` is cloned by the estimators and trained on
+a part of the data that calibration never sees.
 
 Where draws cost money or minutes, put it in a :class:`sklearn_clm.caching.CachedGenerator` and give
 the class ``chunk_size = 1``: draws are kept after each call of ``sample``, by default for 256
-prompts.
-
-:func:`check_keyed` draws twice and compares. A generator with a ``fit(prompts, references)`` is
-cloned by the estimators and trained on a part of the data that calibration never sees. One that can
-keep busy with many prompts at once implements ``serve(queue)`` (:class:`QueueGenerator`): it takes
-requests from a :class:`DrawQueue` and puts each draw back as soon as it is complete, so that nobody
-waits for the slowest of a round. All of it is optional; :class:`BaseGenerator` has the defaults.
+prompts. One that can keep busy with many prompts at once implements ``serve(queue)``
+(:class:`QueueGenerator`): it takes requests from a :class:`DrawQueue` and puts each draw back as
+soon as it is complete, so that nobody waits for the slowest of a round.
 
 ## Scaling out
 

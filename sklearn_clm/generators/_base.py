@@ -317,20 +317,21 @@ def _check_rows(name: str, rows: Any, n_prompts: int, n_samples: int) -> None:
             f"{name}: sample must be a plain method, got an async one instead; wanted "
             "FunctionGenerator(ask), which takes an async function of one prompt."
         )
-    for values, n in [(rows, n_prompts), *((row, n_samples) for row in _listed(name, rows))]:
-        if len(_listed(name, values)) != n:
-            raise ValueError(
-                f"{name} must give {n_samples} draws for each of {n_prompts} prompts, got "
-                f"{len(values)} in place of {n}."
-            )
+    if not _is_list(rows) or not all(map(_is_list, rows)):
+        raise TypeError(
+            f"{name} must return a list of draws for each prompt, got {rows!r:.60} instead."
+        )
+    counts = [len(row) for row in rows]
+    if counts != [n_samples] * n_prompts:
+        raise ValueError(
+            f"{name} must give {n_samples} draws for each of {n_prompts} prompts, got "
+            f"{counts!r:.60} instead."
+        )
 
 
-def _listed(name: str, values: Any) -> Sequence[Any]:
+def _is_list(values: object) -> bool:
     # the characters of a text would be taken for draws
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        got = type(values).__name__
-        raise TypeError(f"{name} must return a list of draws for each prompt, got {got!r} instead.")
-    return values
+    return isinstance(values, Sequence) and not isinstance(values, str)
 
 
 def checked_draw(name: str, generation: object, where: str) -> Generation:

@@ -191,11 +191,6 @@ class PrecomputedGenerator(BaseGenerator):
         # the draws are read only: a search over many candidates must not copy them for each
         return type(self)(**self.get_params(deep=False))
 
-    def __getstate__(self) -> dict[str, object]:
-        state = dict(super().__getstate__())
-        state.pop("_index", None)
-        return state
-
     def _index_of_draws(self) -> "_Index":
         index: _Index | None = getattr(self, "_index", None)
         given = (self.prompts, self.responses)
