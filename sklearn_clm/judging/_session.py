@@ -74,7 +74,7 @@ class JudgingSession:
         self._n_rows = 0
         self._said: dict[str, Verdict] = {}  # the newest row on each pair
         self._done: dict[str, None] = {}  # what this person judged, the last at the end
-        self._skipped: dict[str, None] = {}
+        self._left: dict[str, None] = {}  # what is wanted and lacks a verdict, the next one first
         self._shown: str | None = None
         self._pairs: dict[str, WantedVerdict] = {}
         self._wanted: dict[str, None] = {}  # now or in an earlier round
@@ -83,14 +83,14 @@ class JudgingSession:
         self._conclusion = ""
         self._read()
         if callable(wanted):
-            self._wanted = {id_: None for id_ in self._said if not self._is_open(id_)}
+            self._wanted = {id_: None for id_, row in self._said.items() if row.verdict is not None}
         else:
             self._start_round(wanted)
 
     @property
     def n_judged(self) -> int:
         """How many of the pairs that were wanted so far are judged."""
-        return len(self._wanted) - len(self._open())
+        return len(self._wanted) - len(self._left)
 
     def turn(self) -> Turn:
         """What is shown: the same pair until it is judged."""
@@ -127,7 +127,7 @@ class JudgingSession:
             raise ValueError(f"key must be one of y, n, s, u, got {key!r:.20} instead.")
         with self._lock:
             self._read()
-            if not self._open() and not self._conclusion:
+            if not self._left and not self._conclusion:
                 self._next_round()
             pair = self.pair(id_)
             if pair is None:
@@ -148,7 +148,10 @@ class JudgingSession:
         self._n_rows += len(new)
         for row in new:
             self._said[row.id] = row
-            self._skipped.pop(row.id, None)
+            if row.verdict is not None:
+                self._left.pop(row.id, None)
+            elif row.id in self._wanted and self.pair(row.id) is not None:
+                self._left[row.id] = None
             if row.judge == self.judged_by:
                 self._done.pop(row.id, None)
                 if row.verdict is not None:
@@ -156,23 +159,15 @@ class JudgingSession:
         if new:
             self._conclusion = ""  # a changed verdict may change what was found
 
-    def _is_open(self, id_: str) -> bool:
-        return id_ not in self._said or self._said[id_].verdict is None
-
-    def _open(self) -> list[str]:
-        """What is wanted, lacks a verdict and can be shown."""
-        return [id_ for id_ in self._wanted if self._is_open(id_) and self.pair(id_) is not None]
-
     def _say(self, pair: WantedVerdict, key: str, note: str) -> str:
         """Keep a verdict, or that there is none yet; what to tell."""
-        self._shown = None
-        if pair.id not in self._wanted or not self._is_open(pair.id):
+        if pair.id not in self._left:
             said = self._said.get(pair.id)
             again = said is not None and said[1:3] == (key == "y", self.judged_by)
             return "" if again else _NOT_OPEN
-        self._skipped.pop(pair.id, None)
+        self._shown = None
         if key == "s":
-            self._skipped[pair.id] = None
+            self._left[pair.id] = self._left.pop(pair.id)  # now the last one
             return "Skipped. It comes again at the end."
         self.judge.record(pair, key == "y", judge=self.judged_by, note=note)
         self._read()
@@ -182,9 +177,9 @@ class JudgingSession:
 
     def _take_back(self, pair: WantedVerdict) -> str:
         """Take back a verdict of this person; what to tell."""
-        if self._is_open(pair.id):
+        said = self._said.get(pair.id)
+        if said is None or said.verdict is None:
             return ""
-        said = self._said[pair.id]
         if said.judge != self.judged_by:
             return f"{said.judge} has judged this one since. Nothing was changed."
         self._wanted[pair.id] = None
@@ -194,21 +189,19 @@ class JudgingSession:
         return f"Taken back: {'yes' if said.verdict else 'no'}."
 
     def _turn(self, notice: str) -> Turn:
-        if not self._open() and not self._conclusion:
+        if not self._left and not self._conclusion:
             notice = self._next_round() or notice
-        left = self._open()
-        if self._shown not in left:
-            # those that were skipped at last
-            fresh = (id_ for id_ in left if id_ not in self._skipped)
-            self._shown = next(fresh, next(iter(self._skipped), None))
+        if self._shown not in self._left:
+            self._shown = next(iter(self._left), None)
+        n_left = len(self._left)
         # where no bound is known, at least what is left now
-        n_more = len(left) + (0 if self._conclusion else self._n_later or 0)
+        n_more = n_left + (0 if self._conclusion else self._n_later or 0)
         return Turn(
             None if self._shown is None else self._pairs[self._shown],
             next(reversed(self._done), None),
-            len(self._wanted) - len(left),
+            self.n_judged,
             n_more,
-            self._estimate(len(left), n_more),
+            self._estimate(n_left, n_more),
             self._conclusion,
             notice,
         )
@@ -229,7 +222,7 @@ class JudgingSession:
             self._start_round(error.wanted, error.n_at_most)
         except Exception as error:  # the verdicts are safe, and people should read why
             return f"What asks for verdicts stopped. {type(error).__name__}: {error}"
-        if not self._open() and not self._conclusion:
+        if not self._left and not self._conclusion:
             return (
                 "What asks for verdicts wants some that are there. Does it read this file, with "
                 "this question?"
@@ -244,7 +237,9 @@ class JudgingSession:
         pairs = {pair.id: pair for pair in sorted(wanted, key=place)}
         self._pairs.update(pairs)
         self._wanted.update(dict.fromkeys(pairs))
-        self._n_later = None if n_at_most is None else max(n_at_most - len(self._open()), 0)
+        judged = {id_ for id_, row in self._said.items() if row.verdict is not None}
+        self._left.update(dict.fromkeys(id_ for id_ in pairs if id_ not in judged))
+        self._n_later = None if n_at_most is None else max(n_at_most - len(self._left), 0)
 
     def _estimate(self, n_left: int, n_more: int) -> str:
         """What is left, in words that promise no more than is known."""
