@@ -77,9 +77,8 @@ class SetOfOne:
         -------
         dict
             Its attributes by name, without what was rejected; `guarantee`, the promise in words;
-            where there are groups, `group`; and `answered`, where the promise is about answers.
-            Numbers that JSON does not have, such as the set score -inf of an empty set, are None;
-            objects that it does not have are texts.
+            `group` and `answered`, where the promise has them. Numbers that JSON does not have,
+            such as the set score -inf of an empty set, are None; objects are texts.
         """
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         written = [name for name in names if name not in ("generations", "claim")]
@@ -332,9 +331,8 @@ class PredictionSet(SetOfOne):
 class PredictionSets(SetSequence[PredictionSet]):
     """Sets of responses for n prompts: a sequence, indexed like an array.
 
-    ``sets[3]`` is a :class:`PredictionSet`; a slice, an array of indices or a boolean mask gives
-    a :class:`PredictionSets`. As an array it has shape (n, `k_max`), each row the accepted
-    responses in order, padded with NaN where all responses are numbers and with None otherwise.
+    As an array it has shape (n, `k_max`), each row the accepted responses in order, padded with NaN
+    where all responses are numbers and with None otherwise.
 
     Parameters
     ----------
@@ -464,8 +462,7 @@ class ComponentSet(SetOfOne):
     prediction_set : PredictionSet
         The responses that they come from.
     guaranteed : bool
-        False where no threshold could be certified. The selection is empty then, which is valid
-        but says nothing.
+        False where no threshold could be certified; the selection is empty then.
     claim : Claim, default=None
         What is guaranteed, and within which group.
 
@@ -532,18 +529,15 @@ class ComponentSet(SetOfOne):
 class ComponentSets(SetSequence[ComponentSet]):
     """Selected components for n prompts: a sequence, indexed like an array.
 
-    ``sets[3]`` is a :class:`ComponentSet`; a slice, an array of indices or a boolean mask gives a
-    :class:`ComponentSets`. As an array it has shape (n, m), each row the components in order,
-    padded with NaN where all responses are numbers and with None otherwise; m is the largest
-    number of components, but at least `min_width`.
+    As an array it has shape (n, m), each row the components in order, padded as in
+    :class:`PredictionSets`; m is the largest number of components, but at least `min_width`.
 
     Parameters
     ----------
     sets : sequence of ComponentSet
         One for each prompt.
     min_width : int, default=1
-        Smallest width as an array. The selector passes the budget of draws, so that the width of
-        numeric predictions does not depend on which prompts are predicted together.
+        Smallest width as an array. The selector passes the budget of draws.
     selector : ComponentSelector, optional
         The estimator that made them. It does not travel with a pickle.
     index : pandas.Index, optional
@@ -591,11 +585,10 @@ class ComponentSets(SetSequence[ComponentSet]):
         Returns
         -------
         pandas.DataFrame
-            Its index is that of the data frame or the Series that held the prompts, shared by the
-            rows of one prompt; otherwise rows are counted from 0. Columns `prompt_index` (position
-            of the prompt, from 0), `component`, `score`, `draws` (tuple of the indices, from 0, of
-            the draws that hold it) and "guaranteed"; `group`, where there are groups; and
-            `provenance`, where it is unknown.
+            Its index is that of the data frame or the Series that held the prompts; otherwise rows
+            are counted from 0. Columns `prompt_index` (position of the prompt, from 0),
+            `component`, `score`, `draws` (tuple of the indices, from 0, of the draws that hold it)
+            and "guaranteed"; `group` and `provenance` as for sets of responses.
         """
         import pandas as pd
 

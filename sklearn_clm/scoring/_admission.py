@@ -14,7 +14,6 @@ from sklearn.utils import check_scalar
 from sklearn_clm.generators._draws import is_missing
 from sklearn_clm.generators._prompts import listed, lists_itself
 from sklearn_clm.scoring._callables import (
-    Named,
     check_draws,
     chosen,
     map_chunks,
@@ -49,8 +48,8 @@ Pairs: TypeAlias = Sequence[tuple[Reference, Response]]
 _JUDGES = "a callable (reference, response) -> bool"
 
 
-@dataclass(frozen=True, repr=False)
-class ThresholdAdmission(Named):
+@dataclass(frozen=True)
+class ThresholdAdmission:
     """What :func:`threshold_admission` gives."""
 
     metric: Callable[[Any, Any], Any]
@@ -59,9 +58,6 @@ class ThresholdAdmission(Named):
     def __call__(self, reference: Reference, response: Response) -> bool:
         """Whether the metric of `response` against `reference` is at least the threshold."""
         return number_from(self.metric, "metric", reference, response) >= self.threshold
-
-    def __repr__(self) -> str:
-        return f"threshold_admission({name_of(self.metric)}, {self.threshold})"
 
 
 class PairThresholdAdmission(ThresholdAdmission, PairJudge):
@@ -86,11 +82,6 @@ def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> 
         :class:`EntailmentScore` is asked about many pairs at once.
     threshold : float
         The smallest value that is admitted.
-
-    Returns
-    -------
-    callable (reference, response) -> bool
-        The admission. It can be pickled if `metric` can.
 
     Examples
     --------
@@ -117,12 +108,12 @@ def get_admission(admission: str | Admission) -> Admission:
     return chosen("admission", admission, _ADMISSIONS, _JUDGES)
 
 
-class ComponentMatch(Named, PairJudge):
+@dataclass(frozen=True)
+class ComponentMatch(PairJudge):
     """What :func:`component_match` gives."""
 
-    def __init__(self, admission: Admission, splitter: Callable[[str], list[Span]]) -> None:
-        self.admission = admission
-        self.splitter = splitter
+    admission: Admission
+    splitter: Callable[[str], list[Span]]
 
     def judge_pairs(
         self, references: Sequence[Reference], components: Responses
@@ -149,9 +140,6 @@ class ComponentMatch(Named, PairJudge):
         spans = component_spans(self.splitter, reference)
         return [component_of(reference, span) for span in spans]
 
-    def __repr__(self) -> str:
-        return f"component_match({name_of(self.admission)}, {name_of(self.splitter)})"
-
 
 def component_match(
     admission: Admission | str, splitter: Splitter | str = "sentence"
@@ -166,11 +154,6 @@ def component_match(
     splitter : str or callable, default="sentence"
         Splits references, as in :func:`get_splitter`. A reference that is not text is a single
         component; one without components admits nothing.
-
-    Returns
-    -------
-    callable (reference, component) -> bool, and PairJudge
-        The admission.
 
     Examples
     --------

@@ -16,14 +16,6 @@ Result = TypeVar("Result")
 _CHUNKS_PER_WORKER = 8
 
 
-class Named:
-    """A callable object that is called in messages what its repr says."""
-
-    @property
-    def __name__(self) -> str:
-        return repr(self)
-
-
 def name_of(scorer: object) -> str:
     """How a callable or object is called in messages."""
     if isinstance(scorer, str):

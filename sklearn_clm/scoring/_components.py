@@ -34,7 +34,12 @@ from sklearn_clm.scoring._quality import (
     refuse_unfitted,
 )
 from sklearn_clm.scoring._similarity import similarity_tensor
-from sklearn_clm.scoring._splitters import component_of, logprobs_inside, numbered_components
+from sklearn_clm.scoring._splitters import (
+    component_of,
+    logprobs_inside,
+    numbered_components,
+    scores_of_components,
+)
 
 ComponentScorer = Callable[[Prompt, Response], float]
 
@@ -165,17 +170,13 @@ class CallableScore:
 
     def __init__(self, function: ComponentScorer) -> None:
         self.function = function
-        self.__name__ = name_of(function)
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
-        scored = []
-        for prompt, draws, rows in zip(prompts, generations, spans):
-            components, ids = numbered_components((draw.response for draw in draws), rows)
-            pairs = [(prompt, component) for component in components]
-            scores = np.array(numbers_from(self.function, "component_score", pairs, n_jobs=1))
-            scored.append([scores[row] for row in ids])
-        return scored
+        return scores_of_components(prompts, generations, spans, self._score_pairs)
+
+    def _score_pairs(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
+        return np.array(numbers_from(self.function, "component_score", pairs, n_jobs=1))
 
 
 _COMPONENT_SCORES: dict[str, ComponentScorer | ComponentScore | Classifier] = {

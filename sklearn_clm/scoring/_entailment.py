@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -15,7 +14,7 @@ from sklearn.utils import check_scalar
 from sklearn_clm.generators.transformers._generator import import_transformers
 from sklearn_clm.scoring._protocols import Draws, Prompt, Prompts, Spans
 from sklearn_clm.scoring._quality import rounded_alone
-from sklearn_clm.scoring._splitters import component_of
+from sklearn_clm.scoring._splitters import scores_of_components
 
 if TYPE_CHECKING:
     import torch
@@ -68,8 +67,7 @@ class EntailmentScore(BaseEstimator):
     --------
     >>> from sklearn_clm.scoring import EntailmentScore, threshold_admission
     >>> score = EntailmentScore("path/to/checkpoint", premise=lambda prompt: prompt[:2000])
-    >>> threshold_admission(score, 0.7)
-    threshold_admission(EntailmentScore, 0.7)
+    >>> admission = threshold_admission(score, 0.7)
     """
 
     def __init__(
@@ -106,14 +104,7 @@ class EntailmentScore(BaseEstimator):
     ) -> list[list[np.ndarray]]:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
         premises = prompts if self.premise is None else [self.premise(p) for p in prompts]
-        pairs = [
-            (premise, str(component_of(draw.response, span)))
-            for premise, draws, rows in zip(premises, generations, spans)
-            for draw, row in zip(draws, rows)
-            for span in row
-        ]
-        scores = iter(self._score(pairs))
-        return [[np.array([*islice(scores, len(row))]) for row in rows] for rows in spans]
+        return scores_of_components(premises, generations, spans, self._score)
 
     def score_pairs(
         self, premises: Sequence[str], hypotheses: Sequence[str], *, n_jobs: int | None = None

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import DrawQueue, Generation, Generator, ServiceError
+from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import sample, serve
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._identity import digest_of
@@ -122,13 +122,7 @@ class _Asking(BaseEstimator):
             asked = [questions[i] for i in unclear]
             first = [attempt] * len(asked)
             queue = DrawQueue(asked, attempt + 1, seed=self.seed, first=first, on_draw=on_draw)
-            try:
-                serve(self.generator, queue)
-            except ServiceError as error:
-                error.add_note(
-                    f"{name} asked a question that ends in {str(error.prompt)[-400:]!r}."
-                )
-                raise
+            serve(self.generator, queue)
             unclear = sorted(answers)
             if not unclear:
                 return

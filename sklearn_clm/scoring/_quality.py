@@ -21,12 +21,13 @@ from sklearn_clm.scoring._protocols import (
     Prompt,
     Prompts,
     Quality,
+    Response,
     Scores,
     Similarity,
     Spans,
 )
 from sklearn_clm.scoring._similarity import similarity_tensor
-from sklearn_clm.scoring._splitters import numbered_components
+from sklearn_clm.scoring._splitters import scores_of_components
 
 _LENGTH_EXPONENT = 0.6
 # models in low precision give log-probabilities slightly above 0
@@ -73,8 +74,7 @@ class ClassifierScore(BaseEstimator):
     Notes
     -----
     Log-odds are rounded to three decimals, and are those of a row alone, as long as a batch
-    changes them by no more than 5e-6 (and 5e-7 of their size). A component of several draws is
-    classified once.
+    changes them by no more than 5e-6 (and 5e-7 of their size).
 
     Examples
     --------
@@ -98,23 +98,17 @@ class ClassifierScore(BaseEstimator):
 
     def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
         """Quality of the draws from `start` on, as in :class:`DrawScorer`."""
-        rows = [
-            generation.response if self.features is None else self.features(prompt, generation)
-            for prompt, row in zip(prompts, generations)
-            for generation in row[start:]
-        ]
+        features = self.features or (lambda prompt, draw: draw.response)
+        rows = [features(x, draw) for x, row in zip(prompts, generations) for draw in row[start:]]
         return self._probabilities(rows, "quality").reshape(len(prompts), -1)
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
-        rows: list[object] = []
-        ids: list[list[np.ndarray]] = []
-        for prompt, draws, samples in zip(prompts, generations, spans):
-            parts, numbers = numbered_components((draw.response for draw in draws), samples)
-            ids.append([len(rows) + own for own in numbers])
-            rows += parts if self.features is None else [self.features(prompt, c) for c in parts]
-        scores = self._probabilities(rows, "component_score")
-        return [[scores[numbers] for numbers in sample] for sample in ids]
+        return scores_of_components(prompts, generations, spans, self._score_pairs)
+
+    def _score_pairs(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
+        features = self.features or (lambda prompt, component: component)
+        return self._probabilities([features(*pair) for pair in pairs], "component_score")
 
     def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
         if not rows:

@@ -121,10 +121,6 @@ class RougeL:
 
     use_stemmer: bool = False
 
-    @property
-    def __name__(self) -> str:
-        return "RougeL(use_stemmer=True)" if self.use_stemmer else "rouge_l"
-
     def __call__(self, first: Response, second: Response) -> float:
         """Similarity of two responses."""
         if isinstance(first, str) and isinstance(second, str):
@@ -144,11 +140,6 @@ class RougeL:
         if not (all(rows) and all(columns)):
             measure[np.equal.outer(_stripped(a), _stripped(other))] = 1.0
         return measure
-
-
-def same_answer(first: Response, second: Response) -> float:
-    """1.0 for responses that are equal as answers, else 0.0."""
-    return float(exact_match(first, second))
 
 
 def _stripped(texts: Sequence[str]) -> np.ndarray:
@@ -234,7 +225,7 @@ def _token_table() -> bytes:
 
 def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> None:
     """Warn where ROUGE-L, which knows ASCII letters and digits alone, meets another script."""
-    if score != "rouge_l" and score is not rouge_l and not isinstance(score, RougeL):
+    if score not in ("rouge_l", rouge_l) and not isinstance(score, RougeL):
         return
     looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
     foreign = [
@@ -252,7 +243,7 @@ def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> 
 
 
 _SIMILARITIES: dict[str, Similarity | PairwiseSimilarity] = {
-    "exact_match": same_answer,
+    "exact_match": exact_match,
     "rouge_l": RougeL(),
 }
 
@@ -260,9 +251,7 @@ _SIMILARITIES: dict[str, Similarity | PairwiseSimilarity] = {
 def get_similarity(
     similarity: str | Similarity | PairwiseSimilarity,
 ) -> Similarity | PairwiseSimilarity:
-    """Similarity from its name; ``RougeL()`` for the function :func:`rouge_l`."""
-    if similarity is rouge_l:
-        return RougeL()
+    """Similarity from its name; a callable, or an object with ``pairwise``, is one already."""
     others = "a callable, or an object with a method pairwise"
     return chosen("similarity", similarity, _SIMILARITIES, others, (PairwiseSimilarity,))
 

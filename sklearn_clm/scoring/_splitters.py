@@ -14,7 +14,15 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.scoring._callables import chosen, name_of
-from sklearn_clm.scoring._protocols import Response, Span
+from sklearn_clm.scoring._protocols import (
+    Draws,
+    Prompt,
+    Prompts,
+    Response,
+    Scores,
+    Span,
+    Spans,
+)
 
 Offsets = list[Span]
 # gives offsets, or the parts themselves
@@ -91,9 +99,6 @@ class CheckedSplitter:
             offsets.append((start, stop))
             end = stop
         return _trimmed(text, offsets)
-
-    def __repr__(self) -> str:
-        return f"get_splitter({name_of(self.function)})"
 
 
 _SPLITTERS: dict[str, Splitter] = {"sentence": SentenceSplitter()}
@@ -173,6 +178,23 @@ def numbered_components(
                 components.append(component)
         ids.append(found)
     return components, ids
+
+
+def scores_of_components(
+    prompts: Prompts,
+    generations: Draws,
+    spans: Spans,
+    score: Callable[[list[tuple[Prompt, Response]]], np.ndarray],
+) -> Scores:
+    """Scores of all occurrences, from those of pairs of a prompt and a distinct component."""
+    pairs: list[tuple[Prompt, Response]] = []
+    ids = []
+    for prompt, draws, rows in zip(prompts, generations, spans):
+        components, numbers = numbered_components((draw.response for draw in draws), rows)
+        ids.append([len(pairs) + own for own in numbers])
+        pairs += [(prompt, component) for component in components]
+    scores = score(pairs)
+    return [[scores[numbers] for numbers in row] for row in ids]
 
 
 def _trimmed(text: str, offsets: Iterable[tuple[int, int]]) -> Offsets:
