@@ -55,7 +55,7 @@ from sklearn_clm.policies._source import progress_bar
 from sklearn_clm.policies._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions, get_component_admission
-from sklearn_clm.scoring._components import get_component_score
+from sklearn_clm.scoring._components import DistinctComponents, get_component_score
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _SHAPING = 1 / 3  # of the prompts, where people audit
@@ -244,54 +244,44 @@ class ComponentSelector(CalibratedEstimator):
     def _collect(
         self, X: Any, y: Any, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> ComponentCalibrationData:
+        # mistakes are found before anything is paid for
         splitter, component_score = self._parts()
         admission = get_component_admission(self.admission, splitter)
-        # mistakes are found before anything is paid for
-        checked = self._checked(X)
-        references = check_admissions(y, len(checked), estimator=self)
-        names = groups_of(self.groups, groups, len(checked), checked)
+        components_of = partial(_components, splitter, component_score)
+        prompts = self._checked(X)
+        references = check_admissions(y, len(prompts), estimator=self)
+        names = groups_of(self.groups, groups, len(prompts), prompts)
         names = None if groups is None else names
-
-        def parts_of(some: CheckedPrompts, draws: list[list[Generation]]) -> list[Any]:
-            with noting_kept_draws():
-                return components_of_draws(splitter, component_score, some.prompts, draws)
-
-        given = self._given_sampler(X)
-        if given is None:
-            sampler = self._fit_sampler(checked, references, names, prompt_weight, parts_of)
+        sampler = self._given_sampler(X)
+        if sampler is None:
+            sampler = self._fit_sampler(prompts, references, names, prompt_weight, components_of)
             rows, known = sampler.calibration_indices_, sampler.calibration_.drawn_with
         else:
-            sampler, of_fit = given, isinstance(X, PredictionSets) and X.of_fit
+            of_fit = isinstance(X, PredictionSets) and X.of_fit
             if prompt_weight is not None:
                 raise ValueError("prompt_weight must be None after a fitted sampler, got weights.")
-            rows, known = prompts_of_sampler(sampler, checked, of_fit=of_fit)
-        checked, references = checked.take(rows), [references[i] for i in rows]
+            rows, known = prompts_of_sampler(sampler, prompts, of_fit=of_fit)
+        prompts, references = prompts.take(rows), [references[i] for i in rows]
         names = None if names is None else [names[i] for i in rows]
-        draws = self._draws(sampler, checked, None if sampler is not given else parts_of)
-        split = parts_of(checked, draws)
-        tried, half = checked.take(np.arange(min(_N_TRIED, len(checked)))), (len(draws[0]) + 1) // 2
-        few = parts_of(tried, [row[:half] for row in draws[: len(tried)]])
-        warn_of_falling_scores(split[: len(tried)], few)
-        responses = [[draw.response for draw in row] for row in draws]
-        if not all(map(callable, references)):
-            warn_of_script("admission", self.admission, chain.from_iterable(responses))
+        draws, split = _split_draws(sampler, prompts, components_of)
         data = ComponentCalibrationData.from_arrays(
             [one.scores for one in split],
             [np.full(len(one.components), -1) for one in split],
-            prompts=checked.digests(),
+            prompts=prompts.digests(),
             provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
         )
+        asked = [[draw.response for draw in row] for row in draws], split, self.n_jobs
+        if not all(map(callable, references)):
+            warn_of_script("admission", self.admission, chain.from_iterable(asked[0]))
         audited = self.judging if isinstance(self.judging, AuditedJudging) else None
-        people = None
-        verdicts = ComponentVerdicts(
-            admission, references, responses, split, self.n_jobs, bare=audited is not None
-        )
+        verdicts = ComponentVerdicts(admission, references, *asked, bare=audited is not None)
+        collected = ComponentCollection(data, verdicts, prompts, rows, names)
         if audited is not None:
             auditor = get_component_admission(audited.people, splitter)
-            shown = shown_to(auditor, checked, references)
-            by_people = ComponentVerdicts(auditor, shown, responses, split, self.n_jobs)
-            people = ComponentCollection(data, by_people, checked, rows, names)
-        collected = ComponentCollection(data, verdicts, checked, rows, names, people)
+            shown = shown_to(auditor, prompts, references)
+            collected.people = replace(
+                collected, verdicts=ComponentVerdicts(auditor, shown, *asked)
+            )
         if self.judging != "lazy":
             data = collected.judged(data, self.alpha, [], lazily=False)
         self._forget()
@@ -475,19 +465,6 @@ class ComponentSelector(CalibratedEstimator):
         )
         return sampler.calibrate(data)
 
-    @staticmethod
-    def _draws(
-        sampler: ConformalSampler, prompts: CheckedPrompts, tries: TryOut | None
-    ) -> list[list[Generation]]:
-        """All K draws, even where a smaller budget was chosen: the choice was made on data."""
-        record, memory = sampler.calibration_, sampler.memory_
-        if tries is not None:
-            few = prompts.take(np.arange(min(TRIED_PROMPTS, len(prompts))))
-            tries(few, record.source.draws(memory, few, min(TRIED_DRAWS, record.width)))
-        n_draws = len(prompts) * record.width
-        with progress_bar(sampler.verbose, n_draws, "draw") as progress:
-            return record.source.draws(memory, prompts, record.width, progress=progress)
-
     # --- calibrate ----------------------------------------------------------------------------
 
     def _validate_params(self) -> None:
@@ -560,6 +537,33 @@ def _fitted(sampler: object) -> ConformalSampler | None:
     if isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_"):
         return sampler
     return None
+
+
+def _components(
+    splitter: Any, component_score: Any, prompts: CheckedPrompts, draws: list[list[Generation]]
+) -> list[DistinctComponents]:
+    """The distinct components of the draws of each prompt, scored."""
+    with noting_kept_draws():
+        return components_of_draws(splitter, component_score, prompts.prompts, draws)
+
+
+def _split_draws(
+    sampler: ConformalSampler,
+    prompts: CheckedPrompts,
+    components_of: Callable[..., list[DistinctComponents]],
+) -> tuple[list[list[Generation]], list[DistinctComponents]]:
+    """All K draws, even where a smaller budget was chosen on data, and their components."""
+    source, memory, width = sampler.calibration_.source, sampler.memory_, sampler.calibration_.width
+    # scores that fail do so before the other draws are paid for
+    few = prompts.take(np.arange(min(TRIED_PROMPTS, len(prompts))))
+    components_of(few, source.draws(memory, few, min(TRIED_DRAWS, width)))
+    with progress_bar(sampler.verbose, len(prompts) * width, "draw") as progress:
+        draws = source.draws(memory, prompts, width, progress=progress)
+    split = components_of(prompts, draws)
+    tried = prompts.take(np.arange(min(_N_TRIED, len(prompts))))
+    half = [row[: (width + 1) // 2] for row in draws[: len(tried)]]
+    warn_of_falling_scores(split[: len(tried)], components_of(tried, half))
+    return draws, split
 
 
 def _of_sampler(sampler: ConformalSampler, groups: Any) -> Any:
