@@ -154,17 +154,7 @@ class WrappingGenerator(BaseGenerator):
 
     @available_if(wraps_trainable)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Fit a clone of the inner generator; only there where the inner one has a ``fit``.
-
-        Parameters
-        ----------
-        prompts, references
-            As the inner generator's ``fit`` takes them.
-
-        Returns
-        -------
-        self
-        """
+        """Fit a clone of the inner generator, where that has a ``fit``, whose parameters these are."""
         self.generator_ = trained(clone(self.generator, safe=False), prompts, references)
         return self
 

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -20,27 +20,19 @@ from sklearn_clm.generators._base import (
     BaseGenerator,
     Prompts,
 )
-from sklearn_clm.generators._draws import Generation, Prompt, draw_stream, prompt_bytes
+from sklearn_clm.generators._draws import Generation, draw_stream, prompt_bytes
 from sklearn_clm.generators._identity import TRAINED_ON, digest_of
 from sklearn_clm.generators._queue import DrawQueue
 
 
-class _Distribution:
+class _Distribution(NamedTuple):
     """Responses and their probabilities, for a prompt; equal draws are one object."""
 
-    __slots__ = ("cumulative", "key", "logs", "made", "responses")
-
-    def __init__(
-        self,
-        prompt: Prompt,
-        cumulative: Sequence[float],
-        logs: np.ndarray,
-        responses: Sequence[object],
-        made: dict[int, Generation],  # by position in `responses`
-    ) -> None:
-        self.key = prompt_bytes(prompt)
-        self.cumulative, self.logs, self.responses = cumulative, logs, responses
-        self.made = made
+    key: bytes
+    cumulative: Sequence[float]
+    logs: np.ndarray
+    responses: Sequence[object]
+    made: dict[int, Generation]  # by position in `responses`
 
     def draw(self, seed: int, draw: int) -> Generation:
         """One draw, which is one token."""
@@ -176,7 +168,7 @@ class EstimatorGenerator(_Drawing):
             logs = np.log(probabilities)
         labels = np.asarray(estimator.classes_).tolist()
         return [
-            _Distribution(prompt, row, row_of_logs, labels, {})
+            _Distribution(prompt_bytes(prompt), row, row_of_logs, labels, {})
             for prompt, row, row_of_logs in zip(prompts, cumulative.tolist(), logs)
         ]
 
@@ -251,7 +243,7 @@ class ResamplingGenerator(_Drawing):
         check_is_fitted(self)
         made: dict[int, Generation] = {}
         learnt = self._cumulative.tolist(), self.log_frequencies_, self.responses_, made
-        return [_Distribution(prompt, *learnt) for prompt in prompts]
+        return [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the class and, once fitted, of what it draws."""
