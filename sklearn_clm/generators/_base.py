@@ -154,7 +154,7 @@ class WrappingGenerator(BaseGenerator):
 
     @available_if(wraps_trainable)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Fit a clone of the inner generator, where that has a ``fit``, whose parameters these are."""
+        """Fit a clone of the inner generator, where that has a ``fit``, with its parameters."""
         self.generator_ = trained(clone(self.generator, safe=False), prompts, references)
         return self
 
