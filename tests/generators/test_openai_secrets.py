@@ -109,6 +109,13 @@ def test_no_error_holds_a_part_of_it(fault):
     assert not [part for part in (KEY[k : k + 6] for k in range(len(KEY) - 5)) if part in shown]
 
 
+def test_a_key_may_be_set_after_a_first_try(server, monkeypatch):
+    for key in ("wrong", "right"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        OpenAIGenerator("m", base_url=server.url).sample(PROMPTS, 1)
+    assert sent_keys(server) == {"Bearer wrong", "Bearer right"}
+
+
 def test_a_missing_key_is_named():
     with pytest.raises(ValueError, match="api_key"):
         OpenAIGenerator("m").sample(PROMPTS, 1)

@@ -200,7 +200,7 @@ class OpenAIGenerator(ConcurrentGenerator):
     def fingerprint(self) -> str:
         """Hexadecimal digest of the service's address and what shapes a response."""
         params = {name: getattr(self, name) for name in _SHAPES_RESPONSES}
-        params["base_url"] = self.base_url or os.environ.get("OPENAI_BASE_URL")
+        params["base_url"] = self._address()
         return digest_of(type(self), params)
 
     def __sklearn_clone__(self) -> Self:
@@ -214,8 +214,9 @@ class OpenAIGenerator(ConcurrentGenerator):
             self._request(prompt)
 
     def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
-        key = self.api_key.reveal() if self.api_key is not None else None
-        service = service_of(os.getpid(), self.base_url, key, self.timeout, self.max_retries)
+        # the environment is read each time: it may be set after a first try
+        key = os.environ.get("OPENAI_API_KEY") if self.api_key is None else self.api_key.reveal()
+        service = service_of(os.getpid(), self._address(), key, self.timeout, self.max_retries)
         missing = list(draws)
         try:
             while missing:
@@ -273,6 +274,9 @@ class OpenAIGenerator(ConcurrentGenerator):
         check_text(request, "a prompt")
         json.dumps(request)  # what no request can hold is found before any is paid for
         return request
+
+    def _address(self) -> str | None:
+        return self.base_url or os.environ.get("OPENAI_BASE_URL")
 
     @cached_property
     def _usage(self) -> Usage:

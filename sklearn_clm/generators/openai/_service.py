@@ -1,7 +1,6 @@
 """Requests to a service: bounded, repeated, counted, and silent about keys."""
 
 import json
-import os
 import re
 import sys
 import threading
@@ -94,14 +93,12 @@ class Service:
         self, base_url: str | None, api_key: str | None, timeout: float, max_retries: int
     ) -> None:
         self._openai = openai = _client_package()
-        self._api_key = api_key = api_key or os.environ.get("OPENAI_API_KEY")
-        base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         if not api_key and base_url is None:
             raise ValueError(
                 "api_key is missing: pass it, or set the environment variable OPENAI_API_KEY (a "
                 "server of your own, given by base_url, may need none)."
             )
-        self._max_retries = max_retries
+        self._api_key, self._max_retries = api_key, max_retries
         self._client = openai.OpenAI(
             api_key=api_key or "none",
             base_url=base_url,
