@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -37,29 +37,6 @@ from sklearn_clm.policies._source import (
 )
 
 PARTS = ("splitter", "component_score", "admission")
-
-
-def groups_in_use(
-    known: Container[Hashable | None],
-    groups: Groups | None,
-    given: object,
-    n_prompts: int,
-    prompts: CheckedPrompts | None,
-) -> list[Hashable | None]:
-    """The calibrated group of each prompt; None without groups."""
-    if groups is None:
-        if given is not None:
-            raise ValueError(
-                "groups must be None where calibration was given none, got groups instead."
-            )
-        return [None] * n_prompts
-    asked = groups.of(given, n_prompts, prompts)
-    for name in asked:
-        if name not in known:
-            raise ValueError(
-                f"groups must be among those that were calibrated, got {name!r} instead."
-            )
-    return list(asked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +134,19 @@ class Calibration(ABC):
         """What the data are, in numbers."""
 
     def groups_of(self, given: object, prompts: CheckedPrompts) -> list[Hashable | None]:
-        """The group of each prompt whose rule is used for it."""
-        return groups_in_use(self.rules, self.groups, given, len(prompts), prompts)
+        """The group of each prompt whose rule is used for it; None without groups."""
+        if self.groups is None:
+            if given is not None:
+                raise ValueError(
+                    "groups must be None where calibration was given none, got groups instead."
+                )
+            return [None] * len(prompts)
+        names = self.groups.of(given, len(prompts), prompts)
+        if strange := [name for name in names if name not in self.rules]:
+            raise ValueError(
+                f"groups must be among those that were calibrated, got {strange[0]!r} instead."
+            )
+        return list(names)
 
     def content(self) -> dict[str, Any]:
         """What a file holds."""
@@ -331,20 +319,16 @@ class SelectorCalibration(Calibration):
     def conditions(self) -> tuple[str, ...]:
         """Those of the claim, and what holds of the sampler's sets at once."""
         sets = None if self.sampler is None else self.sampler.calibration_
-        confidence = "1 - 2 delta"
-        if sets is not None and sets.delta != self.delta:
+        if sets is None or sets.delta == self.delta:
+            confidence = "1 - 2 delta"
+        else:
             confidence = percent(1 - self.delta - sets.delta)
         both = (
             "The guarantee of the sampler's sets and this one hold at once with confidence "
             f"{confidence}, by the union bound."
         )
-        if sets is not None and not sets.certified:
-            both = "Nothing is guaranteed of the sampler's sets."
-        elif sets is not None and sets.claim.guarantee == "marginal":
-            both = (
-                "The guarantee of the sampler's sets holds on average over calibrations (marginal "
-                "guarantee), and no confidence is known with which both hold at once."
-            )
+        if sets is not None and not (sets.certified and sets.claim.guarantee == "pac"):
+            both = f"Of the sampler's sets: {sets.claim.sentence()}"
         return (*super().conditions(), both)
 
     def numbers(self) -> dict[str, object]:

@@ -68,7 +68,7 @@ class LevelResult:
     # calibration prompts whose set at the level has no admissible response; with lazy judging
     # those in whose set none is known, the most that there can be
     n_errors: int
-    n_hopeless: int | None = None  # with no admissible draw; None where too few labels are known
+    errors_of_safest: int | None = None  # with no admissible draw; None where labels do not tell
     sizes: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt's set
     draws: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt
     n_judgements: int | None = None  # with lazy judging: responses of the calibration part
@@ -102,11 +102,6 @@ class LevelResult:
     def errors_of_choice(self) -> tuple[str, int]:
         """Errors at the level, after "at most " where not all texts were judged."""
         return "" if self.n_judgements is None else "at most ", self.n_errors
-
-    @property
-    def errors_of_safest(self) -> int | None:
-        """Errors of the set of all texts, where labels tell."""
-        return self.n_hopeless
 
 
 @dataclass(frozen=True)
@@ -450,7 +445,7 @@ class ExitPolicy(Policy):
             n_optimization=len(part.searched),
             smallest_epsilon=smallest,
             n_errors=n - int(right.sum()),
-            n_hopeless=hopeless,
+            errors_of_safest=hopeless,
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         if level == -np.inf:
@@ -459,7 +454,7 @@ class ExitPolicy(Policy):
         return Certified(LevelRule.of(path, table, result), claim)
 
     def _why_nothing(self, result: LevelResult, claim: Claim, same_text: float | None) -> str:
-        n, hopeless = result.n_calibration, result.n_hopeless or 0
+        n, hopeless = result.n_calibration, result.errors_of_safest or 0
         # lazily, what was not judged may be right
         lazily = result.n_judgements is not None
         lacking = hopeless if lazily else result.n_errors
