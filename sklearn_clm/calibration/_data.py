@@ -43,7 +43,7 @@ class CalibrationData(LabeledArrays):
     Attributes
     ----------
     quality, similarity, texts, prompts, n_draws, provenance
-        As given, numbers in double precision; `n_draws` is None where all draws were made.
+        As given, numbers in double precision; `n_draws` is K for all where it was not given.
     labels : ndarray of int8, shape (n, K)
         1, 0, or -1 where unknown. `admissible` is where they are 1, `unknown` where they are -1,
         or None where all are known.
@@ -90,15 +90,11 @@ class CalibrationData(LabeledArrays):
         self.labels = as_labels(admissible, (n, k))
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
         self.prompts = None if prompts is None else as_array(prompts, "prompts", (n,), np.uint64)
-        self.n_draws = None if n_draws is None else self._checked_n_draws(n_draws)
-        self.provenance = replace(provenance or Provenance(), k_max=k)
-
-    def _checked_n_draws(self, n_draws: ArrayLike) -> np.ndarray | None:
-        n, k = self.quality.shape
-        made = as_array(n_draws, "n_draws", (n,), np.intp, low=0, high=k)
-        if np.any((np.arange(k) >= made[:, np.newaxis]) & (self.labels >= 0)):
+        made = np.full(n, k) if n_draws is None else n_draws
+        self.n_draws = as_array(made, "n_draws", (n,), np.intp, low=0, high=k)
+        if np.any((np.arange(k) >= self.n_draws[:, np.newaxis]) & (self.labels >= 0)):
             raise ValueError("n_draws must count all draws that have a label, got fewer instead.")
-        return made if np.any(made < k) else None
+        self.provenance = replace(provenance or Provenance(), k_max=k)
 
     def _part(self, rows: slice | np.ndarray, k: int) -> "CalibrationData":
         """Some prompts with their first k draws; a view where `rows` is a slice."""
@@ -107,8 +103,7 @@ class CalibrationData(LabeledArrays):
             array = getattr(self, name)
             if array is not None:
                 setattr(part, name, array[(rows, *[slice(k)] * (array.ndim - 1))])
-        if part.n_draws is not None:
-            part.n_draws = np.minimum(part.n_draws, k) if np.any(part.n_draws < k) else None
+        part.n_draws = np.minimum(part.n_draws, k)
         part.provenance = replace(self.provenance, k_max=k)
         return part
 
@@ -137,7 +132,7 @@ class CalibrationData(LabeledArrays):
     @property
     def n_made(self) -> int:
         """Number of draws that were made, of all prompts together."""
-        return self.quality.size if self.n_draws is None else int(self.n_draws.sum())
+        return int(self.n_draws.sum())
 
     def __repr__(self) -> str:
         return f"CalibrationData(n_prompts={self.n_prompts}, k_max={self.k_max})"
@@ -243,7 +238,7 @@ def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None
     """Refuse what is no calibration data, or lacks draws or labels that it must have."""
     if not isinstance(data, CalibrationData):
         raise TypeError(f"data must be CalibrationData, got {type(data).__name__} instead.")
-    if draws and data.n_draws is not None:
+    if draws and data.n_made < data.quality.size:
         raise ValueError(
             f"data must hold all {data.k_max} draws of each prompt here, got as few as "
             f"{data.n_draws.min()} from lazy judging instead; collect makes all."

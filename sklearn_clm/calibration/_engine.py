@@ -52,14 +52,6 @@ class Pairs(NamedTuple):
     a: np.ndarray
     b: np.ndarray
 
-    @classmethod
-    def of_grid(cls, l1: np.ndarray, l2: np.ndarray) -> "Pairs":
-        a, b = np.tile(np.arange(len(l1)), len(l2)), np.repeat(np.arange(len(l2)), len(l1))
-        return cls(l1, l2, a, b)
-
-    def __len__(self) -> int:
-        return len(self.a)
-
 
 def _set_bits(k: int) -> Iterator[tuple[int, np.unsignedinteger]]:
     """For each draw, the word that holds its bit, and the bit."""
@@ -366,9 +358,9 @@ def sum_over_prompts(
     """
     _keep_freed_memory()
     packing = Packing(data.k_max, data.n_prompts)
-    block = int(np.clip(_BLOCK_SETS // len(pairs), *_BLOCK_PROMPTS))
+    block = int(np.clip(_BLOCK_SETS // len(pairs.a), *_BLOCK_PROMPTS))
     block = min(block, packing.max_prompts)
-    shape = len(pairs), len(budgets), len(l3)
+    shape = len(pairs.a), len(budgets), len(l3)
     totals, n_packed = np.zeros((4, *shape), dtype=np.int64), 0
     packed = np.zeros(shape, dtype=np.complex128)
     for start in range(0, data.n_prompts, block):
@@ -380,7 +372,7 @@ def sum_over_prompts(
         sets = sets_of_pairs(part, pairs)
         leads_to = csc_array(
             (np.ones(len(sets.pairs)), sets.pairs, sets.begin),
-            shape=(len(pairs), len(sets.prompt)),
+            shape=(len(pairs.a), len(sets.prompt)),
         )
         profiles = _packed_profiles(set_score, part, sets, l3, budgets, packing)
         for i, profile in enumerate(profiles):

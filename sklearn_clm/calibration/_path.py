@@ -27,9 +27,7 @@ def sets_at_stop(
 ) -> Column:
     """Every prompt's set under one configuration of Algorithm 1; labels are not looked at."""
     quality, similarity, score = data.quality, data.similarity, get_set_score(set_score)
-    made = np.ones(quality.shape, dtype=bool)
-    if data.n_draws is not None:
-        made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
+    made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
     accepted = (quality >= configuration.quality) & made
     for j in range(1, data.k_max):
         alike = similarity[:, j, :j].astype(np.float64) > configuration.similarity
@@ -56,14 +54,9 @@ class Columns:
     """
 
     def __init__(
-        self,
-        table: Table,
-        rows: np.ndarray,
-        frontier: Frontier,
-        set_score: SetScore,
+        self, table: Table, rows: np.ndarray, frontier: Frontier, set_score: SetScore
     ) -> None:
-        self.table, self.rows, self.frontier = table, rows, frontier
-        self.set_score = set_score
+        self.table, self.rows, self.frontier, self.set_score = table, rows, frontier, set_score
         self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and how many draws were made
 
     def __len__(self) -> int:

@@ -57,26 +57,17 @@ def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.nda
     """The groups in the order in which they first occur, and the position of each prompt's."""
     # a set has no order, and a mapping would give its keys
     if isinstance(groups, (str, bytes, Mapping, Set)) or not isinstance(groups, Iterable):
-        raise TypeError(
-            f"groups must be a sequence with one group for each prompt, got "
-            f"{type(groups).__name__} instead."
-        )
+        raise TypeError(f"groups must be a sequence, got {type(groups).__name__} instead.")
     items = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     if len(items) != n_prompts:
         raise ValueError(
             f"groups must be as many as prompts, {n_prompts}, got {len(items)} instead."
         )
-    positions: dict[Hashable, int] = {}
-    of_prompt = np.empty(n_prompts, dtype=np.intp)
-    for i, item in enumerate(items):
-        try:
-            if item is None or item != item:  # NaN and NaT
-                raise ValueError(f"groups must not be missing, got {item!r} at position {i}.")
-            name = item.item() if isinstance(item, np.generic) else item
-            of_prompt[i] = positions.setdefault(name, len(positions))
-        except TypeError:  # which pandas.NA raises, too
-            raise TypeError(
-                f"groups must be hashable, such as text or numbers, got {item!r:.60} at position "
-                f"{i} instead."
-            ) from None
-    return list(positions), of_prompt
+    try:
+        if any(item is None or item != item for item in items):  # NaN and NaT
+            raise ValueError("groups must not be missing, got None or NaN instead.")
+        names = [item.item() if isinstance(item, np.generic) else item for item in items]
+        positions = {name: g for g, name in enumerate(dict.fromkeys(names))}
+    except TypeError:  # which pandas.NA raises, too
+        raise TypeError("groups must be hashable, such as text or numbers.") from None
+    return list(positions), np.array([positions[name] for name in names], dtype=np.intp)

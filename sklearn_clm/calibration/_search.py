@@ -199,6 +199,7 @@ def _observed_set_scores(
     l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
     step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))
     thinned = data.take(slice(None, None, step))
-    sets = sets_of_pairs(thinned, Pairs.of_grid(l1, l2))
+    a, b = np.indices((len(l1), len(l2))).reshape(2, -1)
+    sets = sets_of_pairs(thinned, Pairs(l1, l2, a, b))
     prefixes = np.flatnonzero(sets.new_prefixes())
     return scores_of_prefixes(score, sets.of_prompts(thinned.quality), sets.accepted, prefixes)

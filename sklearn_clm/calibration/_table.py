@@ -38,7 +38,7 @@ class Table:
         self._draw, self.judge = draw, judge
         n, k_max = data.quality.shape
         self.n_judgements = 0  # of distinct texts
-        self.n_draws = np.full(n, k_max) if data.n_draws is None else data.n_draws.copy()
+        self.n_draws = data.n_draws.copy()
         self.texts = data.first
         self._of_text = np.full((n, k_max), -1, dtype=np.int8)  # at the first draw of each text
         known = data.labels
@@ -68,8 +68,7 @@ class Table:
         """The prompts at `rows`, as far as they are filled; those of a slice share the scores."""
         part = self.data.take(rows)
         part.labels = np.take_along_axis(self._of_text[rows], self.texts[rows], axis=1)
-        made = self.n_draws[rows].copy()
-        part.n_draws = None if np.all(made == self.k_max) else made
+        part.n_draws = self.n_draws[rows].copy()
         return part
 
     def filled(self) -> CalibrationData:

@@ -222,11 +222,10 @@ class Collection:
 
     def _known(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
         """Data with labels, and those of the judge where these lack some; draws made by now."""
-        made = np.minimum(self.n_draws, data.k_max)
         judged = np.take_along_axis(self.verdicts.labels, data.first, axis=1)
         labels = np.where(labels >= 0, labels, judged)
         known = data.with_labels(labels, data.provenance.admission)
-        known.n_draws = None if np.all(made == data.k_max) else made
+        known.n_draws = np.minimum(self.n_draws, data.k_max)
         return known
 
     def table(self, data: CalibrationData, *, lazily: bool, k_max: int) -> Table:

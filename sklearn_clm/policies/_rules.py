@@ -44,7 +44,7 @@ class Outcomes(NamedTuple):
         tests: LearnThenTestResult | None,
     ) -> "Outcomes | None":
         """Those of Algorithm 1; of labels that nobody asked for, as far as the tests tell."""
-        if data.n_draws is not None or (tests is None and data.unknown is not None):
+        if data.n_made < data.quality.size or (tests is None and data.unknown is not None):
             return None
         accepted, draws = sets_at_stop(data, lambdas, k_max, set_score)
         of_prompts = {"size": accepted.sum(axis=1), "draws": draws}

@@ -94,7 +94,6 @@ def test_draws_are_made_once_and_known_as_far_as_they_are():
     assert part.n_draws.tolist() == [4, 2]
     assert part.labels.tolist() == [[-1] * 4, [-1, 1, -1, -1]]
     assert np.array_equal(part.quality[0], data.quality[3])
-    assert table.part(np.array([3])).n_draws is None
 
 
 def test_equal_texts():
