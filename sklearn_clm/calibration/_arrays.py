@@ -31,11 +31,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
         return
     target = os.path.realpath(path)
     unfinished = f"{target}.{secrets.token_hex(8)}.partial"
-    try:
-        open(unfinished, "x").close()  # not by tempfile, whose files nobody else may read
-    except OSError as error:
-        error.filename = os.fspath(path)
-        raise
+    open(unfinished, "x").close()  # not by tempfile, whose files nobody else may read
     try:
         yield unfinished
         with open(unfinished, "r+b") as file:

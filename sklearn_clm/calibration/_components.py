@@ -31,9 +31,8 @@ class ComponentCalibrationData(LabeledArrays):
     Parameters
     ----------
     scores : array-like of shape (m,)
-        Confidence F^c of each component, below +inf: the *maximum* over its occurrences. A
-        component of a prediction set, which holds fewer samples than K, must never score higher
-        there than among all K (Proposition 4.4); a mean, or the last score, would.
+        Confidence F^c of each component, below +inf: the *maximum* over its occurrences, so that it
+        never scores higher in a set of fewer samples (Proposition 4.4), as with a mean it would.
     admissible : array-like of shape (m,)
         Whether the component is correct, A^c: booleans, or 0 and 1; -1 where that is unknown.
     offsets : array-like of int, shape (n + 1,)

@@ -32,18 +32,17 @@ class CalibrationData(LabeledArrays):
     provenance : Provenance or None, default=None
         What the data were collected with; its number of draws is read off the arrays.
     texts : array-like of int, shape (n, K), default=None
-        For each draw the first draw of its prompt with an equal response. None: not known, and
-        every draw counts as a text of its own.
+        For each draw the first draw of its prompt with an equal response, where that is known.
     prompts : array-like of uint64, shape (n,), default=None
-        Digests by which prompts are known again, whatever their scores. None: not known.
+        Digests by which prompts are known again, whatever their scores.
     n_draws : array-like of int, shape (n,), default=None
         How many draws of each prompt were made, where some were not needed; what the arrays hold
-        for the others means nothing, and their labels are unknown. None: all of them.
+        for the others means nothing, and their labels are unknown. None: K.
 
     Attributes
     ----------
     quality, similarity, texts, prompts, n_draws, provenance
-        As given, numbers in double precision; `n_draws` is K for all where it was not given.
+        As given, scores in double precision.
     labels : ndarray of int8, shape (n, K)
         1, 0, or -1 where unknown. `admissible` is where they are 1, `unknown` where they are -1,
         or None where all are known.
@@ -208,9 +207,8 @@ def row_digests(quality: np.ndarray) -> np.ndarray:
 
 
 def prompt_digests(data: CalibrationData) -> np.ndarray:
-    """What prompts are known by, uint64 (n, 1) or (n, 2): scores, and themselves where known."""
-    columns = [row_digests(data.quality)] + ([] if data.prompts is None else [data.prompts])
-    return np.stack(columns, axis=1)
+    """What prompts are known by, uint64 of (n,): themselves where they are known, or scores."""
+    return row_digests(data.quality) if data.prompts is None else data.prompts
 
 
 def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationData) -> None:
@@ -222,16 +220,15 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
     if seen is None or not len(seen):
         return
     m, n = len(seen), data.n_prompts
-    for before, now in zip(np.reshape(seen, (m, -1)).T, prompt_digests(data).T):
-        n_common = int(np.isin(now, before).sum())
-        counts = np.unique(before, return_counts=True)[1]
-        repeated = float(counts[counts > 1].sum() / m)
-        margin = 4.0 * np.sqrt((repeated + 1.0 / m) * (1.0 / m + 1.0 / n))
-        if n_common > n * (repeated + 0.01 + margin):
-            raise ValueError(
-                f"{name} must come from other prompts than those that calibrate, got one that was "
-                f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold."
-            )
+    n_common = int(np.isin(prompt_digests(data), seen).sum())
+    counts = np.unique(seen, return_counts=True)[1]
+    repeated = float(counts[counts > 1].sum() / m)
+    margin = 4.0 * np.sqrt((repeated + 1.0 / m) * (1.0 / m + 1.0 / n))
+    if n_common > n * (repeated + 0.01 + margin):
+        raise ValueError(
+            f"{name} must come from other prompts than those that calibrate, got one that was "
+            f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold."
+        )
 
 
 def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None:

@@ -60,20 +60,17 @@ class LearnThenTestResult(SequenceResult):
     Parameters
     ----------
     frontier, risks : Frontier, ConfigurationRisks
-        The tested configurations, and their losses and costs on the calibration part.
+        The m tested configurations, and their losses and costs on the calibration part.
     n_valid, position : int, int or None
         How many are certified, from the first on, and which one was chosen; None: no one.
     n_errors, p_values, exact : ndarray of shape (m,)
-        Errors and p-values of each, and where they are exact; elsewhere bounds of what lazy judging
-        left open.
-    n_optimization, n_calibration : int
-        How many prompts gave the frontier, and how many tested it.
-    epsilon, delta, smallest_epsilon : float
-        Tolerated risk, level, and the smallest risk at which anything is certified; 1.0 for none.
-    achievable_epsilon : AchievableEpsilon
-        Estimated on both parts together.
-    n_judgements : int or None
-        With lazy judging: how many responses of the calibration part were judged.
+        Errors and p-values, and where they are exact; elsewhere lazy judging left bounds.
+    n_optimization, n_calibration, n_judgements : int
+        How many prompts gave the frontier, how many tested it, and how many of the responses of
+        these were judged; None for all.
+    epsilon, delta, smallest_epsilon, achievable_epsilon : float, float, float, AchievableEpsilon
+        Tolerated risk, level, the smallest risk at which anything is certified, 1.0 for none, and
+        what both parts together say of the risks in reach.
     provenance : Provenance
         What the data were collected with.
     """

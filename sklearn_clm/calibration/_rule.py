@@ -17,14 +17,8 @@ from sklearn_clm.calibration._set_scores import SetScore
 class Configuration(NamedTuple):
     """One configuration lambda of Algorithm 1; each threshold may be infinite.
 
-    Parameters
-    ----------
-    similarity : float
-        lambda_1: a draw more similar than this to an accepted one is rejected.
-    quality : float
-        lambda_2: a draw of lower quality is rejected.
-    set_score : float
-        lambda_3: sampling stops once a non-empty set scores this much.
+    A draw is rejected if it is more similar to an accepted one than `similarity`, or of lower
+    quality than `quality`. Sampling stops once a non-empty set scores `set_score`.
     """
 
     similarity: float

@@ -73,7 +73,7 @@ def _growing(quick: bool) -> Iterator[Row]:
         if per_prompt is None:
             per_prompt = seconds / n
         yield Row(
-            f"surface 27 x 27 x 27, n = {n:,}, K = 20, sum, float32 similarities, "
+            f"surface 27 x 27 x 27, n = {n:,}, K = 20, sum, "
             f"{measured['peak_gib']:.2f} GiB at the peak: time over that of n = 1,000, scaled up",
             f"{per_prompt * n:.2f} s",
             f"{seconds:.2f} s",
@@ -83,7 +83,7 @@ def _growing(quick: bool) -> Iterator[Row]:
 
 def _measure(n: int) -> None:
     """In a process of its own: the time of one surface, and the memory it took."""
-    data = simulate(n, 20, "clustered", dtype=np.float32)
+    data = simulate(n, 20, "clustered")
     forget_peak()
     grid = threshold_grid(data, set_score="sum")
     repeats = 3 if n <= 10_000 else 1
@@ -159,20 +159,18 @@ def mean_quality(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
     return np.where(accepted, quality, 0.0).sum(axis=1) / size
 
 
-def simulate(
-    n: int, k: int, kind: str, *, dtype: type = np.float64, seed: int = 0
-) -> CalibrationData:
+def simulate(n: int, k: int, kind: str, *, seed: int = 0) -> CalibrationData:
     """Unrelated draws (the hardest case: every draw differs), or draws of a dozen answers."""
     rng = np.random.default_rng(seed)
     if kind == "unrelated":
         quality = rng.random((n, k))
-        similarity = rng.random((n, k, k)).astype(dtype)
+        similarity = rng.random((n, k, k))
         return CalibrationData(quality, similarity, rng.random((n, k)) < 0.15)
-    return CalibrationData(*_clustered(rng, n, k, dtype))
+    return CalibrationData(*_clustered(rng, n, k))
 
 
 def _clustered(
-    rng: np.random.Generator, n: int, k: int, dtype: type
+    rng: np.random.Generator, n: int, k: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n_answers = 12
     decay = (1.0 - rng.beta(0.8, 1.2, (n, 1))) ** np.arange(n_answers) + 0.01
@@ -191,7 +189,7 @@ def _clustered(
         between[row, answer[:, :, np.newaxis], answer[:, np.newaxis]],
     )
     # similarities of short texts are fractions of small denominators, full of ties
-    similarity = (np.round(24 * similarity) / 24).astype(dtype)
+    similarity = np.round(24 * similarity) / 24
     right = np.where(rng.random(n) < 0.7, rng.integers(0, n_answers, n), -1)
     return quality, similarity, answer == right[:, np.newaxis]
 

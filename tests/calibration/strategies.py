@@ -12,10 +12,10 @@ TIED = [-np.inf, -1.5, 0.0, 0.1, 0.25, 0.3, 1.0, np.inf]
 MEASURES = ("n_errors", "loss", "size", "samples", "excess")
 
 
-def random_data(n, k, seed=0, dtype=np.float64, share=0.5, **known):
+def random_data(n, k, seed=0, share=0.5, **known):
     """Data without any ties, and `share` of the draws admissible."""
     rng = np.random.default_rng(seed)
-    similarity = rng.random((n, k, k)).astype(dtype)
+    similarity = rng.random((n, k, k))
     return CalibrationData(rng.random((n, k)), similarity, rng.random((n, k)) < share, **known)
 
 
@@ -23,16 +23,14 @@ def random_data(n, k, seed=0, dtype=np.float64, share=0.5, **known):
 def calibration_data(draw):
     n, k = draw(st.integers(1, 6)), draw(st.integers(1, 9))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    kind = draw(st.sampled_from(["continuous", "tied", "finite ties", "duplicates", "single"]))
-    if kind in ("continuous", "single"):
+    kind = draw(st.sampled_from(["continuous", "tied", "finite ties", "duplicates"]))
+    if kind == "continuous":
         quality, similarity = rng.random((n, k)), rng.random((n, k, k))
     elif kind == "duplicates":
         quality, similarity = np.full((n, k), 0.25), np.ones((n, k, k))
     else:
         values = TIED if kind == "tied" else [v for v in TIED if np.isfinite(v)]
         quality, similarity = rng.choice(values, (n, k)), rng.choice(values, (n, k, k))
-    if kind == "single":
-        similarity = similarity.astype(np.float32)
     # entries that must not matter
     similarity[:, *np.triu_indices(k)] = np.nan
     return CalibrationData(quality, similarity, rng.random((n, k)) < rng.random())

@@ -64,14 +64,6 @@ def test_betting_against_its_definition():
     assert_allclose(betting_p_value(losses, epsilon, seed=7), 1 / best, rtol=1e-12)
 
 
-def test_hoeffding_bentkus_against_its_definition():
-    losses = np.full(50, 0.1)
-    h = 0.1 * math.log(0.1 / 0.3) + 0.9 * math.log(0.9 / 0.7)
-    expected = min(math.exp(-50 * h), math.e * binom.cdf(5, 50, 0.3))
-    assert_allclose(hoeffding_bentkus_p_value(losses, 0.3), expected, rtol=1e-9)
-    assert hoeffding_bentkus_p_value(np.ones(5), 0.3) == 1.0
-
-
 @pytest.mark.parametrize("p_value", P_VALUES)
 def test_columns_are_configurations(p_value):
     losses = np.random.default_rng(0).random((40, 3))

@@ -55,16 +55,6 @@ def test_smallest_epsilon_is_rejected_and_nothing_below_it_is(n, share, delta):
     assert binomial_p_value(n_errors, n, below) > delta * (1.0 - 1e-9)
 
 
-def test_smallest_epsilon_of_arrays():
-    limits = smallest_epsilon(np.array([[0, 3], [10, 2]]), 10, 0.05)
-    assert limits.shape == (2, 2)
-    assert limits[1, 0] == 1.0
-    assert_allclose(limits[0, 0], 1.0 - 0.05**0.1, rtol=1e-12)
-    one_count = smallest_epsilon(2, np.array([10, 20]), 0.05)
-    assert one_count.tolist() == [smallest_epsilon(2, n, 0.05) for n in (10, 20)]
-    assert smallest_epsilon(2, 10, np.array([0.05])).shape == (1,)
-
-
 @settings(max_examples=100, deadline=None)
 @given(epsilon=st.floats(1e-4, 0.999), delta=st.floats(1e-6, 0.999))
 def test_prompts_needed_is_the_least_sufficient_number(epsilon, delta):
@@ -102,13 +92,13 @@ def test_critical_count_is_exact_at_ties(n, epsilon, share):
         assert critical_count(n, epsilon, np.nextafter(p_value, 0.0)) < count
 
 
-def test_critical_count_of_arrays():
-    counts = critical_count(np.array([[5], [50]]), np.array([0.1, 0.5]), 0.05)
-    assert counts.tolist() == [
-        [critical_count(n, epsilon, 0.05) for epsilon in (0.1, 0.5)] for n in (5, 50)
-    ]
-    assert type(critical_count(50, 0.1, 0.05)) is int
-    assert critical_count(1, 1e-3, 0.01) == -1
+@pytest.mark.parametrize("function", [smallest_epsilon, critical_count])
+def test_arrays_broadcast(function):
+    first, second = np.array([[5], [50]]), 60 if function is smallest_epsilon else 0.1
+    limits = function(first, second, np.array([0.05, 0.1]))
+    single = [[function(m, second, level) for level in (0.05, 0.1)] for m in (5, 50)]
+    assert limits.tolist() == single
+    assert type(single[0][0]) is (float if function is smallest_epsilon else int)
 
 
 @pytest.mark.parametrize("n", [1, 40, 10**5])

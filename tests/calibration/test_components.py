@@ -183,14 +183,3 @@ def test_the_threshold_is_that_of_all_labels(ties, share_known):
         assert (lazily.n_errors[valid] >= eagerly.n_errors[valid]).all()
         assert (lazily.n_errors[~valid] <= eagerly.n_errors[~valid]).all()
         assert np.array_equal(lazily.n_components, eagerly.n_components)
-
-
-def test_few_labels_are_enough():
-    rng = np.random.default_rng(2)
-    scores = rng.random((400, 10))
-    full = ComponentCalibrationData.from_arrays(scores, rng.random((400, 10)) < scores)
-    unknown = full.with_labels(np.full(4000, -1))
-    data = judged(unknown, 0.3, 0.05, lambda which: full.admissible[which])
-    assert np.sum(data.labels >= 0) < 1000
-    lazily, eagerly = (component_learn_then_test(one, 0.3) for one in (data, full))
-    assert lazily.gamma_hat == eagerly.gamma_hat

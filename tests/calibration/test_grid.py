@@ -77,14 +77,6 @@ def test_quantiles_follow_the_distribution():
     assert observed_quantiles(np.array([np.nan]), 5).shape == (0,)
 
 
-def test_single_precision_values_are_kept_as_they_are():
-    similarity = np.full((3, 2, 2), 0.1, dtype=np.float32)
-    data = CalibrationData(np.ones((3, 2)), similarity, np.ones((3, 2)))
-    l1 = threshold_grid(data, set_score="max")[0]
-    assert l1.dtype == np.float64
-    assert l1[1] == np.float64(np.float32(0.1))
-
-
 def test_large_data_are_thinned_out(monkeypatch):
     data = random_data(300, 3)
     monkeypatch.setattr(_search, "_MAX_SETS", 90)

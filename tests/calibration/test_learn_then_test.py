@@ -194,16 +194,6 @@ def test_ties_of_the_objective_go_to_the_safer_configuration():
     assert result.lambda_hat.set_score == 6.0
 
 
-def test_equal_configurations_have_one_cautious_representative():
-    # all draws alike: every threshold accepts everything or nothing
-    rng = np.random.default_rng(0)
-    data = CalibrationData(
-        np.full((200, 3), 0.5), np.full((200, 3, 3), 0.5), rng.random((200, 3)) < 0.6
-    )
-    result = learn_then_test(data, 0.3, set_score="sum", random_state=1)
-    assert result.frontier.lambdas[0].tolist() == [np.inf, -np.inf, np.inf]
-
-
 def test_too_few_prompts():
     data = simulate(n=30)
     for few, n in ((data, 20), (simulate(n=42), 28)):
