@@ -142,6 +142,7 @@ the same computation, or be rounded alike: what ties with a threshold could fall
 of it otherwise.
 """
 
+from sklearn_clm.calibration._arrays import Provenance
 from sklearn_clm.calibration._betting import betting_p_value
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
@@ -159,7 +160,6 @@ from sklearn_clm.calibration._components import (
 )
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._learn_then_test import LearnThenTestResult, learn_then_test
-from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
 from sklearn_clm.calibration._search import pareto_frontier, search_frontier
 from sklearn_clm.calibration._shift import keep_by_weight, weighted_betting_p_value

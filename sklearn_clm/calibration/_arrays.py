@@ -1,4 +1,7 @@
-"""Arrays from outside: checked as they come in, written whole or not at all, never unpickled."""
+"""Arrays from outside: checked as they come in, written whole or not at all, never unpickled.
+
+They carry what they were collected with.
+"""
 
 import contextlib
 import copy
@@ -7,13 +10,11 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-
-from sklearn_clm.calibration._provenance import Provenance
 
 # what stands for an array: values, or the path of a .npy file
 Source = ArrayLike | str | os.PathLike[str]
@@ -113,6 +114,58 @@ def read_npy(source: Source, name: str) -> ArrayLike:
         return source
     with naming(source, f"must be an intact .npy file of numbers for {name}"):
         return np.asarray(np.load(source, allow_pickle=False))
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What calibration data were collected with; None stands for unknown.
+
+    Parameters
+    ----------
+    generator, quality, similarity, admission, splitter, component_score : str or None
+        Fingerprints of the generator, its training included, of scores and judge, and of what makes
+        and scores components.
+    seed, k_max : int or None
+        Seed of the draws, and their number for each prompt.
+    shift, sampler : str or None
+        A description of the shift by whose weights prompts were kept, and a digest of the
+        calibration whose sets the data hold; None for all prompts, or all draws.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import Provenance
+    >>> collected = Provenance(generator="6f1c", seed=0, quality="likelihood")
+    >>> collected.differences(Provenance(generator="6f1c", seed=1))
+    ('seed',)
+    >>> collected.unknown
+    ('similarity', 'admission', 'k_max')
+    """
+
+    generator: str | None = None
+    seed: int | None = None
+    quality: str | None = None
+    similarity: str | None = None
+    admission: str | None = None
+    splitter: str | None = None
+    component_score: str | None = None
+    k_max: int | None = None
+    shift: str | None = None
+    sampler: str | None = None
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Names of the unknown fields; those of components count once one of them is known."""
+        optional = ["shift", "sampler"]
+        if self.splitter is None and self.component_score is None:
+            optional += ["splitter", "component_score"]
+        return tuple(
+            name for name, value in vars(self).items() if value is None and name not in optional
+        )
+
+    def differences(self, other: "Provenance") -> tuple[str, ...]:
+        """Names of the fields known in both that differ."""
+        both = zip(vars(self).items(), vars(other).values())
+        return tuple(name for (name, a), b in both if None not in (a, b) and a != b)
 
 
 class LabeledArrays:

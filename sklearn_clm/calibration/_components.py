@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import LabeledArrays, as_array, as_labels
+from sklearn_clm.calibration._arrays import LabeledArrays, Provenance, as_array, as_labels
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
@@ -16,7 +16,6 @@ from sklearn_clm.calibration._binomial import (
 )
 from sklearn_clm.calibration._certify import Entries, SequenceResult
 from sklearn_clm.calibration._claim import Claim, refuse_too_few
-from sklearn_clm.calibration._provenance import Provenance
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""

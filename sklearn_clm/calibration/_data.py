@@ -9,8 +9,14 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import LabeledArrays, Source, as_array, as_labels, read_npy
-from sklearn_clm.calibration._provenance import Provenance
+from sklearn_clm.calibration._arrays import (
+    LabeledArrays,
+    Provenance,
+    Source,
+    as_array,
+    as_labels,
+    read_npy,
+)
 
 _FEW_REPEATED = 0.9
 

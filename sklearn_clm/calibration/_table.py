@@ -7,7 +7,6 @@ labels belong to texts, so that equal responses of a prompt share one.
 """
 
 from collections.abc import Callable, Iterable
-from itertools import islice
 
 import numpy as np
 
@@ -93,9 +92,7 @@ class Table:
         texts = self.texts[rows, draws]
         verdicts: list[bool] = []
         try:
-            # one more than there are texts shows a judge that gives too many
-            given = islice(self.judge(rows, texts), len(rows) + 1)
-            verdicts.extend(bool(verdict) for verdict in given)
+            verdicts.extend(bool(verdict) for verdict in self.judge(rows, texts))
         finally:
             n_given = min(len(verdicts), len(rows))
             self.n_judgements += n_given

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sklearn_clm.calibration import (
     CalibrationData,
     fixed_sequence_test,
-    learn_then_test,
     search_frontier,
 )
 from sklearn_clm.calibration._certify import Entries, count_passed, may_ask, settle
@@ -21,7 +20,7 @@ from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from tests.calibration.strategies import calibration_data, thresholds
-from tests.calibration.tables import equal_texts, lazy_table
+from tests.calibration.tables import lazy_table
 
 SCORES = [-np.inf, 0.0, 0.2, 0.2, 0.5, 1.0, np.inf]
 WEIGHTS = {"size_weight": 0.5, "excess_weight": 0.0, "draw_weight": 0.0}
@@ -245,31 +244,3 @@ def test_witnesses_serve_later_configurations():
     table = lazy_table(data)
     assert certify(table, frontier_of([np.inf] * 5, 3), delta=0.2).n_valid == 5
     assert table.n_judgements == 8  # two prompts of ten may err
-
-
-@pytest.mark.parametrize("set_score", SET_SCORES)
-@pytest.mark.parametrize("seed", range(3))
-def test_lambda_hat_is_that_of_all_labels(set_score, seed):
-    rng = np.random.default_rng(seed)
-    n, k = 240, 8
-    answers = np.minimum(rng.geometric(rng.uniform(0.2, 0.9, (n, 1)), (n, k)), 5)
-    first = equal_texts(answers.tolist())
-    truth = answers == 1
-    quality = np.take_along_axis(rng.normal(truth, 0.7), first, axis=1)
-    similarity = np.where(first[:, :, None] == first[:, None, :], 1.0, 0.4)
-    data = CalibrationData(quality, similarity, truth, texts=first)
-    optimization, calibration = data.take(slice(80)), data.take(slice(80, n))
-    frontier = search_frontier(optimization, set_score=set_score)
-    for epsilon in (0.1, 0.25, 0.5):
-        full = learn_then_test(
-            calibration, epsilon, 0.2, frontier=frontier, set_score=set_score, excess_weight=0
-        )
-        table = lazy_table(calibration)
-        found = certify(table, frontier, set_score, epsilon, delta=0.2)
-        assert (found.n_valid, found.position) == (full.n_valid, full.position)
-        m = found.n_valid
-        assert np.all(found.p_values[:m] <= 0.2)
-        assert np.all(found.p_values[:m] >= full.p_values[:m])
-        assert np.array_equal(found.p_values[found.exact], full.p_values[found.exact])
-        assert found.n_judgements == table.n_judgements
-        assert table.n_judgements < table.labels.size / 3

@@ -44,21 +44,6 @@ SET_SCORES = ["first_k", "first_k_reject", "max", "sum", alternating, total, mea
 
 @pytest.mark.parametrize("set_score", SET_SCORES)
 @settings(max_examples=25, deadline=None)
-@given(data=calibration_data(), l1=thresholds(1), l2=thresholds(1), l3=thresholds(1))
-def test_another_draw_never_shrinks_the_set_of_the_earlier_ones(set_score, data, l1, l2, l3):
-    for i in range(data.n_prompts):
-        shorter = run(data, i, (*l1, *l2, *l3), set_score, k_max=1)
-        for k_max in range(2, data.k_max + 1):
-            longer = run(data, i, (*l1, *l2, *l3), set_score, k_max=k_max)
-            assert longer.accepted[: len(shorter.accepted)] == shorter.accepted
-            assert longer.n_samples >= shorter.n_samples
-            if shorter.stopped:
-                assert (longer.accepted, longer.score) == (shorter.accepted, shorter.score)
-            shorter = longer
-
-
-@pytest.mark.parametrize("set_score", SET_SCORES)
-@settings(max_examples=25, deadline=None)
 @given(data=calibration_data(), l1=thresholds(1), l2=thresholds(1), l3=thresholds())
 def test_a_higher_set_score_threshold_never_stops_earlier(set_score, data, l1, l2, l3):
     ascending = sorted(l3)
@@ -92,25 +77,6 @@ def test_the_order_of_prompts_changes_nothing(set_score, data, l1, l2, l3, order
         threshold_grid(permuted, set_score=set_score, n_lambdas=4),
     ):
         assert_array_equal(grid, grid_of_permuted)
-
-
-MAPS = {
-    "ranks": lambda values, of: np.searchsorted(of, values).astype(float),
-    "cube": lambda values, of: np.cbrt(np.searchsorted(of, values) - 2.5),
-    "far apart": lambda values, of: 10.0 ** (4.0 * np.searchsorted(of, values)) - 7.0,
-}
-
-
-@pytest.mark.parametrize("increasing", MAPS.values(), ids=MAPS.keys())
-@settings(max_examples=25, deadline=None)
-@given(data=calibration_data(), l1=thresholds(), l2=thresholds(), l3=thresholds())
-def test_max_knows_nothing_but_the_order_of_qualities(increasing, data, l1, l2, l3):
-    of = np.unique(np.concatenate([data.quality.ravel(), l2, l3]))
-    mapped = CalibrationData(increasing(data.quality, of), data.similarity, data.admissible)
-    before = risk_surface(data, l1, l2, l3, set_score="max")
-    after = risk_surface(mapped, l1, increasing(l2, of), increasing(l3, of), set_score="max")
-    for name in MEASURES:
-        assert_array_equal(getattr(before, name), getattr(after, name))
 
 
 class Dealer(BaseGenerator):
