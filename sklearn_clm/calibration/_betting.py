@@ -92,9 +92,6 @@ class RiskEProcess:
         self._wealth = np.zeros(1)  # of each stake, over the starts so far
         self._count = 0
 
-    def __repr__(self) -> str:
-        return f"<RiskEProcess epsilon={self.epsilon:g}, {self._count} losses>"
-
     @property
     def _reserve(self) -> float:
         """Weight of the starts to come."""

@@ -38,10 +38,9 @@ class Claim:
     group, within_groups
         The group within which it holds, None for all prompts together; and where there is one,
         whether "each" claim holds with confidence 1 - delta or "all" do.
-    shifted, approximate : bool
-        Whether prompts are distributed as weights describe, and whether these were estimated.
-    losses
-        Levels of other losses that are kept with the same confidence, by name.
+    shifted, approximate, losses : bool, bool, dict
+        Whether prompts are distributed as weights describe, and whether these were estimated; and
+        levels of other losses that are kept with the same confidence, by name.
     unknown, audit, answered
         What is not known to have collected the data; what people judged who audit the judge of
         calibration, as a sentence; and the share of the calibration prompts that were answered.

@@ -33,19 +33,14 @@ class ComponentCalibrationData(LabeledArrays):
         Confidence F^c of each component, below +inf: the *maximum* over its occurrences, so that it
         never scores higher in a set of fewer samples (Proposition 4.4), as with a mean it would.
     admissible : array-like of shape (m,)
-        Whether the component is correct, A^c: booleans, or 0 and 1; -1 where that is unknown.
+        Whether the component is correct, A^c: booleans, or 0 and 1; -1 where that is unknown. The
+        attribute `labels` holds them as numbers, as in :class:`CalibrationData`.
     offsets : array-like of int, shape (n + 1,)
         Where the components of each prompt begin, from 0 to m, in non-decreasing order.
     provenance : Provenance, optional
         What the data were collected with, as far as it is known.
     prompts : array-like of uint64, shape (n,), optional
         Digests by which prompts are known again. None: not known.
-
-    Attributes
-    ----------
-    labels : ndarray of int8, shape (m,)
-        1, 0, or -1 where unknown. `admissible` is where they are 1, `unknown` where they are -1,
-        or None where all are known.
 
     Examples
     --------
@@ -122,16 +117,7 @@ class ComponentCalibrationData(LabeledArrays):
         provenance: Provenance | None = None,
         prompts: np.ndarray | None = None,
     ) -> "ComponentCalibrationData":
-        """Data from one list of scores, and one of labels, for each prompt.
-
-        Parameters
-        ----------
-        scores, labels : sequence of n 1-D arrays, some of which may be empty
-            For each component the maximum score over its occurrences; 1 or True where it is
-            admissible, 0 or False where it is not, -1 where that is unknown.
-        provenance, prompts
-            As in the class.
-        """
+        """Data from one list of scores, and one of labels, for each prompt; some may be empty."""
         counts = [np.size(row) for row in scores]
         if counts != [np.size(row) for row in labels]:
             raise ValueError("labels must be as many as scores for each prompt, got others.")

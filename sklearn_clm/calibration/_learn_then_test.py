@@ -138,8 +138,7 @@ def learn_then_test(
     set_score : str, callable or SetScore, default="max"
         The set function F.
     optimization_fraction, random_state
-        Share of the first part, in (0, 1), and source of the split, as in
-        :meth:`CalibrationData.split`.
+        Share of the first part, and source of the split, as in :meth:`CalibrationData.split`.
     n_lambdas : int, default=25
         Observed quantiles in each dimension of the grid, besides -inf and +inf.
     size_weight, excess_weight, draw_weight : float

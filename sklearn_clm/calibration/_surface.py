@@ -54,20 +54,9 @@ def risk_surface(
 ) -> ConfigurationRisks:
     """Loss, size, draws and excess of Algorithm 1 on a whole grid of thresholds.
 
-    Parameters
-    ----------
-    data : CalibrationData
-        The prompts.
-    similarity_thresholds, quality_thresholds, set_score_thresholds : array-like
-        Values of lambda_1, lambda_2 and lambda_3, of shapes (L1,), (L2,), (L3,); infinite ones
-        are allowed.
-    set_score : str, callable or SetScore
-        The set function F.
-
-    Returns
-    -------
-    ConfigurationRisks
-        `loss`, `size`, `samples`, `excess` and `n_errors`, of shape (L1, L2, L3).
+    The thresholds are values of lambda_1, lambda_2 and lambda_3, of shapes (L1,), (L2,), (L3,),
+    some of which may be infinite; `set_score` is the set function F, by name or as a callable. The
+    result has `loss`, `size`, `samples`, `excess` and `n_errors`, of shape (L1, L2, L3).
 
     Examples
     --------
