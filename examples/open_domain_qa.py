@@ -16,15 +16,13 @@ names of territories. A file of --data has one JSON object with "prompt" (ending
 """
 
 import argparse
-import time
 from pathlib import Path
 
 import numpy as np
-from _protocols.jsonl_questions import read_questions
 from _protocols.paper_protocol import evaluate_sets
+from _protocols.tasks import add_options, cached_generator, read_questions
 
-HERE = Path(__file__).resolve().parent
-CHECKPOINT = HERE / "checkpoints" / "territory_names"
+CHECKPOINT = Path(__file__).resolve().parent / "checkpoints" / "territory_names"
 STOP = [".", ",", "\n"]
 
 
@@ -32,27 +30,19 @@ STOP = [".", ",", "\n"]
 def main(argv: list[str] | None = None) -> dict:
     """Draw, judge, repeat the splits, print the tables, write the figures."""
     args = parse(argv)
-    start = time.monotonic()
     header, prompts, references = load_data(args)
     print(f"{len(prompts):,} questions, each behind the same {args.shots}-shot header:\n{header}")
 
     sampler = build_sampler(args, header)
-    print(
-        f"Drawing {args.k_max} answers for each; those already in {args.output} are used again",
-        flush=True,
+    return evaluate_sets(
+        sampler,
+        prompts,
+        references,
+        args.output,
+        "open_domain_qa",
+        n_trials=args.trials,
+        seed=args.seed,
     )
-    data = sampler.collect(prompts, references)
-    print(
-        f"{data.n_prompts:,} x {data.k_max} answers drawn and judged after "
-        f"{time.monotonic() - start:.0f} s: one is right for {data.admissible[:, 0].mean():.1%} "
-        f"of the questions, any of {data.k_max} for {data.admissible.any(axis=1).mean():.1%}",
-        flush=True,
-    )
-    report = evaluate_sets(
-        sampler, data, args.output, "open_domain_qa", n_trials=args.trials, seed=args.seed
-    )
-    print(f"Figures and tables are in {args.output} ({time.monotonic() - start:.0f} s in all)")
-    return report
 
 
 # %% Options
@@ -61,21 +51,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default=str(CHECKPOINT), help="name or folder of a model")
+    add_options(parser, CHECKPOINT, max_new_tokens=40, temperature=0.8, batch_size=512)
     parser.add_argument("--data", type=Path, help="JSON lines with prompt and reference")
     parser.add_argument("--shots", type=int, default=4, help="examples in the header")
     parser.add_argument("--questions", type=int, default=2400, help="how many to use at most")
-    parser.add_argument("--trials", type=int, default=100, help="random splits")
-    parser.add_argument("--k-max", type=int, default=20, help="answers for a question")
-    parser.add_argument("--max-new-tokens", type=int, default=40)
-    parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=50, help="likeliest tokens to draw from")
     parser.add_argument("--stop", nargs="*", default=STOP, help="strings that end an answer")
-    parser.add_argument("--batch-size", type=int, default=512, help="answers written at once")
-    parser.add_argument("--device", help="where the model runs, for instance cuda")
-    parser.add_argument("--dtype", help="for instance bfloat16")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=HERE / "output")
     return parser.parse_args(argv)
 
 
@@ -93,8 +74,6 @@ def load_data(args: argparse.Namespace) -> tuple[str, list[str], list[list[str]]
         prompts, references = [q.prompt for q in asked], [list(q.answers) for q in asked]
     else:
         prompts, references = read_questions(args.data)
-        if len(prompts) <= args.shots:
-            raise SystemExit(f"--data {args.data}: no question is left behind --shots {args.shots}")
         header = "".join(
             f"{prompt} {aliases[0]}\n"
             for prompt, aliases in zip(prompts[: args.shots], references[: args.shots])
@@ -114,28 +93,13 @@ def first_part(text: str, stop: list[str]) -> str:
 # %% The model and the estimator
 def build_sampler(args: argparse.Namespace, header: str):
     """The estimator; its draws are kept in a file of the output folder."""
-    import torch
-
     from sklearn_clm import ConformalSampler
-    from sklearn_clm.caching import CachedGenerator
-    from sklearn_clm.generators import TransformersGenerator
 
-    if args.model == str(CHECKPOINT):
-        torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
-    args.output.mkdir(parents=True, exist_ok=True)
-    generator = TransformersGenerator(
-        args.model,
-        prompt_template=header + "{prompt}",
-        max_new_tokens=args.max_new_tokens,
-        temperature=args.temperature,
-        top_k=args.top_k,
-        stop=args.stop,
-        batch_size=args.batch_size,
-        device=args.device,
-        dtype=args.dtype,
-    )
+    template = header + "{prompt}"
     return ConformalSampler(
-        CachedGenerator(generator, args.output / "open_domain_qa.sqlite"),
+        cached_generator(
+            args, "open_domain_qa", prompt_template=template, top_k=args.top_k, stop=args.stop
+        ),
         k_max=args.k_max,
         admission="exact_match",
         random_state=args.seed,

@@ -26,69 +26,42 @@ average over alpha; the loss of all three is the same.
 """
 
 import argparse
-import time
 from pathlib import Path
 
 import numpy as np
-from _protocols.jsonl_questions import read_questions
-from _protocols.paper_protocol import at_random, evaluate_components, evaluate_sets
+from _protocols.paper_protocol import evaluate_components, evaluate_sets
 from _protocols.sentence_classifier import train_sentence_classifier
+from _protocols.tasks import ADMISSIBLE, ALMOST, add_options, cached_generator, read_questions
 
-HERE = Path(__file__).resolve().parent
-CHECKPOINT = HERE / "checkpoints" / "docstring_summaries"
-ADMISSIBLE, ALMOST = 0.35, 0.4
+CHECKPOINT = Path(__file__).resolve().parent / "checkpoints" / "docstring_summaries"
 
 
 # %% The experiment from beginning to end
 def main(argv: list[str] | None = None) -> dict:
     """Draw, judge, repeat the splits, print the tables, write the figures."""
     args = parse(argv)
-    start = time.monotonic()
     (train_texts, train_references), (texts, references) = load_data(args)
     print(f"{len(texts):,} texts to evaluate on, {len(train_texts):,} to train a classifier on")
 
     sampler = build_sampler(args)
-    data = sampler.collect(texts, references)
-    print(
-        f"{data.n_prompts:,} x {data.k_max} summaries drawn and judged after "
-        f"{time.monotonic() - start:.0f} s: one is admissible for "
-        f"{data.admissible[:, 0].mean():.1%} of the texts, any of {data.k_max} for "
-        f"{data.admissible.any(axis=1).mean():.1%}",
-        flush=True,
-    )
-    report = evaluate_sets(
-        sampler, data, args.output, "summarization", n_trials=args.trials, seed=args.seed
-    )
+    where = texts, references, args.output, "summarization"
+    how_often = {"n_trials": args.trials, "seed": args.seed}
+    report = evaluate_sets(sampler, *where, **how_often)
 
     from sklearn_clm.scoring import RougeL, component_match, threshold_admission
 
     almost = threshold_admission(RougeL(use_stemmer=True), ALMOST)
-    print(f"Sentences, after {time.monotonic() - start:.0f} s", flush=True)
-    scores = {
-        "span likelihood": "span_likelihood",
-        "classifier": train_sentence_classifier(
-            sampler.generator_,
-            train_texts,
-            train_references,
-            sentence_features,
-            n_samples=sampler.k_max_,
-            seed=sampler.seed_,
-        ),
-        "random": at_random,
-    }
-    report["components"] = evaluate_components(
-        sampler,
-        texts,
-        references,
-        scores,
-        args.output,
-        "summarization",
-        n_trials=args.trials,
-        seed=args.seed,
-        admission=component_match(almost),
-        match=almost,
+    classifier = train_sentence_classifier(
+        sampler.generator_,
+        train_texts,
+        train_references,
+        sentence_features,
+        n_samples=sampler.k_max_,
+        seed=sampler.seed_,
     )
-    print(f"Figures and tables are in {args.output} ({time.monotonic() - start:.0f} s in all)")
+    report["components"] = evaluate_components(
+        sampler, *where, classifier, **how_often, admission=component_match(almost), match=almost
+    )
     return report
 
 
@@ -98,20 +71,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default=str(CHECKPOINT), help="name or folder of a model")
+    add_options(parser, CHECKPOINT, max_new_tokens=48, temperature=0.7, batch_size=512)
     parser.add_argument("--data", type=Path, help="JSON lines with prompt and reference")
     parser.add_argument("--texts", type=int, default=2400, help="how many to evaluate on at most")
     parser.add_argument("--classifier-texts", type=int, default=600, help="and to train on")
-    parser.add_argument("--trials", type=int, default=100, help="random splits")
-    parser.add_argument("--k-max", type=int, default=20, help="summaries of a text")
-    parser.add_argument("--max-new-tokens", type=int, default=48)
-    parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--top-p", type=float, default=1.0, help="nucleus to draw from")
-    parser.add_argument("--batch-size", type=int, default=512, help="summaries written at once")
-    parser.add_argument("--device", help="where the model runs, for instance cuda")
-    parser.add_argument("--dtype", help="for instance bfloat16")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=HERE / "output")
     return parser.parse_args(argv)
 
 
@@ -135,27 +99,11 @@ def load_data(args: argparse.Namespace):
 # %% The model and the estimator
 def build_sampler(args: argparse.Namespace):
     """The estimator; its draws are kept in a file of the output folder."""
-    import torch
-
     from sklearn_clm import ConformalSampler
-    from sklearn_clm.caching import CachedGenerator
-    from sklearn_clm.generators import TransformersGenerator
     from sklearn_clm.scoring import RougeL, threshold_admission
 
-    if args.model == str(CHECKPOINT):
-        torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
-    args.output.mkdir(parents=True, exist_ok=True)
-    generator = TransformersGenerator(
-        args.model,
-        max_new_tokens=args.max_new_tokens,
-        temperature=args.temperature,
-        top_p=args.top_p,
-        batch_size=args.batch_size,
-        device=args.device,
-        dtype=args.dtype,
-    )
     return ConformalSampler(
-        CachedGenerator(generator, args.output / "summarization.sqlite"),
+        cached_generator(args, "summarization", top_p=args.top_p),
         k_max=args.k_max,
         admission=threshold_admission(RougeL(use_stemmer=True), ADMISSIBLE),
         similarity=RougeL(use_stemmer=True),

@@ -5,21 +5,23 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["METHODS", "at_random", "component_trials", "evaluate_components", "evaluate_sets"]
+__all__ = ["METHODS", "evaluate_components", "evaluate_sets"]
 
 METHODS = ("first_k", "first_k_reject", "max", "sum")
 
 
-def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed: int) -> dict:
-    """Repeat random splits, print the tables and write figures and numbers.
+def evaluate_sets(
+    sampler, prompts, references, folder: Path, name: str, *, n_trials: int, seed: int
+) -> dict:
+    """Draw, judge, repeat random splits, print the tables and write figures and numbers.
 
     Parameters
     ----------
     sampler : ConformalSampler
         The figure of the frontier shows its calibration, halfway between the error of one draw
         and that of all draws.
-    data : CalibrationData
-        What it has collected; this is split again and again.
+    prompts, references : sequences of length n
+        What it collects; these data are split again and again.
     folder : Path
         Where figures and tables go.
     name : str
@@ -44,6 +46,14 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
         RiskCurveDisplay,
     )
 
+    print(f"Drawing; draws that are in {folder} already are used again", flush=True)
+    data = sampler.collect(prompts, references)
+    one, all_draws = 1 - data.admissible[:, 0].mean(), 1 - data.admissible.any(axis=1).mean()
+    print(
+        f"{data.n_prompts:,} x {data.k_max} draws made and judged: one is right for {1 - one:.1%} "
+        f"of the prompts, any of {data.k_max} for {1 - all_draws:.1%}",
+        flush=True,
+    )
     results = run_trials(
         data,
         METHODS,
@@ -53,7 +63,6 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
         n_jobs=-1,
         verbose=1,
     )
-    one, all_draws = 1 - data.admissible[:, 0].mean(), 1 - data.admissible.any(axis=1).mean()
     sampler.set_params(epsilon=(one + all_draws) / 2).calibrate(data)
     folder.mkdir(parents=True, exist_ok=True)
     results.to_frame().to_csv(folder / f"{name}_trials.csv", index=False)
@@ -65,19 +74,21 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
         _save(display, folder / f"{name}_{kind}.png")
 
     measures = ["loss", "excess", "relative_size", "relative_draws"]
-    above = worst_loss_above_level(results)
-    print(f"\nNormalised area under the curve, mean ± deviation over {n_trials} random splits")
-    print(results.summary()[measures].round(4).to_string())
-    print("Paired differences to SUM, and the range that holds 95 % of the splits")
-    print(results.summary("sum")[measures].round(4).to_string())
-    print(f"Largest mean loss less epsilon, over methods and epsilons: {above:+.4f}")
+    above = print_areas(results, measures, ["sum"])
     return {"results": results, "worst_loss_above_epsilon": above}
 
 
-def worst_loss_above_level(results) -> float:
-    """Largest mean loss less its level; NaN where no level is of use."""
+def print_areas(results, measures: list[str], references: list[str]) -> float:
+    """Print areas and differences; the largest mean loss less its level, where one is of use."""
+    print(f"\nNormalised areas under the curves, over {results.n_trials} random splits")
+    print(results.summary()[measures].round(4).to_string())
+    for one in references:
+        print(f"Paired differences to {one}, and the range that holds 95 % of the splits")
+        print(results.summary(one)[measures].round(4).to_string())
     above = np.where(results.usable, results.mean("loss") - results.levels, np.nan)
-    return float(np.nanmax(above)) if not np.isnan(above).all() else float("nan")
+    worst = float("nan") if np.isnan(above).all() else float(np.nanmax(above))
+    print(f"Largest mean loss less {results.level_name}: {worst:+.4f}")
+    return worst
 
 
 def _save(display, path: Path) -> None:
@@ -92,9 +103,9 @@ def evaluate_components(
     sampler,
     prompts,
     references,
-    scores,
     folder: Path,
     name: str,
+    classifier,
     *,
     n_trials: int,
     seed: int,
@@ -110,10 +121,10 @@ def evaluate_components(
     prompts, references : sequences of length n
         What to select sentences for, and what to judge them by. Of a list of references, the
         first counts for recall.
-    scores : dict of str to component score
-        What to compare.
     folder, name, n_trials, seed
         As in :func:`evaluate_sets`.
+    classifier : component score
+        What to compare with the likelihood of a sentence, and with a random number.
     admission : str or callable (reference, sentence) -> bool
         When a sentence is right.
     match : str or callable (reference sentence, sentence) -> bool
@@ -125,15 +136,31 @@ def evaluate_components(
         The results of all trials.
     """
     from sklearn_clm import ComponentSelector
+    from sklearn_clm.evaluation import reference_scores, run_component_trials
     from sklearn_clm.inspection import RiskCurveDisplay
 
+    scores = {"span likelihood": "span_likelihood", "classifier": classifier, "random": at_random}
     data = {
         label: ComponentSelector(
             sampler, component_score=score, admission=admission, random_state=seed
         ).collect(prompts, references)
         for label, score in scores.items()
     }
-    results = component_trials(sampler, data, references, n_trials=n_trials, seed=seed, match=match)
+    results = run_component_trials(
+        data,
+        reference_scores={
+            label: reference_scores(
+                [one if isinstance(one, str) else one[0] for one in references],
+                distinct_sentences(sampler),
+                np.split(one.scores, one.offsets[1:-1]),
+                match=match,
+            )
+            for label, one in data.items()
+        },
+        delta=sampler.delta,
+        n_trials=n_trials,
+        random_state=seed,
+    )
     folder.mkdir(parents=True, exist_ok=True)
     results.to_frame().to_csv(folder / f"{name}_component_trials.csv", index=False)
     display = RiskCurveDisplay.from_trials(results)
@@ -144,62 +171,13 @@ def evaluate_components(
         f"\n{one.n_components / one.n_prompts:.1f} distinct sentences for each text, "
         f"{one.admissible.mean():.1%} of them right"
     )
-    print(f"Normalised area under the curve, mean ± deviation over {n_trials} random splits")
-    print(results.summary().round(4).to_string())
-    for reference in dict.fromkeys(("random", results.methods[0])):
-        print(f"Paired differences to {reference}, and the range that holds 95 % of the splits")
-        print(results.summary(reference).round(4).to_string())
-    above = worst_loss_above_level(results)
-    print(f"Largest mean loss less alpha, over scores and alphas: {above:+.4f}")
+    print_areas(results, ["loss", "number", "recall"], ["random", results.methods[0]])
     return results
 
 
 def at_random(prompt, component: str) -> float:
     """The paper's baseline of component scores: a number that says nothing of the component."""
     return zlib.crc32(np.asarray(prompt).tobytes() + component.encode()) / 2**32
-
-
-def component_trials(
-    sampler, data: dict, references, *, n_trials: int, seed: int, match="rouge_l", fraction=0.3
-):
-    """Repeat random splits of component selection.
-
-    Parameters
-    ----------
-    sampler : ConformalSampler
-        Its draws are those that the data are about.
-    data : dict of str to ComponentCalibrationData
-        Scores and labels of their sentences, for each component score.
-    references : sequence of length n
-        What the sentences should cover. Of a list of references, the first counts.
-    n_trials, seed, match
-        As in :func:`evaluate_components`.
-    fraction : float
-        Share of the prompts that calibrates.
-
-    Returns
-    -------
-    TrialResults
-        The results of all trials.
-    """
-    from sklearn_clm.evaluation import reference_scores, run_component_trials
-
-    sentences = distinct_sentences(sampler)
-    wanted = [one if isinstance(one, str) else one[0] for one in references]
-    covered = {
-        label: reference_scores(
-            wanted, sentences, np.split(one.scores, one.offsets[1:-1]), match=match
-        )
-        for label, one in data.items()
-    }
-    return run_component_trials(
-        data,
-        reference_scores=covered,
-        delta=sampler.delta,
-        n_trials=n_trials,
-        calibration_fraction=fraction,
-        random_state=seed,
-    )
 
 
 def distinct_sentences(sampler) -> list[list[str]]:

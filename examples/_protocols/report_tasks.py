@@ -20,13 +20,10 @@ from checkpoints.digit_reports.strips import (
     write_report,
 )
 
-from _protocols.jsonl_questions import read_records
 from _protocols.sentence_classifier import train_sentence_classifier
+from _protocols.tasks import ADMISSIBLE, ALMOST, read_questions
 
 __all__ = ["ReportTask", "file_task", "strip_task"]
-
-ADMISSIBLE, ALMOST = 0.35, 0.4
-_WANTED = 'wanted {"image": "path/of/image.png", "reference": "..."}'
 
 
 @dataclass(frozen=True)
@@ -105,12 +102,11 @@ def file_task(
     """Images and reports of a file of JSON lines; some of them train the classifier."""
     from sklearn_clm.scoring import RougeL, component_match, threshold_admission
 
-    paths, reports = read_reports(path)
+    names, references = read_questions(path, prompt="image")
+    paths, reports = [path.parent / name for name in names], [one[0] for one in references]
     order = np.random.default_rng(seed).permutation(len(paths))
     n_training = min(n_training, len(paths) // 3)
     training, chosen = order[:n_training], order[n_training : n_training + n_images]
-    if not n_training:
-        raise SystemExit(f"--data {path}: {len(paths)} images are too few; wanted hundreds")
 
     def train(generator: Any, n_samples: int, seed: int) -> Any:
         images = [load_image(paths[i], max_side) for i in training]
@@ -140,27 +136,12 @@ def file_task(
     )
 
 
-def read_reports(path: Path) -> tuple[list[Path], list[str]]:
-    """Paths of images and reports about them; exits with a message on bad input."""
-    images, reports = [], []
-    for place, record in read_records(path, ("image", "reference"), _WANTED):
-        image, report = record["image"], record["reference"]
-        if not all(isinstance(text, str) and text for text in (image, report)):
-            raise SystemExit(f"{place}: empty or not a text; {_WANTED}")
-        images.append(path.parent / image)
-        reports.append(report)
-    return images, reports
-
-
 def load_image(path: Path, max_side: int) -> Any:
     """An image in memory, shrunk so that thousands have room there."""
     from PIL import Image
 
-    try:
-        with Image.open(path) as file:
-            image = file.convert("RGB")
-    except OSError as error:
-        raise SystemExit(f"--data: {path} is no readable image ({error})") from None
+    with Image.open(path) as file:
+        image = file.convert("RGB")
     image.thumbnail((max_side, max_side))
     return image
 
@@ -169,12 +150,7 @@ def load_labeler(name: str) -> Callable[[str], Any]:
     """The function that MODULE:FUNCTION names, also in the working directory."""
     module, _, function = name.partition(":")
     sys.path.append(os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SystemExit(f"--labeler {name}: {error}; wanted MODULE:FUNCTION") from None
-    finally:
-        sys.path.remove(os.getcwd())
+    return getattr(importlib.import_module(module), function)
 
 
 def same_labels(labeler: Callable[[str], Any]) -> Callable[[str, str], bool]:

@@ -27,7 +27,7 @@ OPTIONS = {
     "language_families": ["--questions", "1000"],
     "cascade": [],
     "summarization": ["--texts", "400", "--classifier-texts", "150", "--trials", "20"],
-    "report_generation": ["--paper", "--images", "300", "--k-max", "10", "--trials", "20"],
+    "report_generation": ["--images", "300", "--k-max", "10", "--trials", "20"],
 }
 
 

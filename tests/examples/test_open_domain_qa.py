@@ -41,8 +41,8 @@ def test_reduced_run_writes_tables_and_figures_and_draws_once(open_domain_qa, tm
     report = open_domain_qa.main(options)
     printed = capsys.readouterr().out
     assert "150 questions, each behind the same 4-shot header" in printed
-    assert "Normalised area under the curve" in printed
-    assert "differences to SUM" in printed
+    assert "Normalised areas under the curves" in printed
+    assert "differences to sum" in printed
     for suffix in ("risk.png", "frontier.png", "band.png", "trials.csv"):
         assert (tmp_path / f"open_domain_qa_{suffix}").stat().st_size > 1000
     assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")
@@ -78,27 +78,6 @@ def test_answers_and_aliases_end_where_the_authors_end_them(open_domain_qa, tmp_
     references = open_domain_qa.load_data(args)[2]
     assert {aliases[0] for aliases in references} == {"St"}
     assert {aliases[2] for aliases in references} == {".net"}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "holds no question"),
-        ("{not json", "line 1: not JSON"),
-        ('{"prompt": "Q"}', "line 1: .*wanted"),
-        ('\n{"prompt": "Q", "reference": []}', "line 2: empty or not a text"),
-        ('{"prompt": "Q", "reference": 3}', "line 1: empty or not a text"),
-        ('["Q", "A"]', "line 1: .*wanted"),
-        ('{"prompt": "Q", "reference": "A"}', "no question is left behind --shots 4"),
-    ],
-)
-def test_bad_data_is_named(open_domain_qa, tmp_path, text, message):
-    path = tmp_path / "questions.jsonl"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(SystemExit, match=message):
-        open_domain_qa.main(["--data", str(path)])
-    with pytest.raises(SystemExit, match="No such file"):
-        open_domain_qa.main(["--data", str(tmp_path / "nowhere.jsonl")])
 
 
 def test_parts_are_disjoint_and_large_enough(questions):

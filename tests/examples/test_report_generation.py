@@ -81,29 +81,12 @@ def test_sentences_that_state_the_same(tasks):
 
 
 @pytest.mark.slow
-def test_short_run(example, tmp_path, capsys):
-    results = example.main(
-        ["--images", "160", "--k-max", "4", "--epsilon", "0.6", "--alpha", "0.4"]
-        + ["--show", "2", "--output", str(tmp_path)]
-    )
-    printed = capsys.readouterr().out
-    assert "both at once with 90%" in printed
-    assert {"coverage", "component_coverage"} <= set(results)
-    assert results["coverage"] > 0.2
-    assert results["component_precision"] > 0.8
-    page = (tmp_path / "report_generation.html").read_text("utf-8")
-    assert page.count("<section>") == 2
-    assert "<b title=" in page
-    assert (tmp_path / "report_generation.png").stat().st_size > 10_000
-
-
-@pytest.mark.slow
-def test_short_run_of_the_protocol_draws_once(example, tmp_path, capsys):
-    options = ["--paper", "--images", "150", "--k-max", "4", "--trials", "4"]
+def test_a_short_run_draws_once(example, tmp_path, capsys):
+    options = ["--images", "150", "--k-max", "4", "--trials", "4"]
     report = example.main([*options, "--output", str(tmp_path)])
     printed = capsys.readouterr().out
-    assert "150 x 4 reports on strips of digits drawn and judged" in printed
-    assert "differences to SUM" in printed
+    assert "150 x 4 draws made and judged" in printed
+    assert "differences to sum" in printed
     assert "differences to span likelihood" in printed
     for suffix in ("risk.png", "frontier.png", "components.png", "component_trials.csv"):
         assert (tmp_path / f"report_generation_{suffix}").stat().st_size > 1000
@@ -131,24 +114,14 @@ def folder(strips, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paper", [False, True])
-def test_images_and_labeler_of_ones_own(example, folder, paper, capsys):
-    results = example.main(
+def test_images_and_labeler_of_ones_own(example, folder, capsys):
+    example.main(
         ["--data", str(folder / "reports.jsonl"), "--model", str(CHECKPOINT)]
         + ["--labeler", "checkpoints.digit_reports.strips:read_report"]
-        + ["--classifier-images", "30", "--images", "100", "--k-max", "3", "--epsilon", "0.7"]
-        + ["--alpha", "0.6", "--output", str(folder / "output")]
-        + (["--paper", "--trials", "3"] if paper else [])
+        + ["--classifier-images", "30", "--images", "100", "--k-max", "3", "--trials", "3"]
+        + ["--output", str(folder / "output")]
     )
-    printed = capsys.readouterr().out
-    if paper:
-        assert "100 x 3 reports on reports drawn and judged" in printed
-    else:
-        assert "Calibrating on 50 reports" in printed
-        assert results["coverage"] > 0.2
-        assert "<h1>Reports about reports</h1>" in (
-            folder / "output" / "report_generation.html"
-        ).read_text("utf-8")
+    assert "100 x 3 draws made and judged" in capsys.readouterr().out
 
 
 def test_reports_of_a_file_are_judged_as_documented(tasks, folder):
@@ -185,19 +158,3 @@ def test_classifier_and_evaluation_use_different_images(tasks, folder, monkeypat
     task.train(None, 3, 0)
     assert len(seen) == 30
     assert not {image.tobytes() for image in task.images} & set(seen)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"image": "a.png"}', "line 151: .* wanted"),
-        ('["a.png", "The first one reads 2."]', "line 151: .* wanted"),
-        ('{"image": "a.png", "reference": ""}', "line 151: empty or not a text"),
-        ('{"image": "a.png",', "line 151: not JSON"),
-    ],
-)
-def test_bad_lines_are_named(example, folder, line, message):
-    path = folder / "reports.jsonl"
-    path.write_text(path.read_text("utf-8") + line, encoding="utf-8")
-    with pytest.raises(SystemExit, match=message):
-        example.main(["--data", str(path), "--output", str(folder)])
