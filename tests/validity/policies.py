@@ -112,6 +112,14 @@ def _population_scores(name: str, variant: int, kind: str) -> tuple[np.ndarray, 
     return tau, np.where(data.admissible, tau, -np.inf).max(axis=1)
 
 
+def _fails(
+    found: np.ndarray, scores: np.ndarray, setting: Setting, n_errors=critical_count
+) -> bool | None:
+    """Is the true risk at the level that these scores give above epsilon?"""
+    level = ranked(found, setting.n - int(n_errors(setting.n, setting.epsilon, setting.delta)))
+    return None if level == -np.inf else bool(np.mean(scores < level) > setting.epsilon)
+
+
 def exit_policy(
     world: World,
     set_score,
@@ -128,19 +136,16 @@ def exit_policy(
     """
     tau, scores = _population_scores(world.name, int(rng.integers(4)), kind)
     chosen = world.draw(setting.n, rng)
-    allowed = int(n_errors(setting.n, setting.epsilon, setting.delta))
-    rank = setting.n - allowed
-    level = ranked(scores[chosen], rank)
+    found = scores[chosen]
     if judge is not None or rng.random() < 0.1:
         data = world.population.take(chosen)
         table = _table(data, texts_of(world.name, data, kind))
+        rank = setting.n - int(n_errors(setting.n, setting.epsilon, setting.delta))
         if judge is not None:
-            level = ranked(judge(tau[chosen], table), rank)
-        elif settle(_Texts(tau[chosen], table), rank) != level:
-            raise AssertionError(f"lazy judging does not find {level}, the level of all labels")
-    if level == -np.inf:
-        return None
-    return bool(np.mean(scores < level) > setting.epsilon)
+            found = judge(tau[chosen], table)
+        elif settle(_Texts(tau[chosen], table), rank) != ranked(found, rank):
+            raise AssertionError("lazy judging does not find the level of all labels")
+    return _fails(found, scores, setting, n_errors)
 
 
 def meaningless_policy(world: World, set_score, setting: Setting, rng) -> bool | None:
@@ -172,9 +177,7 @@ def copies_by_any_label(world: World, set_score, setting: Setting, rng) -> bool 
     same = first[:, :, np.newaxis] == first[:, np.newaxis, :]
     right = np.any(same & data.admissible[:, np.newaxis, :], axis=2)
     found = np.where(right, tau[chosen], -np.inf).max(axis=1)
-    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
-    level = ranked(found, setting.n - allowed)
-    return None if level == -np.inf else bool(np.mean(scores < level) > setting.epsilon)
+    return _fails(found, scores, setting)
 
 
 def tested_without_labels(world: World, set_score, setting: Setting, rng) -> bool | None:
@@ -183,8 +186,7 @@ def tested_without_labels(world: World, set_score, setting: Setting, rng) -> boo
     chosen = world.draw(setting.n, rng)
     first = texts_of(world.name, world.population.take(chosen), "unlabeled")
     found = np.where(first == first[:, -1:], tau[chosen], -np.inf).max(axis=1)
-    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
-    return bool(np.mean(scores < ranked(found, setting.n - allowed)) > setting.epsilon)
+    return _fails(found, scores, setting)
 
 
 def learnt_on_the_calibration_part(world: World, set_score, setting: Setting, rng) -> bool | None:
@@ -195,9 +197,7 @@ def learnt_on_the_calibration_part(world: World, set_score, setting: Setting, rn
     first = texts_of(world.name, world.population)
     tau, _ = exit_scores_of(model, world.population, first)
     scores = np.where(world.population.admissible, tau, -np.inf).max(axis=1)
-    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
-    level = ranked(scores[chosen], setting.n - allowed)
-    return None if level == -np.inf else bool(np.mean(scores < level) > setting.epsilon)
+    return _fails(scores[chosen], scores, setting)
 
 
 def stop_at_the_first_failure(tau: np.ndarray, table: Table) -> np.ndarray:
@@ -261,9 +261,8 @@ def two_labels_of_equal_texts(tau: np.ndarray, table: Table) -> np.ndarray:
 def marginal(world: World, set_score, setting: Setting, rng) -> bool:
     """Is a new prompt missed, where its mean over calibrations must not exceed epsilon?"""
     _, scores = _population_scores(world.name, int(rng.integers(4)), "labeled")
-    sample = scores[world.draw(setting.n, rng)]
     allowed = int(np.floor((setting.n + 1) * setting.epsilon)) - 1
-    level = ranked(sample, setting.n - allowed)
+    level = ranked(scores[world.draw(setting.n, rng)], setting.n - allowed)
     return bool(scores[world.draw(1, rng)[0]] < level)
 
 
