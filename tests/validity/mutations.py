@@ -16,12 +16,15 @@ import numpy as np
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration._tests import AdmissionTest
 
+from .answers import ANSWER_MUTATIONS, coin_answers
 from .audits import AUDIT_MUTATIONS, audits
 from .deployment import DEPLOYMENT_MUTATIONS
 from .policies import (
+    TIERS,
     copies_by_any_label,
     exit_policy,
     learnt_on_the_calibration_part,
+    skip_by_the_level,
     stop_at_the_first_failure,
     tested_without_labels,
     two_labels_of_equal_texts,
@@ -158,6 +161,22 @@ MUTATIONS = {
     "groups pooled": Mutation(
         Cell("groups_each", "mixed", "max", Setting(200, hard_group_error("mixed") - 0.005, 0.1)),
         procedure=partial(groups_each, pooled=True),
+    ),
+    **{
+        name: Mutation(
+            Cell("coin_answers", "mixed", "answers", Setting(300, 0.2, 0.1)),
+            procedure=partial(coin_answers, choose=choose),
+        )
+        for name, choose in ANSWER_MUTATIONS.items()
+    },
+    "chances for a price learnt on the calibration part": Mutation(
+        Cell("cascade", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
+        procedure=partial(learnt_on_the_calibration_part, tiers=TIERS),
+        cost=10,
+    ),
+    "a tier is skipped by the level": Mutation(
+        Cell("cascade", "mixed", "exit policy", Setting(300, 0.45, 0.1)),
+        procedure=skip_by_the_level,
     ),
     **{
         name: Mutation(path_cell(cell, "mixed", 200), procedure=procedure)

@@ -189,15 +189,31 @@ def tested_without_labels(world: World, set_score, setting: Setting, rng) -> boo
     return _fails(found, scores, setting)
 
 
-def learnt_on_the_calibration_part(world: World, set_score, setting: Setting, rng) -> bool | None:
+def learnt_on_the_calibration_part(
+    world: World, set_score, setting: Setting, rng, *, tiers: Tiers | None = None
+) -> bool | None:
     """Broken: the prompts that calibrate the level have taught a policy that remembers them."""
     chosen = world.draw(setting.n, rng)
     data = world.population.take(chosen)
-    model = _fitted(data, texts_of(world.name, data), data.admissible, DecisionTreeClassifier)
+    model = _fitted(
+        data, texts_of(world.name, data), data.admissible, DecisionTreeClassifier, tiers
+    )
     first = texts_of(world.name, world.population)
     tau, _ = exit_scores_of(model, world.population, first)
     scores = np.where(world.population.admissible, tau, -np.inf).max(axis=1)
     return _fails(scores[chosen], scores, setting)
+
+
+def skip_by_the_level(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Broken: a prompt whose first text does not reach the level skips the rest of the tier."""
+    tau, scores = _population_scores(world.name, int(rng.integers(4)), "cascade")
+    chosen = world.draw(setting.n, rng)
+    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
+    level = ranked(scores[chosen], setting.n - allowed)
+    right = world.population.admissible.copy()
+    right[:, 1 : TIERS.n_draws[0]] &= tau[:, :1] >= level
+    used = np.where(right, tau, -np.inf).max(axis=1)
+    return None if level == -np.inf else bool(np.mean(used < level) > setting.epsilon)
 
 
 def stop_at_the_first_failure(tau: np.ndarray, table: Table) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.stats import binomtest
 
+from .answers import ANSWER_PROCEDURES
 from .audits import AUDIT_PROCEDURES, JUDGES
 from .deployed import DEPLOYED_PROCEDURES
 from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
@@ -21,6 +22,7 @@ __all__ = ["PROCEDURES", "Cell", "CellResult", "all_cells", "run_cell", "run_stu
 PROCEDURES = (
     OF_ARRAYS
     | POLICY_PROCEDURES
+    | ANSWER_PROCEDURES
     | DEPLOYMENT_PROCEDURES
     | DEPLOYED_PROCEDURES
     | AUDIT_PROCEDURES
@@ -169,6 +171,10 @@ def all_cells() -> Iterator[Cell]:
             yield Cell("cascade", world, "exit policy", Setting(n, within_reach, 0.1))
             yield Cell("unlabeled_policy", world, "exit policy", Setting(n, within_reach, 0.1))
         yield Cell("lazy_thresholds", world, "max", Setting(400, within_reach, 0.1))
+    for world in ("mixed", "heavy_ties", "useless_quality"):
+        for procedure in ANSWER_PROCEDURES:
+            for n in (60, 300, 1500):
+                yield Cell(procedure, world, "answers", Setting(n, 0.2, 0.1))
     for world in ("mixed", "useless_quality", "all_duplicates"):
         for procedure in DEPLOYMENT_PROCEDURES:
             for n in (60, 300, 1500):

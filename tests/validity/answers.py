@@ -1,0 +1,136 @@
+"""Answers in the study's worlds: is the share of wrong ones above alpha?
+
+The epsilon of a setting is alpha here.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_clm.calibration import CalibrationData, Claim, critical_count
+from sklearn_clm.calibration._answer import AnswerPath, Answers
+from sklearn_clm.calibration._certify import count_passed
+from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.policies import AnswerPolicy
+from tests.calibration.tables import lazy_table
+
+from .policies import N_OPTIMIZATION, texts_of
+from .procedures import Setting
+from .worlds import World, make_world
+
+__all__ = ["ANSWER_MUTATIONS", "ANSWER_PROCEDURES", "coin_answers"]
+
+
+class _Path(NamedTuple):
+    """One of a few paths, and the text with which each level answers each prompt of a world."""
+
+    path: AnswerPath
+    texts: np.ndarray  # (levels, prompts), -1 where nothing is answered
+
+
+@functools.lru_cache(maxsize=64)
+def _learnt(name: str, variant: int, setting: Setting, kind: str) -> _Path:
+    world, rng = make_world(name), np.random.default_rng([variant, 3])
+    data = world.population.take(world.draw(N_OPTIMIZATION, rng))
+    labels = data.labels if kind == "labeled" else np.full(data.labels.shape, -1, dtype=np.int8)
+    data = _with_texts(name, data).with_labels(labels)
+    path = AnswerPolicy(setting.epsilon)._learnt(data, setting.n, setting.delta, None)
+    everybody = _population(name)
+    every = Answers(Table(everybody), np.arange(everybody.n_prompts), path, path.levels[0])
+    texts = np.full((len(path.levels), everybody.n_prompts), -1)
+    for j, level in enumerate(path.levels):
+        found, _ = every.at(level)
+        texts[j, found.rows] = found.draws
+    return _Path(path, texts)
+
+
+@functools.cache
+def _population(name: str) -> CalibrationData:
+    population = make_world(name).population
+    return _with_texts(name, population.take(np.arange(population.n_prompts)))
+
+
+def _with_texts(name: str, data: CalibrationData) -> CalibrationData:
+    """The same, equal draws of a prompt taken for one text."""
+    data.texts = texts_of(name, data, "unlabeled")
+    return data
+
+
+def _errs(texts: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Whether each level answers each prompt, and wrongly: (2, levels, prompts)."""
+    answered = texts >= 0
+    return np.stack((answered, answered & ~right[np.arange(len(right)), texts]))
+
+
+def _in_order(passes: np.ndarray, start: int) -> int | None:
+    """The last level that passes from the start on, before one fails."""
+    n_passed = count_passed(lambda j: passes[start + j], len(passes) - start)
+    return start + n_passed - 1 if n_passed else None
+
+
+def answers(
+    world: World, set_score, setting: Setting, rng, *, kind: str = "labeled"
+) -> bool | None:
+    """Are more than alpha of the answers at the calibrated level wrong?
+
+    One calibration in ten asks for labels and draws lazily, and must find the level of all labels.
+    """
+    n, alpha, delta = setting.n, setting.epsilon, setting.delta
+    path, texts = _learnt(world.name, int(rng.integers(4)), setting, kind)
+    chosen, right = world.draw(n, rng), _population(world.name).admissible
+    last = _in_order(*_tested(path, texts[:, chosen], right[chosen], setting))
+    if rng.random() < 0.1:
+        table = lazy_table(_population(world.name).take(chosen), draws=False)
+        part, claim = Part(np.arange(n), np.arange(0), delta), Claim(alpha, delta)
+        found = AnswerPolicy(alpha).test(path, table, part, None, claim)
+        level = found.rule.level if found.claim.holds else None
+        if level != (None if last is None else path.levels[last]):
+            raise AssertionError(f"lazily the level is {level}, which is not that of all labels")
+    if last is None:
+        return None
+    m, errors = _errs(texts[[last]], right).sum(axis=2)
+    return bool(errors[0] > alpha * m[0])
+
+
+def _tested(path: AnswerPath, texts: np.ndarray, right: np.ndarray, setting: Setting):
+    """Which levels pass, and the first that is tested."""
+    n, alpha, delta = setting.n, setting.epsilon, setting.delta
+    m, errors = _errs(texts, right).sum(axis=2)
+    passes = (m > 0) & (errors <= critical_count(np.maximum(m, 1), alpha, delta))
+    return passes, path.start(n, alpha, delta)
+
+
+def coin_answers(
+    world: World, set_score, setting: Setting, rng, *, choose=_in_order
+) -> bool | None:
+    """Is a level certified where the answers of each are wrong just above alpha?"""
+    path, texts = _learnt(world.name, int(rng.integers(4)), setting, "labeled")
+    chosen, k_max = world.draw(setting.n, rng), world.population.k_max
+    right = rng.random((setting.n, k_max)) > setting.epsilon + 0.002
+    found = choose(*_tested(path, texts[:, chosen], right, setting))
+    return None if found is None else True
+
+
+def unlabeled_answers(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """The same with a path that was learnt from prompts without labels."""
+    return answers(world, set_score, setting, rng, kind="unlabeled")
+
+
+def _largest_passing(passes: np.ndarray, start: int) -> int | None:
+    """Broken: the most selective of all levels that pass."""
+    return int(passes.argmax()) if passes.any() else None
+
+
+def _start_of_calibration(passes: np.ndarray, start: int) -> int | None:
+    """Broken: the sequence starts where the calibration part passes."""
+    return _in_order(passes, int(passes.argmax()))
+
+
+ANSWER_PROCEDURES = {one.__name__: one for one in (answers, unlabeled_answers, coin_answers)}
+
+ANSWER_MUTATIONS = {
+    "the most selective level of answers that passes": _largest_passing,
+    "answers start where the calibration part passes": _start_of_calibration,
+}
