@@ -44,15 +44,14 @@ from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import (
     N_FOLDS,
-    TEXT_FEATURES,
     ConstantClassifier,
     ExitModel,
     Learner,
-    TextPaths,
-    labels_by_last,
+    by_last_draw,
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._table import DrawEntries, Table
+from sklearn_clm.calibration._texts import TEXT_FEATURES, TextPaths
 from sklearn_clm.calibration._tiers import Tiers
 
 _FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
@@ -121,18 +120,16 @@ def search_answers(
     alpha: float,
     delta: float,
     tiers: Tiers | None = None,
-    random_state: int = 0,
 ) -> AnswerPath:
     """Learn a path on the optimisation part alone; n prompts will calibrate."""
     n_seen, k_max = data.quality.shape
     if k_max > 1 and np.all(data.labels < 0):
-        seen = data.truncate(k_max - 1).with_labels(labels_by_last(data.first))
-        path = search_answers(seen, classifiers, n, alpha, delta, tiers, random_state)
+        path = search_answers(by_last_draw(data), classifiers, n, alpha, delta, tiers)
         return replace(path, model=replace(path.model, k_max=k_max))
     paths = TextPaths.of(data.quality, data.similarity, tiers)
     present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
     right = np.broadcast_to(data.labels[:, np.newaxis, :] == 1, present.shape)
-    folds = np.random.default_rng(random_state).permutation(n_seen) % N_FOLDS
+    folds = np.random.default_rng(0).permutation(n_seen) % N_FOLDS
     found: list[tuple[AnswerPath, float, tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
     for new_classifier in classifiers:
         learner = Learner(new_classifier, features, right, present)

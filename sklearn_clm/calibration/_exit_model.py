@@ -6,21 +6,14 @@ labels may be wrong, estimated or missing.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._texts import TEXT_FEATURES, ScoreScale, TextPaths
 from sklearn_clm.calibration._tiers import Tiers
 
-TEXT_FEATURES = (
-    "share of the draws so far",
-    "share above that of the most frequent other text",
-    "largest quality",
-    "share of texts of higher quality",
-    "mean similarity to the other draws",
-    "logarithm of the number of draws",
-)
 ADDED_FEATURES = (
     "probability of being admissible",
     "chance that no text of larger probability is",
@@ -38,192 +31,7 @@ ARRIVAL_FEATURES = (
 
 N_FOLDS = 5  # of the cross-fitting
 
-_KNOTS = 65
-_COPIES_DIFFER = 1 / 4  # as often as any two judged texts of a prompt, at most
 _RHOS = np.geomspace(0.02, 20.0, 31)
-
-
-class Classifier(Protocol):
-    """What estimates a probability: a fitted classifier as in scikit-learn."""
-
-    def predict_proba(self, X: np.ndarray) -> np.ndarray: ...
-
-
-class ScoreScale:
-    """Empirical distribution function of scores, through a few ascending quantiles, `knots`.
-
-    Features on this scale lie in [0, 1], whatever the unit of a score, infinite ones included.
-    """
-
-    def __init__(self, knots: np.ndarray) -> None:
-        self.knots = np.asarray(knots, dtype=np.float64)
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> "ScoreScale":
-        ordered = np.sort(values, axis=None)
-        if not len(ordered):
-            return cls(np.zeros(1))
-        places = np.linspace(0, len(ordered) - 1, min(_KNOTS, len(ordered))).round()
-        return cls(ordered[places.astype(np.intp)])
-
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        # the mean of both sides, so that scores that are all equal lie in the middle
-        below = np.searchsorted(self.knots, values, side="left")
-        upto = np.searchsorted(self.knots, values, side="right")
-        return (below + upto) / (2.0 * len(self.knots))
-
-
-class TextPaths:
-    """The distinct texts of n prompts, as their draws arrive one by one.
-
-    All arithmetic is row by row and in the order of the draws: the same bits in any batch.
-    """
-
-    def __init__(
-        self,
-        n_prompts: int,
-        k_max: int,
-        quality_scale: ScoreScale,
-        similarity_scale: ScoreScale,
-        tiers: Tiers | None = None,
-    ) -> None:
-        shape = (n_prompts, k_max)
-        self.tiers = tiers
-        self.quality_scale, self.similarity_scale = quality_scale, similarity_scale
-        self.k_max = k_max
-        self.n_draws = np.zeros(n_prompts, dtype=np.intp)
-        # a text is named by the draw in which it occurs first
-        self.first = np.zeros(shape, dtype=np.intp)
-        self.counts = np.zeros(shape)
-        self.quality = np.zeros(shape)
-        self.similarity = np.zeros(shape)  # sum over draws of other texts
-        self.alike = np.zeros((*shape, k_max), dtype=np.float32)  # similarities of texts
-
-    @classmethod
-    def of(
-        cls, quality: np.ndarray, similarity: np.ndarray, tiers: Tiers | None = None
-    ) -> "TextPaths":
-        """Empty paths of prompts whose scores make the scales."""
-        n_prompts, k_max = quality.shape
-        earlier, later = np.triu_indices(k_max, 1)
-        of_similarity = ScoreScale.of(similarity[:, later, earlier])
-        return cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity, tiers)
-
-    def after_each_draw(
-        self, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """:meth:`text_features` after each draw of all prompts: (n, K, K) and (n, K, K, f)."""
-        rows = np.arange(len(quality))
-        present = np.zeros((len(rows), self.k_max, self.k_max), dtype=bool)
-        features = np.zeros((*present.shape, n_text_features(self.tiers)))
-        for k in range(self.k_max):
-            self.update(rows, quality[:, k], similarity[:, k], first[:, k])
-            present[:, k], features[:, k] = self.text_features(rows)
-        return present, features
-
-    def update(
-        self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
-    ) -> None:
-        """Take the next draw of each of the prompts at `rows`, each at most once.
-
-        `similarity`, of shape (m, at least the draws so far), is that to earlier draws, and `first`
-        the draw in which the text occurred first: the draw itself where it is new.
-        """
-        draw = self.n_draws[rows]
-        self.first[rows, draw] = first
-        new = first == draw
-        scaled = self.quality_scale(quality)
-        self.quality[rows, first] = np.where(
-            new, scaled, np.maximum(scaled, self.quality[rows, first])
-        )
-        self.counts[rows, first] += 1.0
-        earlier = np.arange(int(draw.max(initial=0)))
-        there = earlier < draw[:, np.newaxis]
-        texts = self.first[rows, : len(earlier)]
-        scores = np.asarray(similarity[:, : len(earlier)], dtype=np.float64)
-        alike = np.where(there, self.similarity_scale(scores), 0.0)
-        # a new text meets all earlier draws; one by one, so that any batch rounds sums alike
-        met = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
-        self.similarity[rows, draw] += np.where(new, met, 0.0)
-        # ... and every other text one draw more, at its first occurrence
-        other = np.where(there & (texts == earlier) & (texts != first[:, np.newaxis]), alike, 0.0)
-        at = rows[:, np.newaxis]
-        self.similarity[at, earlier] += other
-        pair = np.where(new[:, np.newaxis], other, 0.0)
-        self.alike[at, draw[:, np.newaxis], earlier] = pair
-        self.alike[at, earlier, draw[:, np.newaxis]] = pair
-        self.n_draws[rows] += 1
-
-    def grow(self, n_prompts: int) -> None:
-        """Make room for `n_prompts` prompts more."""
-        for name in ("n_draws", "first", "counts", "quality", "similarity", "alike"):
-            array = getattr(self, name)
-            more = np.zeros((n_prompts, *array.shape[1:]), dtype=array.dtype)
-            setattr(self, name, np.concatenate((array, more)))
-
-    def clear(self, row: int) -> None:
-        """Forget the draws of the prompt at `row`, so that it can stand for another."""
-        self.n_draws[row] = 0
-        for array in (self.first, self.counts, self.quality, self.similarity, self.alike):
-            array[row] = 0
-
-    def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which draws bring a new text, (m, K), and its :data:`TEXT_FEATURES`, (m, K, 6).
-
-        With tiers, the share of the text in each and :func:`_depth` come after them.
-        """
-        counts, quality = self.counts[rows], self.quality[rows]
-        present = counts > 0
-        draws = self.n_draws[rows][:, np.newaxis].astype(np.float64)
-        share = counts / draws
-        ordered = np.sort(counts, axis=1)
-        most, second = ordered[:, -1:], ordered[:, -2:-1] if counts.shape[1] > 1 else 0.0
-        rival = np.where(counts == most, second, most)
-        texts = np.sum(present, axis=1, keepdims=True)
-        ranked = np.where(present, quality, -1.0)
-        higher = np.sum(ranked[:, np.newaxis, :] > ranked[:, :, np.newaxis], axis=2)
-        others = draws - counts
-        found = [
-            share,
-            share - rival / draws,
-            quality,
-            higher / texts,
-            self.similarity[rows] / np.maximum(others, 1.0),
-            np.broadcast_to(np.log(draws), share.shape),
-        ]
-        if self.tiers is not None:
-            found += self._shares_in_tiers(rows, self.tiers)
-            depth = _depth(self.n_draws[rows], self.tiers)[:, np.newaxis]
-            found += [np.broadcast_to(one, share.shape) for one in np.moveaxis(depth, -1, 0)]
-        return present, np.stack(found, axis=2)
-
-    def _shares_in_tiers(self, rows: np.ndarray, tiers: Tiers) -> list[np.ndarray]:
-        """The share of each text among the draws of each tier, (m, K); 0 where none was made."""
-        made = np.arange(self.k_max) < self.n_draws[rows][:, np.newaxis]
-        of_draw, counts = tiers.of_draw[: self.k_max], tiers.counts(self.n_draws[rows])
-        shares = []
-        for tier in range(counts.shape[1]):
-            at, draws = np.nonzero(made & (of_draw == tier))
-            found = np.zeros(made.shape)
-            np.add.at(found, (at, self.first[rows][at, draws]), 1.0)
-            shares.append(found / np.maximum(counts[:, [tier]], 1))
-        return shares
-
-
-def n_text_features(tiers: Tiers | None) -> int:
-    """Number of features of a text."""
-    return len(TEXT_FEATURES) + (0 if tiers is None else 2 * len(tiers.prices) - 1)
-
-
-def n_arrival_features(tiers: Tiers | None) -> int:
-    """Number of features of what is to come."""
-    n = len(ARRIVAL_FEATURES)
-    return n + (n * (n + 1) // 2 if tiers is None else len(tiers.prices) - 1)
-
-
-def _depth(n_draws: np.ndarray, tiers: Tiers) -> np.ndarray:
-    """Logarithm of one more than the draws made in each tier but the first, on a last axis."""
-    return np.log1p(tiers.counts(n_draws)[..., 1:])
 
 
 def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray) -> np.ndarray:
@@ -264,7 +72,7 @@ def _arrival_features(
     single = (found.max(axis=-1), total, n_texts / draws, np.log(draws), 1.0 - draws / k_max)
     features = np.stack(single, axis=-1)
     if tiers is not None:
-        return np.concatenate((features, _depth(draws, tiers)), axis=-1)
+        return np.concatenate((features, tiers.depth(draws)), axis=-1)
     one, other = (features[..., of] for of in np.triu_indices(len(single)))
     return np.concatenate((features, one * other), axis=-1)
 
@@ -290,9 +98,9 @@ def horizons(
 class ExitModel:
     """What was learnt on the optimisation part; `seen` are digests of its prompts."""
 
-    text_classifier: Classifier  # gives the probability of being admissible
-    added_classifier: Classifier | None  # gives p_k(c); None where that is the same
-    arrival_classifiers: tuple[Classifier, ...]  # give g_k, one for each horizon
+    text_classifier: Any  # gives the probability of being admissible
+    added_classifier: Any | None  # gives p_k(c); None where that is the same
+    arrival_classifiers: tuple[Any, ...]  # give g_k, one for each horizon
     quality_scale: ScoreScale
     similarity_scale: ScoreScale
     rho: float
@@ -309,10 +117,10 @@ class ExitModel:
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
         present, features = paths.text_features(rows)
-        text = _probabilities(self.text_classifier, present, features)
+        text = probabilities(self.text_classifier, present, features)
         if self.added_classifier is not None:
             added = _added_features(text, features, paths.alike[rows])
-            text = _probabilities(self.added_classifier, present, added)
+            text = probabilities(self.added_classifier, present, added)
         draws = paths.n_draws[rows]
         features = _arrival_features(present.sum(axis=1), draws, text, self.k_max, self.tiers)
         chances = [probability(one, features) for one in self.arrival_classifiers]
@@ -334,30 +142,25 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
     return counted(before, text, exits).max(axis=1), exits
 
 
-def labels_by_last(first: np.ndarray) -> np.ndarray:
-    """Labels of all draws but the last, (n, K - 1), as if each prompt's last were its reference."""
-    return np.asarray(first[:, :-1] == first[:, -1:], dtype=np.int8)
+def by_last_draw(data: CalibrationData) -> CalibrationData:
+    """The same as if each prompt's last draw were its reference, and no draw."""
+    right = data.first[:, :-1] == data.first[:, -1:]
+    return data.truncate(data.k_max - 1).with_labels(right.astype(np.int8))
 
 
 def fit_exit_model(
-    quality: np.ndarray,
-    similarity: np.ndarray,
-    first: np.ndarray,
-    admissible: np.ndarray,
+    data: CalibrationData,
     *,
     new_classifier: Callable[[], Any],
     epsilon: float,
     look_ahead: int = 4,
     draw_price: float = 0.1,
     tiers: Tiers | None = None,
-    random_state: int = 0,
 ) -> ExitModel:
     """Learn the probabilities and choose rho, on the optimisation part alone.
 
-    `first` is the draw in which each draw's text occurs first; `admissible` is 1 or 0, see
-    :func:`impute_labels`, or all -1 where no label is known. An admissible text is waited for
-    `look_ahead` draws. rho is that of the lowest mean size and draws, at their price, at risk
-    `epsilon`.
+    Labels are all known, or none is. An admissible text is waited for `look_ahead` draws. rho is
+    that of the lowest mean size and draws, at their price, at risk `epsilon`.
 
     *Without labels* each prompt's last draw stands for its reference: a text among the others is
     admissible if it is that one, so that the share of a text is its chance.
@@ -369,31 +172,26 @@ def fit_exit_model(
     alike, or prompts are too few for folds, the probabilities are constants, and the policy orders
     texts by when they arrived.
     """
-    n, k_max = quality.shape
-    if k_max > 1 and np.all(admissible < 0):
-        seen = slice(k_max - 1)
+    n, k_max = data.quality.shape
+    if k_max > 1 and np.all(data.labels < 0):
         model = fit_exit_model(
-            quality[:, seen],
-            similarity[:, seen, seen],
-            first[:, seen],
-            labels_by_last(first),
+            by_last_draw(data),
             new_classifier=new_classifier,
             epsilon=epsilon,
             look_ahead=look_ahead,
             draw_price=draw_price,
             tiers=tiers,
-            random_state=random_state,
         )
         return replace(model, k_max=k_max)
-    rng, everybody = np.random.default_rng(random_state), np.ones(n, dtype=bool)
-    paths = TextPaths.of(quality, similarity, tiers)
-    present, features = paths.after_each_draw(quality, similarity, first)
-    folds = rng.permutation(n) % max(min(N_FOLDS, n), 1)
+    everybody = np.ones(n, dtype=bool)
+    folds = np.random.default_rng(0).permutation(n) % max(min(N_FOLDS, n), 1)
+    paths = TextPaths.of(data.quality, data.similarity, tiers)
+    present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
     # after the first draws each one more tells much, later ones little
     moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
     taught = np.zeros_like(present)
     taught[:, moments] = present[:, moments]
-    labels = admissible > 0
+    labels = data.admissible
     of_texts = np.broadcast_to(labels[:, np.newaxis, :], present.shape)
     texts = Learner(new_classifier, features, of_texts, taught)
     chance = texts.cross_fitted(folds, present)
@@ -439,7 +237,7 @@ class Learner:
     labels: np.ndarray
     taught: np.ndarray  # where there is something to learn from
 
-    def classifier(self, members: np.ndarray) -> Classifier:
+    def classifier(self, members: np.ndarray) -> Any:
         """What is learnt from some prompts, bool of shape (n,)."""
         rows = self.taught.copy()
         rows[~members] = False
@@ -451,7 +249,7 @@ class Learner:
         for fold in np.unique(folds):
             held = folds == fold
             classifier = self.classifier(~held)
-            found[held] = _probabilities(classifier, present[held], self.features[held])
+            found[held] = probabilities(classifier, present[held], self.features[held])
         return found
 
 
@@ -466,23 +264,20 @@ class ConstantClassifier:
         return np.stack((1.0 - share, share), axis=1)
 
 
-def fitted(
-    new_classifier: Callable[[], Any], features: np.ndarray, labels: np.ndarray
-) -> Classifier:
+def fitted(new_classifier: Callable[[], Any], features: np.ndarray, labels: np.ndarray) -> Any:
     """A classifier of some rows; a constant one where their labels are all alike."""
     n_positive = int(np.sum(labels))
     if 0 < n_positive < len(labels):
-        classifier: Classifier = new_classifier().fit(features, labels)
-        return classifier
+        return new_classifier().fit(features, labels)
     return ConstantClassifier((n_positive + 0.5) / (len(labels) + 1.0))
 
 
-def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
+def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
     """Probability of the second class; a row's does not depend on other rows."""
     coefficients = getattr(classifier, "coef_", None)
     if coefficients is not None and np.shape(coefficients) == (1, features.shape[1]):
         terms = features * coefficients[0]
-        terms[:, :1] += classifier.intercept_  # type: ignore[attr-defined]
+        terms[:, :1] += classifier.intercept_
         # term by term: a matrix product may round a row otherwise in another batch
         return 1.0 / (1.0 + np.exp(-np.cumsum(terms, axis=1)[:, -1]))
     if not len(features):
@@ -491,7 +286,8 @@ def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
     return np.round(found, 6)
 
 
-def _probabilities(classifier: Classifier, present: np.ndarray, features: np.ndarray) -> np.ndarray:
+def probabilities(classifier: Any, present: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """:func:`probability` where there is something, -inf elsewhere."""
     found = np.full(present.shape, -np.inf)
     found[present] = probability(classifier, features[present])
     return found
@@ -503,15 +299,6 @@ def _highest(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
     highest = np.zeros(chance.shape, dtype=bool)
     np.put_along_axis(highest, ranked.argmax(axis=2, keepdims=True), True, axis=2)
     return highest & np.isfinite(ranked)
-
-
-def completed(
-    admissible: np.ndarray, first: np.ndarray, chance: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Labels in which unknown ones are drawn from their probability, equal texts alike."""
-    drawn = rng.random(admissible.shape) < chance
-    of_text = np.take_along_axis(drawn, first, axis=1)
-    return np.where(admissible >= 0, admissible > 0, of_text)
 
 
 def _arrives(labels: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -539,102 +326,3 @@ def _best_rho(
         if price < lowest:
             best, lowest = float(rho), price
     return best
-
-
-def impute_labels(
-    data: CalibrationData,
-    first: np.ndarray,
-    known: np.ndarray,
-    new_classifier: Callable[[], Any],
-    random_state: int = 0,
-) -> np.ndarray:
-    """Labels for the optimisation part, of shape (n, K), where few draws were judged.
-
-    A classifier on quality, frequency and similarity to judged draws gives each unjudged text a
-    probability, and its label is drawn from it, so that shares of admissible texts are right on
-    average. Near copies count as one text: their labels are equal in truth, and drawn one by one
-    they would look as if each of them could save a set. From which similarity on texts are near
-    copies is learnt from the pairs of judged texts.
-
-    Only for the optimisation part: there labels shape the path of the tests, and the guarantee
-    needs nothing of them. `known` is 1, 0, or -1 where a draw was not judged.
-    """
-    first = texts_of_draws(data.similarity, first, same_text_of(data.similarity, first, known))
-    known = _shared(known, first)
-    paths, rows = TextPaths.of(data.quality, data.similarity), np.arange(data.n_prompts)
-    for k in range(data.k_max):
-        paths.update(rows, data.quality[:, k], data.similarity[:, k], first[:, k])
-    present, features = paths.text_features(rows)
-    lower = np.tril(np.asarray(data.similarity, dtype=np.float64), -1)
-    scaled = paths.similarity_scale(lower + np.swapaxes(lower, 1, 2))
-    other = first[:, :, np.newaxis] != first[:, np.newaxis, :]
-    nearest = [
-        np.max(np.where(other & (known == label)[:, np.newaxis, :], scaled, 0.0), axis=2)
-        for label in (0, 1)
-    ]
-    features = np.concatenate((features, np.stack(nearest, axis=2)), axis=2)
-    judged = present & (known >= 0)
-    classifier = fitted(new_classifier, features[judged], known[judged] > 0)
-    chance = _probabilities(classifier, present, features)
-    return completed(known, first, chance, np.random.default_rng(random_state))
-
-
-def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -> float | None:
-    """Similarity above which the labels of two texts agree; None if there is no such.
-
-    Pairs are taken from the most similar on, as long as they differ at most a quarter as often as
-    all judged pairs of a prompt do.
-    """
-    earlier, later = np.triu_indices(first.shape[1], 1)
-    judged = (known >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
-    pairs = judged[:, earlier] & judged[:, later]
-    values = np.asarray(similarity[:, later, earlier][pairs], dtype=np.float64)
-    differ = (known[:, earlier] != known[:, later])[pairs]
-    if not differ.any():
-        return None  # all labels are alike, whatever the similarity
-    order = np.argsort(-values, kind="stable")
-    values, differ = values[order], differ[order]
-    # one that differs before all others, so that a few pairs show nothing
-    gain = np.cumsum(_COPIES_DIFFER * differ.mean() - differ) - 1.0
-    gain[:-1][values[1:] == values[:-1]] = -np.inf  # those that are as similar stand together
-    best = int(gain.argmax())
-    return float(np.nextafter(values[best], -np.inf)) if gain[best] >= 0 else None
-
-
-def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Labels with which unknown draws of a text share the label of its first known draw."""
-    shared = known.copy()
-    for draw in range(known.shape[1]):
-        same = (first == first[:, [draw]]) & (known[:, [draw]] >= 0)
-        shared = np.where(same & (shared < 0), known[:, [draw]], shared)
-    return shared
-
-
-def texts_of_draws(
-    similarity: np.ndarray, first: np.ndarray, same_text: float | None
-) -> np.ndarray:
-    """Draw in which each draw's text occurs first, near duplicates counted as one: (n, K)."""
-    texts = np.empty_like(first)
-    for j in range(first.shape[1]):
-        texts[:, j] = text_of_draw(texts[:, :j], first[:, j], similarity[:, j], same_text)
-    return texts
-
-
-def text_of_draw(
-    texts: np.ndarray, first: np.ndarray, similarity: np.ndarray, same_text: float | None
-) -> np.ndarray:
-    """Draw in which the text of the next draw occurs first, near duplicates counted as one.
-
-    Of m prompts with j draws each, `texts`, of shape (m, j), says the same for these. `first` is
-    the draw that holds an equal response first, j where there is none. A response repeats the
-    earliest text to which its similarity is above `same_text`; clusters do not chain.
-    """
-    j = texts.shape[1]
-    own = np.concatenate((texts, np.full((len(texts), 1), j)), axis=1)
-    found = own[np.arange(len(texts)), first]
-    if same_text is None:
-        return found
-    alike = (texts == np.arange(j)) & (similarity[:, :j].astype(np.float64) > same_text)
-    # a column for none of them
-    alike = np.concatenate((alike, np.ones((len(texts), 1), dtype=bool)), axis=1)
-    return np.where(first == j, alike.argmax(axis=1), found)

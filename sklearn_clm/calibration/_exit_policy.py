@@ -39,8 +39,9 @@ epsilon for c = floor((n + 1) epsilon) - 1.
 import numpy as np
 
 from sklearn_clm.calibration._certify import Entries
-from sklearn_clm.calibration._exit_model import ExitModel, counted, text_of_draw
+from sklearn_clm.calibration._exit_model import ExitModel, counted
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._texts import text_of_draw
 
 
 class ExitRule:

@@ -41,6 +41,10 @@ class Tiers:
         made = np.asarray(n_draws)[..., np.newaxis] - np.array(self.starts[:-1])
         return np.clip(made, 0, np.array(self.n_draws))
 
+    def depth(self, n_draws: object) -> np.ndarray:
+        """Logarithm of one more than the draws made in each tier but the first, on a last axis."""
+        return np.asarray(np.log1p(self.counts(n_draws)[..., 1:]))
+
     def price_of(self, n_draws: object) -> np.ndarray:
         """Price of the first so many draws of a prompt."""
         return np.asarray(self.counts(n_draws) @ np.array(self.prices))

@@ -19,22 +19,13 @@ from sklearn_clm.calibration._data import (
     check_data,
     prompt_digests,
 )
-from sklearn_clm.calibration._exit_model import (
-    ADDED_FEATURES,
-    ConstantClassifier,
-    ExitModel,
-    ScoreScale,
-    fit_exit_model,
-    impute_labels,
-    n_arrival_features,
-    n_text_features,
-    same_text_of,
-    texts_of_draws,
-)
+from sklearn_clm.calibration._exit_model import ConstantClassifier, ExitModel, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
+from sklearn_clm.calibration._imputation import impute_labels, same_text_of
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._texts import ScoreScale, texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._audited import SetSteps
@@ -214,11 +205,10 @@ def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
     tiers = None
     if content["tiers"] is not None:
         tiers = Tiers(*(tuple(content["tiers"][name]) for name in ("n_draws", "prices")))
-    of_arrival = n_arrival_features(tiers)
     return ExitModel(
-        _classifier_of(content["text"], n_text_features(tiers)),
-        content["added"] and _classifier_of(content["added"], len(ADDED_FEATURES)),
-        tuple(_classifier_of(one, of_arrival) for one in content["arrival"]),
+        _classifier_of(content["text"]),
+        content["added"] and _classifier_of(content["added"]),
+        tuple(map(_classifier_of, content["arrival"])),
         ScoreScale(np.array(content["quality"], dtype=np.float64)),
         ScoreScale(np.array(content["similarity"], dtype=np.float64)),
         float(content["rho"]),
@@ -245,16 +235,15 @@ def _classifier_content(classifier: Any) -> dict[str, Any]:
         return {"share_of_draws": True}
     if isinstance(classifier, ConstantClassifier):
         return {"probability": float(classifier.probability)}
-    linear = classifier
-    if repr(classifier) == repr(degree_two()):
-        linear = classifier[-1]
+    squares = repr(classifier) == repr(degree_two())
+    linear = classifier[-1] if squares else classifier
     if isinstance(linear, LogisticRegression):
-        coefficients, (intercept,) = linear.coef_[0].tolist(), linear.intercept_.tolist()
-        return {"coefficients": coefficients, "intercept": intercept}
+        content = {"coefficients": linear.coef_[0].tolist(), "intercept": linear.intercept_.item()}
+        return {**content, "n_features": int(classifier.n_features_in_)} if squares else content
     return {"other": type(classifier).__name__, "hash": joblib.hash(classifier)}
 
 
-def _classifier_of(content: dict[str, Any], n_features: int) -> Any:
+def _classifier_of(content: dict[str, Any]) -> Any:
     if "share_of_draws" in content:
         return ShareOfDraws()
     if "probability" in content:
@@ -269,8 +258,10 @@ def _classifier_of(content: dict[str, Any], n_features: int) -> Any:
     linear.classes_ = np.array([False, True])
     linear.coef_ = coefficients[np.newaxis]
     linear.intercept_ = np.array([float(content["intercept"])])
-    classifier[0].fit(np.zeros((1, n_features)))
-    return linear if len(coefficients) == n_features else classifier
+    if "n_features" not in content:
+        return linear
+    classifier[0].fit(np.zeros((1, int(content["n_features"]))))
+    return classifier
 
 
 class ExitPolicy(Policy):
@@ -375,11 +366,10 @@ class ExitPolicy(Policy):
         if np.any(labels >= 0) and np.any(labels < 0):
             estimator = classifier_factory(self.estimator)
             labels = impute_labels(data, texts, labels, estimator).astype(np.int8)
-        model: ExitModel = fit_exit_model(
-            data.quality,
-            data.similarity,
-            texts,
-            labels,
+        learnt = data.with_labels(labels)
+        learnt.texts = texts
+        model = fit_exit_model(
+            learnt,
             new_classifier=classifier_factory(self.estimator, solver="newton-cholesky"),
             epsilon=epsilon,
             look_ahead=self.look_ahead,

@@ -9,9 +9,9 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import Claim, Configuration, SamplingRule
-from sklearn_clm.calibration._exit_model import text_of_draw
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import text_key
+from sklearn_clm.calibration._texts import text_of_draw
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor

@@ -34,19 +34,16 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._certify import settle
 from sklearn_clm.calibration._exit_model import _RHOS as BALANCES
-from sklearn_clm.calibration._exit_model import (
-    ExitModel,
-    exit_scores,
-    impute_labels,
-    texts_of_draws,
-)
+from sklearn_clm.calibration._exit_model import ExitModel, exit_scores
 from sklearn_clm.calibration._exit_policy import ExitEntries
+from sklearn_clm.calibration._imputation import impute_labels
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.calibration._texts import texts_of_draws
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from sklearn_clm.policies._exit import degree_two
 from tests.calibration.tables import lazy_table

@@ -38,8 +38,8 @@ def scores_of(model, quality, similarity, first):
 
 def model_of(quality, similarity, first, labels, **options):
     options = {"new_classifier": LogisticRegression, "epsilon": 0.3, **options}
-    labels = labels.astype(np.int8)
-    return fit_exit_model(quality, similarity, first, labels, **options)
+    data = CalibrationData(quality, similarity, labels.astype(np.int8), texts=first)
+    return fit_exit_model(data, **options)
 
 
 def learnt(rng, n=120, **options):

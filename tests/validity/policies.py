@@ -14,7 +14,7 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._certify import Entries, ranked, settle
-from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model, texts_of_draws
+from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
@@ -22,6 +22,7 @@ from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.calibration._texts import texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.policies import LazyJudging
 from tests.calibration.tables import exit_scores_of, lazy_table
@@ -86,11 +87,10 @@ def _learnt(world: World, rng: np.random.Generator, kind: str) -> ExitModel:
 
 
 def _fitted(data: CalibrationData, first, labels, new_classifier, tiers: Tiers | None = None):
+    learnt = data.with_labels(labels.astype(np.int8))
+    learnt.texts = first
     return fit_exit_model(
-        data.quality,
-        data.similarity,
-        first,
-        labels.astype(np.int8),
+        learnt,
         new_classifier=new_classifier,
         epsilon=0.3,
         look_ahead=2,

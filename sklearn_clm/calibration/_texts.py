@@ -1,0 +1,206 @@
+"""Distinct texts of prompts, as their draws arrive: what is known of each after every draw."""
+
+import numpy as np
+
+from sklearn_clm.calibration._tiers import Tiers
+
+TEXT_FEATURES = (
+    "share of the draws so far",
+    "share above that of the most frequent other text",
+    "largest quality",
+    "share of texts of higher quality",
+    "mean similarity to the other draws",
+    "logarithm of the number of draws",
+)
+_KNOTS = 65
+
+
+class ScoreScale:
+    """Empirical distribution function of scores, through a few ascending quantiles, `knots`.
+
+    Features on this scale lie in [0, 1], whatever the unit of a score, infinite ones included.
+    """
+
+    def __init__(self, knots: np.ndarray) -> None:
+        self.knots = np.asarray(knots, dtype=np.float64)
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "ScoreScale":
+        ordered = np.sort(values, axis=None)
+        if not len(ordered):
+            return cls(np.zeros(1))
+        places = np.linspace(0, len(ordered) - 1, min(_KNOTS, len(ordered))).round()
+        return cls(ordered[places.astype(np.intp)])
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        # the mean of both sides, so that scores that are all equal lie in the middle
+        below = np.searchsorted(self.knots, values, side="left")
+        upto = np.searchsorted(self.knots, values, side="right")
+        return (below + upto) / (2.0 * len(self.knots))
+
+
+class TextPaths:
+    """The distinct texts of n prompts, as their draws arrive one by one.
+
+    All arithmetic is row by row and in the order of the draws: the same bits in any batch.
+    """
+
+    def __init__(
+        self,
+        n_prompts: int,
+        k_max: int,
+        quality_scale: ScoreScale,
+        similarity_scale: ScoreScale,
+        tiers: Tiers | None = None,
+    ) -> None:
+        shape = (n_prompts, k_max)
+        self.tiers = tiers
+        self.quality_scale, self.similarity_scale = quality_scale, similarity_scale
+        self.k_max = k_max
+        self.n_draws = np.zeros(n_prompts, dtype=np.intp)
+        # a text is named by the draw in which it occurs first
+        self.first = np.zeros(shape, dtype=np.intp)
+        self.counts = np.zeros(shape)
+        self.quality = np.zeros(shape)
+        self.similarity = np.zeros(shape)  # sum over draws of other texts
+        self.alike = np.zeros((*shape, k_max), dtype=np.float32)  # similarities of texts
+
+    @classmethod
+    def of(
+        cls, quality: np.ndarray, similarity: np.ndarray, tiers: Tiers | None = None
+    ) -> "TextPaths":
+        """Empty paths of prompts whose scores make the scales."""
+        n_prompts, k_max = quality.shape
+        earlier, later = np.triu_indices(k_max, 1)
+        of_similarity = ScoreScale.of(similarity[:, later, earlier])
+        return cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity, tiers)
+
+    def after_each_draw(
+        self, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """:meth:`text_features` after each draw of all prompts: (n, K, K) and (n, K, K, f)."""
+        rows = np.arange(len(quality))
+        found = []
+        for k in range(self.k_max):
+            self.update(rows, quality[:, k], similarity[:, k], first[:, k])
+            found.append(self.text_features(rows))
+        present, features = (np.stack(one, axis=1) for one in zip(*found))
+        return present, features
+
+    def update(
+        self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
+    ) -> None:
+        """Take the next draw of each of the prompts at `rows`, each at most once.
+
+        `similarity`, of shape (m, at least the draws so far), is that to earlier draws, and `first`
+        the draw in which the text occurred first: the draw itself where it is new.
+        """
+        draw = self.n_draws[rows]
+        self.first[rows, draw] = first
+        new = first == draw
+        scaled = self.quality_scale(quality)
+        self.quality[rows, first] = np.where(
+            new, scaled, np.maximum(scaled, self.quality[rows, first])
+        )
+        self.counts[rows, first] += 1.0
+        earlier = np.arange(int(draw.max(initial=0)))
+        there = earlier < draw[:, np.newaxis]
+        texts = self.first[rows, : len(earlier)]
+        scores = np.asarray(similarity[:, : len(earlier)], dtype=np.float64)
+        alike = np.where(there, self.similarity_scale(scores), 0.0)
+        # a new text meets all earlier draws; one by one, so that any batch rounds sums alike
+        met = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
+        self.similarity[rows, draw] += np.where(new, met, 0.0)
+        # ... and every other text one draw more, at its first occurrence
+        other = np.where(there & (texts == earlier) & (texts != first[:, np.newaxis]), alike, 0.0)
+        at = rows[:, np.newaxis]
+        self.similarity[at, earlier] += other
+        pair = np.where(new[:, np.newaxis], other, 0.0)
+        self.alike[at, draw[:, np.newaxis], earlier] = pair
+        self.alike[at, earlier, draw[:, np.newaxis]] = pair
+        self.n_draws[rows] += 1
+
+    def grow(self, n_prompts: int) -> None:
+        """Make room for `n_prompts` prompts more."""
+        for name in ("n_draws", "first", "counts", "quality", "similarity", "alike"):
+            array = getattr(self, name)
+            more = np.zeros((n_prompts, *array.shape[1:]), dtype=array.dtype)
+            setattr(self, name, np.concatenate((array, more)))
+
+    def clear(self, row: int) -> None:
+        """Forget the draws of the prompt at `row`, so that it can stand for another."""
+        self.n_draws[row] = 0
+        for array in (self.first, self.counts, self.quality, self.similarity, self.alike):
+            array[row] = 0
+
+    def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which draws bring a new text, (m, K), and its :data:`TEXT_FEATURES`, (m, K, 6).
+
+        With tiers, the share of the text in each and the depth come after them.
+        """
+        counts, quality = self.counts[rows], self.quality[rows]
+        present = counts > 0
+        draws = self.n_draws[rows][:, np.newaxis].astype(np.float64)
+        share = counts / draws
+        ordered = np.sort(counts, axis=1)
+        most, second = ordered[:, -1:], ordered[:, -2:-1] if counts.shape[1] > 1 else 0.0
+        rival = np.where(counts == most, second, most)
+        texts = np.sum(present, axis=1, keepdims=True)
+        ranked = np.where(present, quality, -1.0)
+        higher = np.sum(ranked[:, np.newaxis, :] > ranked[:, :, np.newaxis], axis=2)
+        others = draws - counts
+        found = [
+            share,
+            share - rival / draws,
+            quality,
+            higher / texts,
+            self.similarity[rows] / np.maximum(others, 1.0),
+            np.broadcast_to(np.log(draws), share.shape),
+        ]
+        if self.tiers is not None:
+            found += self._shares_in_tiers(rows, self.tiers)
+            depth = self.tiers.depth(self.n_draws[rows])[:, np.newaxis]
+            found += [np.broadcast_to(one, share.shape) for one in np.moveaxis(depth, -1, 0)]
+        return present, np.stack(found, axis=2)
+
+    def _shares_in_tiers(self, rows: np.ndarray, tiers: Tiers) -> list[np.ndarray]:
+        """The share of each text among the draws of each tier, (m, K); 0 where none was made."""
+        made = np.arange(self.k_max) < self.n_draws[rows][:, np.newaxis]
+        of_draw, counts = tiers.of_draw[: self.k_max], tiers.counts(self.n_draws[rows])
+        shares = []
+        for tier in range(counts.shape[1]):
+            at, draws = np.nonzero(made & (of_draw == tier))
+            found = np.zeros(made.shape)
+            np.add.at(found, (at, self.first[rows][at, draws]), 1.0)
+            shares.append(found / np.maximum(counts[:, [tier]], 1))
+        return shares
+
+
+def texts_of_draws(
+    similarity: np.ndarray, first: np.ndarray, same_text: float | None
+) -> np.ndarray:
+    """Draw in which each draw's text occurs first, near duplicates counted as one: (n, K)."""
+    texts = np.empty_like(first)
+    for j in range(first.shape[1]):
+        texts[:, j] = text_of_draw(texts[:, :j], first[:, j], similarity[:, j], same_text)
+    return texts
+
+
+def text_of_draw(
+    texts: np.ndarray, first: np.ndarray, similarity: np.ndarray, same_text: float | None
+) -> np.ndarray:
+    """Draw in which the text of the next draw occurs first, near duplicates counted as one.
+
+    Of m prompts with j draws each, `texts`, of shape (m, j), says the same for these. `first` is
+    the draw that holds an equal response first, j where there is none. A response repeats the
+    earliest text to which its similarity is above `same_text`; clusters do not chain.
+    """
+    j = texts.shape[1]
+    own = np.concatenate((texts, np.full((len(texts), 1), j)), axis=1)
+    found = own[np.arange(len(texts)), first]
+    if same_text is None:
+        return found
+    alike = (texts == np.arange(j)) & (similarity[:, :j].astype(np.float64) > same_text)
+    # a column for none of them
+    alike = np.concatenate((alike, np.ones((len(texts), 1), dtype=bool)), axis=1)
+    return np.where(first == j, alike.argmax(axis=1), found)
