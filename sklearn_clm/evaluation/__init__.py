@@ -161,19 +161,12 @@ other (``python tests/benchmarks --only service``):
 
 A calibration holds for the distribution that it saw. :class:`RiskMonitor` takes outcomes of sets
 that were judged after deployment, and raises an alarm when the risk exceeds epsilon. It may be
-looked at after every outcome: the chance of ever raising a false alarm is at most alpha. Outcomes
-must be of all prompts or of a random share of them, never of complaints.
+looked at after every outcome: the chance of ever raising a false alarm is at most alpha. In a
+service it chooses the requests to audit, by request and seed alone, and keeps their outcomes in a
+file. Complaints are no sample, and have no part in it:
 
 >>> from sklearn_clm.evaluation import RiskMonitor
->>> monitor = RiskMonitor(0.2, alpha=0.05)  # or a calibrated estimator in place of epsilon
->>> monitor = monitor.update(rng.random(200) < 0.5)  # the world has changed
->>> bool(monitor.alarm_), bool(monitor.alarm_at_ < 100)
-(True, True)
-
-In a service the monitor chooses the requests to audit, by request and seed alone, and keeps their
-outcomes in a file. Complaints are no sample, and have no part in it:
-
->>> monitor = RiskMonitor(0.2, share=0.1)  # path="audits.sqlite" keeps it
+>>> monitor = RiskMonitor(0.2, share=0.1)  # or a calibrated estimator; path="audits.sqlite"
 >>> requests = [f"request {i}" for i in range(50)]
 >>> queue = [request for request in requests if monitor.should_audit(request)]  # for people
 >>> monitor = monitor.update([False] * len(queue), queue)  # once they have judged

@@ -161,26 +161,11 @@ class RiskMonitor:
             If an outcome is no loss, a request was reported before or not chosen, or the file
             cannot be written to. Nothing of the call counts then.
 
-        Examples
-        --------
-        Sets and references give losses by :func:`sklearn_clm.metrics.set_loss`; selected components
-        by :func:`~sklearn_clm.metrics.component_loss`. People who say whether a set holds an
-        admissible response give the opposite of a loss.
-
-        >>> from sklearn.datasets import load_digits
-        >>> from sklearn.naive_bayes import GaussianNB
-        >>> from sklearn_clm import ConformalSampler
-        >>> from sklearn_clm.evaluation import RiskMonitor
-        >>> from sklearn_clm.generators import EstimatorGenerator
-        >>> from sklearn_clm.metrics import set_loss
-        >>> X, y = load_digits(return_X_y=True)
-        >>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
-        >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0)
-        >>> monitor = RiskMonitor(sampler.fit(X[:1000], y[:1000]), share=0.2)
-        >>> audited = [i for i in range(1000, 1400) if monitor.should_audit(i)]
-        >>> losses = set_loss(y[audited], sampler.predict(X[audited]), average=False)
-        >>> monitor.update(losses, audited).alarm_
-        False
+        Notes
+        -----
+        Sets and references give losses by ``set_loss(references, sets, average=False)`` of
+        :mod:`sklearn_clm.metrics`, selected components by ``component_loss``. People who say
+        whether a set holds an admissible response give the opposite of a loss.
         """
         losses = check_losses(outcomes)
         if losses.ndim != 1:

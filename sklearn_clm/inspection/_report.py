@@ -154,9 +154,6 @@ class CalibrationReport:
     def _repr_html_(self) -> str:
         return self.to_html()
 
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
-
 
 def _html_row(cells: Iterable[str], tag: str) -> str:
     return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"

@@ -219,7 +219,6 @@ def test_markdown_is_well_formed_and_escaped(data):
     report = report_of(calibrated(data.take(range(90)), policy=policy))
     assert "\\<b\\>\\|max" in report.to_markdown()
     assert all(line[-1] == "|" for line in str(report).splitlines() if line[:1] == "|")
-    assert str(report) == report._repr_markdown_()
 
 
 def test_html_shows_pictures_where_there_is_matplotlib(report, monkeypatch):
