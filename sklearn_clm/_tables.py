@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -163,10 +162,7 @@ def sets_of(
         epsilon=content["epsilon"],
         delta=content["delta"],
     )
-    with warnings.catch_warnings():  # verdicts have no name, and no part in sets
-        warnings.filterwarnings("ignore", ".* do not tell the admission they came from")
-        sampler.load_calibration(arguments.calibration)
-    return sampler.predict(log.prompts)
+    return sampler.load_calibration(arguments.calibration).predict(log.prompts)
 
 
 def held_out(log: SampleLog, content: Mapping[str, Any]) -> SampleLog:
