@@ -38,6 +38,7 @@ _KEPT = (
 )
 TRIED_PROMPTS, TRIED_DRAWS = 4, 2
 _ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95
+_LOOKED_AT = 1000  # prompts, where draws are suspicious
 
 
 class Collection:
@@ -277,8 +278,9 @@ class Collection:
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
         warn_of_references(self.verdicts.admission, self.verdicts.references)
-        warn_of_script("similarity", self._similarity, chain.from_iterable(responses))
-        _warn_of_dependent_draws(generator, draws)
+        some = slice(_LOOKED_AT)
+        warn_of_script("similarity", self._similarity, chain.from_iterable(responses[some]))
+        _warn_of_dependent_draws(generator, draws[some])
         if n_draws == self.data.k_max:
             scorer = bind_quality(self._quality, generator)
             warn_of_later_draws(scorer, self.prompts.prompts, draws, self.data.quality)
