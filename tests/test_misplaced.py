@@ -195,18 +195,6 @@ def test_a_part_of_the_data_has_no_positions():
         assert not hasattr(own, name)
 
 
-def test_the_width_that_calibration_saw_is_in_the_file(tmp_path):
-    def total(quality, accepted):
-        assert quality.shape[1] == 6
-        return np.where(accepted, quality, 0.0).sum(axis=1)
-
-    policy = ThresholdPolicy(set_score=total)
-    first = sampler(k_max=[2, 6], policy=policy).fit(X, Y)
-    first.save_calibration(tmp_path / "x.json")
-    loaded = sampler(k_max=first.k_max_, policy=policy).load_calibration(tmp_path / "x.json")
-    assert loaded.predict(NEW[:20]) == first.predict(NEW[:20])
-
-
 # --- bare arrays ------------------------------------------------------------------------------
 
 

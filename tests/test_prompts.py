@@ -1,7 +1,5 @@
 """Prompts and admissions of every container, and the bad ones."""
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -116,27 +114,15 @@ def test_chats_keep_their_keys_in_columns_of_every_library(kind):
     assert check_prompts(COLUMNS_OF_CHATS[kind](pl, chats)).prompts == chats
 
 
-@pytest.mark.parametrize(
-    ("container", "length"),
-    [*itertools.product(["list", "object", "Series"], [1, 2]), ("2-D object", 2)],
-)
-def test_chats(container, length):
+def test_chats():
     def chats(texts):
-        rows = [
-            [{"role": "system", "content": "Be brief."}] * (length - 1)
-            + [{"role": "user", "content": text}]
-            for text in texts
-        ]
-        if container == "list":
-            return rows
-        if container == "Series":
-            return series(rows)
-        if container == "2-D object":
-            return np.array(rows, dtype=object)
-        array = np.empty(len(rows), dtype=object)
-        array[:] = rows
-        return array
+        system = {"role": "system", "content": "Be brief."}
+        return [[system, {"role": "user", "content": text}] for text in texts]
 
+    array = np.empty(len(X), dtype=object)
+    array[:] = chats(X)
+    for given in (array, np.array(chats(X), dtype=object), series(chats(X))):
+        assert check_prompts(given).prompts == chats(X)
     sampler = ConformalSampler(Echo(), k_max=5, epsilon=0.4, random_state=0).fit(chats(X), Y)
     plain = toy_sampler().fit(X, Y)
     assert sampler.lambda_hat_ == plain.lambda_hat_

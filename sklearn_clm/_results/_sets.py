@@ -542,17 +542,6 @@ class ComponentSets(SetSequence[ComponentSet]):
         The estimator that made them. It does not travel with a pickle.
     index : pandas.Index, optional
         Of the data frame or the Series that held the prompts, for :meth:`to_frame`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
-    >>> answer = PredictionSet("Q: ?", ("Yes. No.",), [0.9], [0], 1, 0.9, True, True)
-    >>> one = ComponentSet(("Yes.",), [0.8], [[(0, (0, 4))]], answer, True)
-    >>> two = ComponentSet((), [], [], answer, True)
-    >>> np.asarray(ComponentSets([one, two], min_width=2))
-    array([['Yes.', None],
-           [None, None]], dtype=object)
     """
 
     _maker = "selector"

@@ -69,14 +69,11 @@ scripts use for summaries and reports.
   draw.
 - A classifier that was trained on other data beats them all where you have such data.
 
->>> from sklearn_clm.generators import Generation
->>> from sklearn_clm.scoring import quality_matrix
->>> draws = [[Generation("Paris", logprob=-0.1, n_tokens=2), Generation("Lyon", -2.0, n_tokens=2)]]
->>> quality_matrix("likelihood", ["The capital of France?"], draws).round(2)
-array([[0.91, 0.16]])
-
 ## A score of your own
 
+>>> from sklearn_clm.generators import Generation
+>>> from sklearn_clm.scoring import quality_matrix
+>>> draws = [[Generation("Paris"), Generation("Lyon")]]
 >>> def shortness(prompt, generation):
 ...     return 1.0 / (1 + len(generation.response))
 >>> quality_matrix(shortness, ["The capital of France?"], draws).round(2)
@@ -95,13 +92,9 @@ around it, needs that: otherwise it is another one after each use.
 
 ## A judge of your own
 
->>> def numbers_agree(reference, response):
-...     return float(reference) == float(response)
->>> numbers_agree("2", "2.0")
-True
-
-passed as ``admission=numbers_agree``. Or pass callables ``A_i(response) -> bool`` in place of
-references. A judge that takes many pairs at once is a :class:`PairJudge`:
+Any function ``(reference, response) -> bool``, such as ``last_word`` above, or callables
+``A_i(response) -> bool`` in place of references. A judge that takes many pairs at once is a
+:class:`PairJudge`:
 
 >>> from sklearn_clm.scoring import PairJudge, admission_matrix
 >>> class SameLength(PairJudge):
@@ -115,11 +108,6 @@ Judges that cost money belong in a :class:`sklearn_clm.caching.CachedAdmission`,
 verdict as it arrives.
 
 ## Components
-
->>> from sklearn_clm.scoring import get_splitter
->>> text = "The lungs are clear. No fracture, e.g. of a rib."
->>> [text[start:stop] for start, stop in get_splitter("sentence")(text)]
-['The lungs are clear.', 'No fracture, e.g. of a rib.']
 
 "span_likelihood" scores a sentence by the likelihood of its tokens. "support" counts the draws that
 agree with it, of all draws that were taken; it needs no log-probabilities, and suits samplers that

@@ -148,12 +148,6 @@ def test_classifier_of_three_classes_is_refused():
         quality_matrix(three, ["x"], draws(["good"]))
 
 
-def test_shapes_of_nothing():
-    assert quality_matrix("likelihood", [], []).shape == (0, 0)
-    assert quality_matrix("likelihood", ["x"], [[]]).shape == (1, 0)
-    assert quality_matrix("self_consistency", ["x"], draws(["a"]), start=1).shape == (1, 0)
-
-
 @pytest.mark.parametrize(
     ("prompts", "rows", "start", "name"),
     [
