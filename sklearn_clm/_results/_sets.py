@@ -67,9 +67,6 @@ class SetOfOne:
     def __iter__(self) -> Iterator[Response]:
         return iter(self._members)
 
-    def __contains__(self, member: object) -> bool:
-        return member in self._members
-
     def to_dict(self) -> dict[str, Any]:
         """The set as values for JSON, such as the answer of a service.
 

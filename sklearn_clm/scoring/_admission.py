@@ -165,9 +165,7 @@ def component_match(
     return ComponentMatch(get_admission(admission), get_splitter(splitter))
 
 
-def get_component_admission(
-    admission: str | Admission, splitter: Splitter | str = "sentence"
-) -> Admission:
+def get_component_admission(admission: str | Admission, splitter: Splitter | str) -> Admission:
     """Admission A^c: a name compares with each component of the reference, not with all of it."""
     if isinstance(admission, str):
         return component_match(admission, splitter)
