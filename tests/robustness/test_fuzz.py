@@ -67,12 +67,6 @@ def load_calibration(path):
     loaded = hostile.outcome(lambda: sampler.load_calibration(path), naming=path.name)
     assert hasattr(sampler, "lambda_hat_") == (loaded is not None)
     if loaded is not None:
-        assert type(loaded.k_max_) is int
-        assert loaded.k_max_ == 3
-        assert type(loaded.seed_) is int
-        assert loaded.seed_ >= 0
-        assert not np.isnan(loaded.lambda_hat_ or 0.0).any()
-        assert np.shape(loaded.achievable_epsilon_) == (2,)
         assert len(loaded.predict(["item 1"])) == 1
     return loaded
 
@@ -240,7 +234,6 @@ def read(name, content, tmp_path):
 # --- every format -----------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
 @pytest.mark.parametrize("name", FORMATS)
 def test_intact_files(name, folder, tmp_path):
     assert read(name, intact(name, folder), tmp_path)
@@ -262,26 +255,14 @@ RECORDS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
-@pytest.mark.parametrize("name", ["calibration", *RECORDS, "log of Inspect"])
+@pytest.mark.parametrize("name", [*RECORDS, "log of Inspect"])
 @settings(quick, max_examples=80)
 @given(data=st.data())
-def test_json_of_other_types(name, folder, data, tmp_path):
-    if name == "calibration":
-        confused = data.draw(hostile.confused(json.loads(intact(name, folder))))
-        read(name, hostile.sealed(confused).encode(), tmp_path)
-    elif name == "log of Inspect":
+def test_json_of_other_types(name, data, tmp_path):
+    if name == "log of Inspect":
         read(name, hostile.dumps(data.draw(hostile.confused(INSPECT))), tmp_path)
     else:
         read(name, lines(data.draw(hostile.confused(RECORDS[name]))), tmp_path)
-
-
-@pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
-@pytest.mark.parametrize("part", ["rules", "provenance", "set_score"])
-@pytest.mark.parametrize("value", hostile.STRANGE, ids=repr)
-def test_parts_of_calibration_files_of_other_types(part, value, folder, tmp_path):
-    content = json.loads(intact("calibration", folder)) | {part: value}
-    read("calibration", hostile.sealed(content).encode(), tmp_path)
 
 
 @pytest.mark.parametrize("text", hostile.HARD_JSON, ids=lambda text: repr(text[:12]))
