@@ -27,6 +27,19 @@ r_t = log 2 / log(t + 2). The late starts are for a risk that rises late: the we
 start lost before is not missed. By step 3 one may look after each outcome and stop whenever one
 likes. Outcomes are all there are, or a random share.
 
+**Audits, one after the other.** A model refuses a prompt with probability a, and people reject the
+witness of one that it admits with probability b; ``_two_phase.py`` says why a + (1 - a) b bounds
+the risk. The prompts, in a random order, are cut into blocks, and the first admitted one of each is
+audited. With R the share of refused prompts in the block, and X = 1 where people reject, let
+
+    Z = R + (1 - R) X = mean over the block of [L~ + (xi / pi) (L - L~)],
+
+where L~ and L are the losses by the model and by people, xi marks the audited prompt, and 1 / pi is
+the number of admitted ones; Z = 1 in a block without any. Prompts are independent, so that whatever
+came before R has the mean a, and X given R < 1 the mean b: E[Z] = a + (1 - a) b. Z lies in [0, 1].
+The stake is c / (1 - epsilon), the factor 1 - c + c (1 - Z) / (1 - epsilon). By step 3 people may
+stop after any block, and 1 / max_t W_t is a p-value then. It falls as epsilon rises.
+
 **Confidence sequence.** For losses of a constant mean, the set of all m that the same product with
 the one start at 1, for m instead of epsilon, does not reject at alpha / 2, nor the one for 1 - L
 and 1 - m, contains the mean at all times with probability 1 - alpha. With b = c / m the factor of
@@ -39,6 +52,8 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import log_ndtr, ndtr
+from scipy.stats import binom
 
 from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._binomial import check_probability
@@ -50,6 +65,9 @@ _STAKES = np.geomspace(0.005, 0.8, 14)
 # wealth above this is thrown away, which keeps it a supermartingale and finite
 _ENOUGH = 1e300
 _HALVINGS = 40
+# near the best of 300 to 500 prompts and 60 to 150 audits: the share of the wealth that is staked
+# on each block of audits, and the fewest prompts of a block
+_AUDIT_STAKE, _LEAST_BLOCK = 0.75, 2
 
 
 def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
@@ -74,8 +92,71 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
     variance = spread / count
     stake = np.clip((epsilon - mean) / (variance + (epsilon - mean) ** 2), 0.0, None)
     stake = np.minimum(stake, _LARGEST_STAKE / (1.0 - epsilon))
+    return np.asarray(_p_values(ordered, epsilon, stake)[-1])
+
+
+def _p_values(ordered: np.ndarray, epsilon: float, stake: float | np.ndarray) -> np.ndarray:
+    """1 / max W after each loss."""
     log_wealth = np.cumsum(np.log1p(stake * (epsilon - ordered)), axis=0)
-    return np.exp(-np.maximum(log_wealth.max(axis=0), 0.0))
+    return np.exp(-np.maximum(np.maximum.accumulate(log_wealth, axis=0), 0.0))
+
+
+def n_blocks(n_prompts: int, n_audits: int) -> int:
+    """How many blocks of prompts with one audit each."""
+    return max(min(n_audits, n_prompts // _LEAST_BLOCK), 1)
+
+
+def fewest_blocks(epsilon: float, delta: float) -> int:
+    """Blocks without any loss after which the risk is certified."""
+    return math.ceil(-math.log(delta) / math.log1p(_AUDIT_STAKE * epsilon / (1.0 - epsilon)))
+
+
+def audit_p_values(losses: np.ndarray, epsilon: float) -> np.ndarray:
+    """P-values of a risk above epsilon before each block of audits of loss Z, and at last."""
+    return np.append(1.0, _p_values(losses, epsilon, _AUDIT_STAKE / (1.0 - epsilon)))
+
+
+def audit_smallest_epsilon(losses: np.ndarray, delta: float) -> float:
+    """Smallest risk that blocks of audits certify; 1.0 where there is none."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        certified = audit_p_values(losses, middle)[-1] <= delta
+        low, high = (low, middle) if certified else (middle, high)
+    return high
+
+
+def audit_power(
+    refused: ArrayLike,
+    rejected: ArrayLike,
+    n_prompts: int,
+    n_audits: int,
+    epsilon: float,
+    delta: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """About how often at most so many audits certify, and about how many are made on average.
+
+    As if the logarithm of the wealth were a Brownian motion.
+    """
+    blocks = n_blocks(n_prompts, n_audits)
+    size = n_prompts // blocks
+    share = np.arange(size + 1) / size
+    a, b = (np.asarray(one)[..., np.newaxis] for one in np.broadcast_arrays(refused, rejected))
+    of_share = binom.pmf(np.arange(size + 1), size, a)
+    b = np.where(share < 1.0, b, 1.0)
+    stake = _AUDIT_STAKE / (1.0 - epsilon)
+    right, wrong = np.log1p(stake * (epsilon - share)), math.log1p(stake * (epsilon - 1.0))
+    drift = np.sum(of_share * ((1.0 - b) * right + b * wrong), axis=-1, keepdims=True)
+    square = np.sum(of_share * ((1.0 - b) * right**2 + b * wrong**2), axis=-1, keepdims=True)
+    variance = np.maximum(square - drift**2, 1e-6)
+    # the last step goes beyond the goal, on average by half of a step
+    goal = math.log(1.0 / delta) + right[0] / 2.0
+    count = np.arange(1, blocks + 1)
+    spread = np.sqrt(variance * count)
+    reached = ndtr((count * drift - goal) / spread) + np.exp(
+        2.0 * drift * goal / variance + log_ndtr(-(goal + count * drift) / spread)
+    )
+    return reached[..., -1], blocks - np.sum(reached[..., :-1], axis=-1)
 
 
 def check_losses(losses: ArrayLike) -> np.ndarray:

@@ -3,23 +3,26 @@
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration import prompts_needed, two_phase_power
+from sklearn_clm.calibration._betting import audit_power
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.evaluation._plan import chance_to_certify
 
 _N_SIZES, _N_TRUTHS = 15, 100
+Design: TypeAlias = Literal["two-phase", "betting", "people"]
+_OfTruths: TypeAlias = tuple[np.ndarray, np.ndarray]
 _PRIOR = (0.25, 0.1, 0.1, 0.25)  # a judge that somebody takes to audit agrees more often than not
 
 
 @dataclass(frozen=True, eq=False)
 class AuditPlan:
-    """Numbers of verdicts for two designs of :class:`sklearn_clm.policies.AuditedJudging`.
+    """Numbers of verdicts for the designs of :class:`sklearn_clm.policies.AuditedJudging`.
 
     Parameters
     ----------
@@ -28,13 +31,15 @@ class AuditPlan:
         whose witness people reject; share of prompts that people refuse.
     n_audits : ndarray of int, shape (s,)
         Numbers of audited prompts.
-    two_phase, people : ndarray of shape (s,)
-        Power of two phases, and of people alone, with so many: a mean over what the pilot leaves
-        open.
-    n_two_phase, n_people : int or None
+    two_phase, betting, people : ndarray of shape (s,)
+        Power of two phases, of betting, and of people alone, with so many, or at most so many: a
+        mean over what the pilot leaves open, of betting about so.
+    n_two_phase, n_betting, n_people : int or None
         How many audits have the power that was asked for; None where all prompts have not.
-    design : {"two-phase", "people"}
-        What more often has that power with fewer audits, over what the pilot leaves open.
+    n_until_decided : float
+        How many audits betting makes on average, of at most `n_betting` (None: of all prompts).
+    design : {"two-phase", "betting", "people"}
+        What has that power with the fewest audits expected, over what the pilot leaves open.
     n_prompts : int
         Prompts that calibrate.
     epsilon, delta, power : float
@@ -50,21 +55,31 @@ class AuditPlan:
     missed: float
     n_audits: np.ndarray
     two_phase: np.ndarray
+    betting: np.ndarray
     people: np.ndarray
     n_two_phase: int | None
+    n_betting: int | None
     n_people: int | None
-    design: Literal["two-phase", "people"]
+    n_until_decided: float
+    design: Design
     n_prompts: int
     epsilon: float
     delta: float
     power: float
 
     def __str__(self) -> str:
-        better = "People alone are" if self.design == "people" else "Two phases are"
+        better = {
+            "two-phase": "Two phases are",
+            "betting": "Betting is",
+            "people": "People alone are",
+        }
+        none = "no number is enough"
+        betting = f"at most {self.n_betting}, {self.n_until_decided:.0f} on average"
         return (
-            f"{better} better here. For a power of {self.power:g} with {self.n_prompts} prompts: "
-            f"audits in two phases, {self.n_two_phase or 'no number is enough'}; prompts that "
-            f"people judge alone, {self.n_people or 'no number is enough'}."
+            f"{better[self.design]} better here. For a power of {self.power:g} with "
+            f"{self.n_prompts} prompts: audits in two phases, {self.n_two_phase or none}; by "
+            f"betting, {betting if self.n_betting else none}; prompts that people judge alone, "
+            f"{self.n_people or none}."
         )
 
     def to_markdown(self) -> str:
@@ -79,11 +94,12 @@ class AuditPlan:
             f"By the pilot the model refuses {percent(self.refused)} of the prompts, people reject "
             f"{percent(self.rejected)} of what it admits, and they refuse {percent(self.missed)} "
             f"of all. Tolerated: epsilon = {self.epsilon:g}, at delta = {self.delta:g}.\n",
-            "| audits | power in two phases | power of people alone |",
-            "|---|---|---|",
+            "| audits | power in two phases | power of betting | power of people alone |",
+            "|---|---|---|---|",
         ]
-        rows = zip(self.n_audits, self.two_phase, self.people, strict=True)
-        return "\n".join([*lines, *(f"| {n} | {a:.2f} | {b:.2f} |" for n, a, b in rows), ""])
+        for n, *powers in zip(self.n_audits, self.two_phase, self.betting, self.people):
+            lines.append(f"| {n} | {' | '.join(f'{power:.2f}' for power in powers)} |")
+        return "\n".join([*lines, ""])
 
 
 def plan_audits(
@@ -150,32 +166,46 @@ def plan_audits(
     refused, missed = truths[2] + truths[3], truths[1] + truths[3]
     rejected = truths[1] / (truths[0] + truths[1])
 
-    def of_two_phases(n: int) -> np.ndarray:
-        return np.asarray(two_phase_power(refused, rejected, n_prompts, n, epsilon, delta))
+    # power, and expected number of audits, of each truth
+    def in_two_phases(n: int) -> _OfTruths:
+        powers = two_phase_power(refused, rejected, n_prompts, n, epsilon, delta)
+        return powers, np.full(_N_TRUTHS, n)
 
-    def of_people(n: int) -> np.ndarray:
-        return np.asarray(chance_to_certify(n, missed, epsilon, delta))
+    def by_betting(n: int) -> _OfTruths:
+        return audit_power(refused, rejected, n_prompts, n, epsilon, delta)
+
+    def of_people(n: int) -> _OfTruths:
+        return chance_to_certify(n, missed, epsilon, delta), np.full(_N_TRUTHS, n)
 
     sizes = np.unique(np.geomspace(fewest, n_prompts, _N_SIZES).astype(int))
-    of_truths = [np.array([of(n) for n in sizes.tolist()]) for of in (of_two_phases, of_people)]
-    two_phase, alone = (powers.mean(axis=1) for powers in of_truths)
-    # of each truth, the first size with enough power; a mean over truths would compare other sizes
-    n_audited, n_alone = (
-        np.where((powers >= power).any(axis=0), (powers >= power).argmax(axis=0), len(sizes))
-        for powers in of_truths
-    )
-    helps = np.sum(n_audited < n_alone) > np.sum(n_alone < n_audited)
+    designs: dict[Design, Callable[[int], _OfTruths]] = {
+        "two-phase": in_two_phases,
+        "betting": by_betting,
+        "people": of_people,
+    }
+    power_of, enough, expected = {}, {}, {}
+    for design, found in designs.items():
+        powers, made = np.array([found(n) for n in sizes.tolist()]).swapaxes(0, 1)
+        # of each truth the first size with enough power; a mean over truths would compare others
+        numbers = np.full(_N_TRUTHS, float(n_prompts))
+        for of_truths, n in zip(powers[::-1], made[::-1]):
+            numbers = np.where(of_truths >= power, n, numbers)
+        expected[design], power_of[design] = float(numbers.mean()), powers.mean(axis=1)
+        enough[design] = _enough(found, sizes, power_of[design], power)
     mean = posterior / posterior.sum()
     return AuditPlan(
         refused=float(mean[2] + mean[3]),
         rejected=float(mean[1] / (mean[0] + mean[1])),
         missed=float(mean[1] + mean[3]),
         n_audits=sizes,
-        two_phase=two_phase,
-        people=alone,
-        n_two_phase=_enough(of_two_phases, sizes, two_phase, power),
-        n_people=_enough(of_people, sizes, alone, power),
-        design="two-phase" if helps else "people",
+        two_phase=power_of["two-phase"],
+        betting=power_of["betting"],
+        people=power_of["people"],
+        n_two_phase=enough["two-phase"],
+        n_betting=enough["betting"],
+        n_people=enough["people"],
+        n_until_decided=float(by_betting(enough["betting"] or n_prompts)[1].mean()),
+        design=min(designs, key=lambda design: expected[design]),
         n_prompts=n_prompts,
         epsilon=epsilon,
         delta=delta,
@@ -184,7 +214,7 @@ def plan_audits(
 
 
 def _enough(
-    power_of: Callable[[int], np.ndarray], sizes: np.ndarray, powers: np.ndarray, power: float
+    found: Callable[[int], _OfTruths], sizes: np.ndarray, powers: np.ndarray, power: float
 ) -> int | None:
     """A number with enough power; power is not quite monotone, so that a smaller one may do."""
     reached = np.flatnonzero(powers >= power)
@@ -193,5 +223,5 @@ def _enough(
     first = int(reached[0])
     low, high = int(sizes[first - 1]) if first else int(sizes[0]) - 1, int(sizes[first])
     return (
-        low + 1 + bisect_left(range(low + 1, high), True, key=lambda n: power_of(n).mean() >= power)
+        low + 1 + bisect_left(range(low + 1, high), True, key=lambda n: found(n)[0].mean() >= power)
     )

@@ -7,6 +7,8 @@
    *admitted*.
 3. *Two phases*: n admitted prompts are drawn at random, and people judge what they were admitted
    for. :func:`~sklearn_clm.calibration.two_phase_p_value` tests the risk by their standard.
+   *Betting*: people audit one prompt after the other, in a random order, and stop as soon as the
+   risk is certified or out of reach; the proof heads ``calibration/_betting.py``.
    *People alone*: n prompts are drawn at random, and the usual test is made on these, with people
    for its judge.
 
@@ -48,6 +50,13 @@ from sklearn_clm.calibration import (
     two_phase_power,
     two_phase_smallest_epsilon,
 )
+from sklearn_clm.calibration._betting import (
+    audit_p_values,
+    audit_power,
+    audit_smallest_epsilon,
+    fewest_blocks,
+    n_blocks,
+)
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
@@ -64,6 +73,7 @@ _N_PILOT = 50  # prompts on which `rejected` is supposed to rest
 
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """What people judge: which of some prompts each pair belongs to, and its place in the verdicts."""
+Pairing: TypeAlias = Callable[[np.ndarray], Pairs]
 
 
 class AuditedJudging(BaseEstimator):
@@ -83,14 +93,17 @@ class AuditedJudging(BaseEstimator):
         :class:`~sklearn_clm.caching.VerdictsWanted` for all verdicts that are lacking, or any other
         admission, ``people(reference, response) -> bool``.
     n_audits : int, default=100
-        How many prompts people audit, of each group where there are groups. It is fixed before the
-        labels are known: more audits after a failure are another test on the same prompts.
-    design : {"auto", "two-phase", "people"}, default="auto"
+        How many prompts people audit, with "betting" at most; of each group where there are groups.
+        It is fixed before the labels are known: more audits after a failure are another test on the
+        same prompts.
+    design : {"auto", "two-phase", "betting", "people"}, default="auto"
         Two phases show people one response of each of `n_audits` prompts, of which the model admits
-        one, or all components that are selected. With "people" the model has no part in the test:
-        people judge the sets of `n_audits` prompts, several responses of some. "auto" takes what
-        has more power by `rejected` and by the model's labels of the part that shapes; the more
-        lenient the model, the sooner people alone are better.
+        one, or all components that are selected. "betting" does the same one after the other, and
+        stops as soon as the verdicts so far certify the risk, or hardly could: fewer verdicts on
+        average, at less power than two phases of `n_audits`. With "people" the model has no part in
+        the test: people judge the sets of `n_audits` prompts, several responses of some. "auto"
+        takes two phases or people alone, what has more power by `rejected` and by the model's
+        labels of the part that shapes; the more lenient the model, the sooner people are better.
     rejected : float, default=0.02
         Share of the prompts admitted by the model that people are expected to reject, from a
         pilot on other prompts (:func:`sklearn_clm.evaluation.plan_audits`). The choice of the rule
@@ -120,7 +133,7 @@ class AuditedJudging(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "people": [str, callable],
         "n_audits": [Interval(Integral, 1, None, closed="left")],
-        "design": [StrOptions({"auto", "two-phase", "people"})],
+        "design": [StrOptions({"auto", "two-phase", "betting", "people"})],
         "rejected": [Interval(Real, 0, 1, closed="left")],
     }
 
@@ -129,7 +142,7 @@ class AuditedJudging(BaseEstimator):
         people: str | Admission,
         *,
         n_audits: int = 100,
-        design: Literal["auto", "two-phase", "people"] = "auto",
+        design: Literal["auto", "two-phase", "betting", "people"] = "auto",
         rejected: float = 0.02,
     ) -> None:
         self.people = people
@@ -140,7 +153,10 @@ class AuditedJudging(BaseEstimator):
     def refuse(self, epsilon: float, delta: float) -> None:
         """Refuse an unknown judge, and too few audits, before draws are paid for."""
         get_admission(self.people)
-        if self.n_audits < (needed := prompts_needed(epsilon, delta)):
+        needed = prompts_needed(epsilon, delta)
+        if self.design == "betting":
+            needed = fewest_blocks(epsilon, delta)
+        if self.n_audits < needed:
             raise ValueError(
                 f"n_audits must be at least {needed}, since fewer certify nothing at "
                 f"epsilon={epsilon:g}, delta={delta:g}, got {self.n_audits} instead."
@@ -169,7 +185,7 @@ class Steps(ABC):
         return np.asarray(betaincinv(refusals + 0.5, n - refusals + 0.5, _QUANTILES))
 
     @abstractmethod
-    def seen_by_model(self, step: int) -> tuple[np.ndarray, Callable[[np.ndarray], Pairs]]:
+    def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
         """Which tested prompts the model refuses, and what others, by position, are admitted for.
 
         All of that has to be admitted by people."""
@@ -206,7 +222,7 @@ class SetSteps(Steps):
         """A path of this step alone."""
         return self.path
 
-    def seen_by_model(self, step: int) -> tuple[np.ndarray, Callable[[np.ndarray], Pairs]]:
+    def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
         rows, (members, preference) = self.part.rows, self.members(step)
         admitted = members & (self.table.labels[rows] == 1)
         order = np.argsort(-preference, axis=1, kind="stable")
@@ -254,13 +270,21 @@ class Audit:
                 "at random.",
             )
         refused, pairs_of = steps.seen_by_model(step)
-        audited = order[~refused[order]][:n_audits]
+        if design == "betting":
+            audited, p_value, smallest = self._by_betting(steps, order, refused, pairs_of)
+            how = f", at most {n_audits} one after the other in a random order, p = {p_value:.2g},"
+        else:
+            audited = order[~refused[order]][:n_audits]
+            n_missed = len(self._rejected(pairs_of(audited)))
+            counts = int(refused.sum()), n_prompts, n_missed, n_audits
+            p_value = two_phase_p_value(*counts, steps.level)
+            smallest = two_phase_smallest_epsilon(*counts, part.delta)
+            how = " that were drawn at random,"
         owner, prompts, draws = pairs_of(audited)
-        said = self._asked(prompts, draws)
+        said = self.verdicts.labels[prompts, draws] == 1
         n_refused, n_missed = int(refused.sum()), len(np.unique(owner[~said]))
-        counts = n_refused, n_prompts, n_missed, n_audits
-        p_value = two_phase_p_value(*counts, steps.level)
-        passes, smallest = p_value <= part.delta, two_phase_smallest_epsilon(*counts, part.delta)
+        rows = part.rows[audited]
+        passes = p_value <= part.delta
         tests = {
             "n_valid": int(passes),
             "position": 0 if passes else None,
@@ -269,20 +293,41 @@ class Audit:
             "exact": np.ones(1, dtype=bool),
             "n_calibration": n_prompts,
             "delta": part.delta,
-            "audit": AuditRecord(*counts, part.rows[audited], prompts, draws, said),
+            "audit": AuditRecord(
+                n_refused, n_prompts, n_missed, n_audits, rows, prompts, draws, said
+            ),
         }
         found = steps.result(step, tests, smallest)
         if passes:
             certified = Certified(steps.rule(step, found), claim)
         else:
-            why = nothing_passed(claim, n_prompts, steps.what, smallest)
+            exact = design == "two-phase"
+            why = nothing_passed(claim, n_prompts, steps.what, smallest, exact=exact)
             certified = Certified(steps.rule(None, found), claim.nullified(why))
         return self._with_words(
             certified,
             f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
-            f"people audited {len(audited)} that were drawn at random, by {len(said)} verdicts on "
-            f"what it admits, and rejected {n_missed}.",
+            f"people audited {len(audited)}{how} by {len(said)} verdicts on what it admits, and "
+            f"rejected {n_missed}.",
         )
+
+    def _by_betting(
+        self, steps: Steps, order: np.ndarray, refused: np.ndarray, pairs_of: Pairing
+    ) -> tuple[np.ndarray, float, float]:
+        """Who was audited until it was decided, the p-value, and the smallest risk certified."""
+        level, delta = steps.level, steps.part.delta
+        blocks = np.array_split(order, n_blocks(len(order), self.judging.n_audits))
+        losses = np.array([refused[block].mean() for block in blocks])  # if none is rejected
+        first = np.array([block[refused[block].argmin()] for block in blocks])
+        with_one = np.flatnonzero(losses < 1.0)  # that is admitted
+        done, audited = 0, with_one[:0]
+        while (stop := int(np.argmax(audit_p_values(losses, level) <= delta))) > done:
+            done, audited = stop, with_one[with_one < stop]
+            rejected = self._rejected(pairs_of(first[audited]), pairs_of(first[with_one]))
+            losses[audited[rejected]] = 1.0
+        p_value = float(audit_p_values(losses, level)[done])
+        seen = losses[:done] if p_value <= delta else losses
+        return first[audited], p_value, audit_smallest_epsilon(seen, delta)
 
     @staticmethod
     def _with_words(certified: Certified, words: str) -> Certified:
@@ -295,18 +340,20 @@ class Audit:
         part, rejected, n_prompts = steps.part, self.judging.rejected, len(steps.part.rows)
         # many thresholds of components have equal refusals
         shares, step_of = np.unique(steps.shares, axis=0, return_inverse=True)
-        allowed = int(critical_count(n_audits, steps.level, part.delta))
         of_pilot = rejected * _N_PILOT, (1.0 - rejected) * _N_PILOT
         missed = betaincinv(of_pilot[0] + 0.5, of_pilot[1] + 0.5, _QUANTILES)
         counts = n_prompts, n_audits, steps.level, part.delta
-        powers = {
-            "two-phase": np.mean([two_phase_power(shares, b, *counts) for b in missed], axis=0),
-            "people": np.mean(
-                [binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b) for b in missed], axis=0
-            ),
+        allowed = int(critical_count(n_audits, steps.level, part.delta))
+        power_of: dict[str, Callable[[float], np.ndarray]] = {
+            "two-phase": lambda b: two_phase_power(shares, b, *counts),
+            "people": lambda b: binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b),
+            "betting": lambda b: audit_power(shares, b, *counts)[0],
         }
-        if self.judging.design != "auto":
-            powers = {self.judging.design: powers[self.judging.design]}
+        design = self.judging.design
+        powers = {
+            one: np.mean([power_of[one](b) for b in missed], axis=0)
+            for one in (("two-phase", "people") if design == "auto" else (design,))
+        }
         expected = {
             design: power.mean(axis=1)[step_of.reshape(-1)] for design, power in powers.items()
         }
@@ -323,10 +370,14 @@ class Audit:
         )
         return np.asarray(first[np.random.default_rng(self.seed).permutation(len(rows))])
 
-    def _asked(self, prompts: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """What people say of some pairs, asked for at once."""
-        labels, left = self.verdicts.labels, np.zeros(self.verdicts.labels.shape, dtype=bool)
-        left[prompts, draws] = labels[prompts, draws] < 0
+    def _rejected(self, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
+        """Prompts of which people reject a pair, asked for at once; `later` they may be asked."""
+        labels = self.verdicts.labels
+        owner, *asked = pairs
+        left, now = np.zeros((2, *labels.shape), dtype=bool)
+        now[*asked] = labels[*asked] < 0
+        _, *others = later or pairs
+        left[*others] = labels[*others] < 0
         with bounding(self.verdicts, np.arange(len(labels)), lambda: left):
-            self.verdicts.ask(*np.nonzero(left))
-        return np.asarray(labels[prompts, draws] == 1)
+            self.verdicts.ask(*np.nonzero(now))
+        return np.unique(owner[labels[*asked] != 1])

@@ -24,7 +24,7 @@ from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._audited import Pairs, Steps
+from sklearn_clm.policies._audited import Pairing, Pairs, Steps
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._rules import Certified, SelectionRule
 from sklearn_clm.policies._verdicts import ComponentVerdicts, bounding
@@ -247,7 +247,7 @@ class ComponentSteps(Steps):
         if not len(self.thresholds):  # no component was seen, and none is selected
             self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
 
-    def seen_by_model(self, step: int) -> tuple[np.ndarray, Callable[[np.ndarray], Pairs]]:
+    def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
         data, rows, of_prompt = self.data, self.part.rows, self.data.prompt_index
         selected = data.scores >= self.thresholds[step]
 

@@ -1,7 +1,7 @@
 """People audit a model that judges: its verdicts are people's, confused in a known way.
 
-Sets are those of thresholds on arrays, and what is certified must have the risk *by people* that
-the population says.
+Sets are those of thresholds on arrays, selections those of components, and what is certified must
+have the risk *by people* that the population says.
 """
 
 from functools import cache, partial
@@ -10,46 +10,68 @@ from types import SimpleNamespace
 import numpy as np
 from scipy.stats import binom
 
-from sklearn_clm.calibration import Claim, binomial_p_value, two_phase_p_value
+from sklearn_clm.calibration import (
+    Claim,
+    ComponentCalibrationData,
+    binomial_p_value,
+    two_phase_p_value,
+    two_phase_smallest_epsilon,
+)
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import _Design
-from sklearn_clm.policies import AuditedJudging, ThresholdPolicy
+from sklearn_clm.policies import AuditedJudging, ThresholdPolicy, _audited
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._base import Terms
+from sklearn_clm.policies._components import ComponentCollection, ComponentSteps
 from sklearn_clm.policies._verdicts import Verdicts
 
 from .procedures import N_LAMBDAS, Setting, accepted_at_stop
 from .worlds import World, make_world
 
-__all__ = ["AUDIT_MUTATIONS", "AUDIT_PROCEDURES", "JUDGES", "N_AUDITS"]
+__all__ = ["AUDIT_MUTATIONS", "AUDIT_PROCEDURES", "JUDGES", "N_AUDITS", "risk_of_all"]
 
 N_AUDITS = 40
 
+# a search that has no part in what is certified, made once for each of few counts
+_audited.two_phase_smallest_epsilon = cache(two_phase_smallest_epsilon)
 
-def _confused(truth: np.ndarray, lenient: object, strict: object) -> np.ndarray:
+
+def _confused(truth: np.ndarray, hard: np.ndarray, *, lenient=0.0, strict=0.0, to_hard=0.0):
     """Verdicts that admit a share of what is wrong, and refuse a share of what is right."""
     chance = np.random.default_rng(0).random(truth.shape)
+    lenient = np.where(hard, to_hard, lenient)[:, np.newaxis] if to_hard else lenient
     return np.where(truth, chance >= strict, chance < lenient)
 
 
-def _hardly_any(truth: np.ndarray) -> np.ndarray:
-    return truth.mean(axis=1, keepdims=True) < 0.2
-
-
-#: Verdicts of a model on all draws of a population, from those of people.
+#: Verdicts of a model on all of a population, from those of people, and which prompts are hard.
 JUDGES = {
     "known confusion": partial(_confused, lenient=0.05, strict=0.05),
-    "lenient": partial(_confused, lenient=0.3, strict=0.0),
-    "strict": partial(_confused, lenient=0.0, strict=0.3),
-    "led by difficulty": lambda truth: _confused(truth, 0.3 * _hardly_any(truth), 0.0),
-    "drifting": partial(_confused, lenient=0.0, strict=0.0),  # at first
+    "lenient": partial(_confused, lenient=0.3),
+    "strict": partial(_confused, strict=0.3),
+    "led by difficulty": partial(_confused, to_hard=0.3),
+    "drifting": _confused,  # at first
 }
 
 
+def _truth(world: World, procedure: str) -> np.ndarray:
+    """Whether people admit the draws of the population, or two components of each prompt."""
+    of_components = "components" in procedure
+    return ~world.component_errors[:, 0, :2] if of_components else world.population.admissible
+
+
+def risk_of_all(world: str, procedure: str) -> float:
+    """Risk of all draws, or of selecting all components."""
+    truth = _truth(make_world(world), procedure)
+    right = truth.all(axis=1) if "components" in procedure else truth.any(axis=1)
+    return float(1 - right.mean())
+
+
 @cache
-def _by_model(world: str, judge: str) -> np.ndarray:
-    return JUDGES[judge](make_world(world).population.admissible)
+def _by_model(world: str, judge: str, procedure: str) -> np.ndarray:
+    made = make_world(world)
+    hard = made.population.admissible.mean(axis=1) < 0.2
+    return JUDGES[judge](_truth(made, procedure), hard)
 
 
 class _People(Verdicts):
@@ -71,6 +93,17 @@ class _People(Verdicts):
         return iter(self.ask(prompts, draws).tolist())
 
 
+def _drawn(world: World, judge: str, setting: Setting, rng, procedure: str):
+    """Sampled prompts, verdicts of people and of a model on them, and which part they are of."""
+    chosen = world.draw(setting.n, rng)
+    truth = _truth(world, procedure)[chosen]
+    by_model = _by_model(world.name, judge, procedure)[chosen]
+    if judge == "drifting":  # more and more lenient from one prompt to the next
+        by_model |= rng.random(truth.shape) < np.linspace(0.0, 0.4, setting.n)[:, np.newaxis]
+    seen, tested = map(np.sort, np.split(rng.permutation(setting.n), [setting.n // 3]))
+    return chosen, truth, by_model, Part(tested, seen, setting.delta)
+
+
 def audits(
     world: World,
     judge: str,
@@ -81,18 +114,13 @@ def audits(
     audit: type[Audit] = Audit,
 ) -> bool | None:
     """Is the risk by people of what an audit certifies too high?"""
-    chosen = world.draw(setting.n, rng)
-    truth, by_model = world.population.admissible[chosen], _by_model(world.name, judge)[chosen]
-    if judge == "drifting":  # more and more lenient from one prompt to the next
-        by_model |= rng.random(truth.shape) < np.linspace(0.0, 0.4, setting.n)[:, np.newaxis]
+    chosen, truth, by_model, part = _drawn(world, judge, setting, rng, "audits")
     table = Table(world.population.take(chosen).with_labels(by_model))
-    seen, tested = np.split(rng.permutation(setting.n), [setting.n // 3])
     policy = ThresholdPolicy(n_lambdas=N_LAMBDAS)
     judging = AuditedJudging(len, n_audits=N_AUDITS, design=design)
     people = audit(judging, _People(truth), int(rng.integers(2**31)))
     terms = Terms(setting.epsilon, setting.delta, [truth.shape[1]], None, None, people)
-    path = policy.search(table, np.sort(seen), terms)
-    part = Part(np.sort(tested), np.sort(seen), setting.delta)
+    path = policy.search(table, part.searched, terms)
     claim = Claim(setting.epsilon, setting.delta)
     rule = policy.test(path, table, part, terms, claim).rule
     if not rule.certified:
@@ -101,6 +129,22 @@ def audits(
     accepted = accepted_at_stop(population, rule.lambda_hat, "max")
     risk = 1 - (accepted & population.admissible).any(axis=1).mean()
     return bool(risk > setting.epsilon)
+
+
+def audits_of_components(
+    world: World, judge: str, setting: Setting, rng: np.random.Generator, *, design="two-phase"
+) -> bool | None:
+    """Is a selection wrong by people too often? All components score alike: it is all or none."""
+    _, truth, by_model, part = _drawn(world, judge, setting, rng, "components")
+    data = ComponentCalibrationData.from_arrays(np.ones(truth.shape), by_model)
+    people = _People(truth.reshape(-1, 1))
+    asked = ComponentCollection(data, people, None, None, [], None)
+    audit = Audit(AuditedJudging(len, n_audits=N_AUDITS, design=design), people, 0)
+    steps = ComponentSteps(data, part, setting.epsilon, asked)
+    claim = Claim(setting.epsilon, setting.delta, about="components")
+    if not audit.test(steps, claim).rule.certified:
+        return None
+    return risk_of_all(world.name, "components") > setting.epsilon
 
 
 class _Broken(Audit):
@@ -174,10 +218,27 @@ class WitnessAfterTheAudit(_Broken):
         return two_phase_p_value(refused.sum(), len(order), 0, N_AUDITS, steps.level)
 
 
+class FixedTestAtEachLook(_Broken):
+    """People stop as soon as the two-phase test of the audits so far certifies."""
+
+    def p_value(self, steps, step, order, refused, pairs_of):
+        n, k, delta = len(order), int(refused.sum()), steps.part.delta
+        _, prompts, draws = pairs_of(order[~refused[order]])
+        missed = np.cumsum(~self.said(steps, prompts, draws))
+        looks = range(3, min(N_AUDITS, len(missed)) + 1)
+        most = [[*_rejected(n, m, steps.level, delta), *[-1] * n][k] for m in looks]
+        return 0.0 if np.any(missed[[m - 1 for m in looks]] <= most) else 1.0
+
+
 AUDIT_PROCEDURES = {
-    "audits": audits,
-    "audits_by_people": partial(audits, design="people"),
-    "audits_auto": partial(audits, design="auto"),
+    f"{kind}{name}": partial(procedure, design=design)
+    for kind, procedure in (("audits", audits), ("audits_of_components", audits_of_components))
+    for name, design in (
+        ("", "two-phase"),
+        ("_by_betting", "betting"),
+        ("_by_people", "people"),
+        ("_auto", "auto"),
+    )
 }
 
 #: World, judge, calibrations that notice it, and the broken procedure. Where all draws of a prompt
@@ -187,9 +248,15 @@ AUDIT_MUTATIONS = {
     "witness chosen after the audit": ("mixed", "lenient", 60, WitnessAfterTheAudit),
     "number of audits chosen after the refusals": (
         "all_duplicates",
-        "led by difficulty",
-        1000,
+        "known confusion",
+        400,
         NumberAfterTheRefusals,
     ),
     "design chosen after the verdicts": ("all_duplicates", "lenient", 600, DesignAfterTheVerdicts),
+    "the test of a fixed number at each look": (
+        "all_duplicates",
+        "known confusion",
+        200,
+        FixedTestAtEachLook,
+    ),
 }

@@ -8,7 +8,7 @@ from joblib import Parallel, delayed
 from scipy.stats import binomtest
 
 from .answers import ANSWER_PROCEDURES
-from .audits import AUDIT_PROCEDURES, JUDGES
+from .audits import AUDIT_PROCEDURES, JUDGES, risk_of_all
 from .deployed import DEPLOYED_PROCEDURES
 from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
@@ -127,11 +127,11 @@ def deployed_cells() -> Iterator[Cell]:
 
 
 def audit_cell(procedure: str, judge: str, world: str = "mixed", delta: float = 0.1) -> Cell:
-    """Epsilon just under the risk of all draws, so that each certificate is an error.
+    """Epsilon just under the risk of all draws or components: each certificate is an error.
 
     The set score of such a cell is the name of its judge.
     """
-    return Cell(procedure, world, judge, Setting(150, first_k_error(world) - 0.003, delta))
+    return Cell(procedure, world, judge, Setting(150, risk_of_all(world, procedure) - 0.003, delta))
 
 
 def all_cells() -> Iterator[Cell]:
