@@ -40,14 +40,20 @@ _audited.two_phase_smallest_epsilon = cache(two_phase_smallest_epsilon)
 def _confused(truth: np.ndarray, hard: np.ndarray, *, lenient=0.0, strict=0.0, to_hard=0.0):
     """Verdicts that admit a share of what is wrong, and refuse a share of what is right."""
     chance = np.random.default_rng(0).random(truth.shape)
-    lenient = np.where(hard, to_hard, lenient)[:, np.newaxis] if to_hard else lenient
+    lenient = np.where(hard[:, np.newaxis], to_hard, lenient)
     return np.where(truth, chance >= strict, chance < lenient)
+
+
+def _rarely_lenient(truth: np.ndarray, hard: np.ndarray) -> np.ndarray:
+    """Verdicts that admit all that is wrong of a fifth of the prompts."""
+    return truth | (np.random.default_rng(0).random((len(truth), 1)) < 0.2)
 
 
 #: Verdicts of a model on all of a population, from those of people, and which prompts are hard.
 JUDGES = {
-    "known confusion": partial(_confused, lenient=0.05, strict=0.05),
-    "lenient": partial(_confused, lenient=0.3),
+    "rarely lenient": _rarely_lenient,
+    "known confusion": partial(_confused, lenient=0.05, strict=0.05, to_hard=0.05),
+    "lenient": partial(_confused, lenient=0.3, to_hard=0.3),
     "strict": partial(_confused, strict=0.3),
     "led by difficulty": partial(_confused, to_hard=0.3),
     "drifting": _confused,  # at first
@@ -151,8 +157,7 @@ class _Broken(Audit):
     """An audit whose test is made otherwise: by ``p_value(refused, said, level)``."""
 
     def test(self, steps, claim):
-        step, _ = self._chosen(steps, N_AUDITS)
-        order = self._order(steps)
+        step, order = 0, self._order(steps)  # all draws, whose risk is just above epsilon
         refused, pairs_of = steps.seen_by_model(step)
         if self.p_value(steps, step, order, refused, pairs_of) > steps.part.delta:
             return SimpleNamespace(rule=SimpleNamespace(certified=False))
@@ -185,13 +190,12 @@ class NumberAfterTheRefusals(_Broken):
 
     def p_value(self, steps, step, order, refused, pairs_of):
         n, k, delta = len(order), int(refused.sum()), steps.part.delta
-        share = steps.refusals[step] / len(steps.part.searched)
-        rejected = max(steps.level - share, 0.0) / (1 - share)
         numbers = np.arange(3, n - k + 1)
         most = np.array(
             [[*_rejected(n, m, steps.level, delta), *[-1] * n][k] for m in numbers.tolist()]
         )
-        number = int(numbers[binom.cdf(most, numbers, rejected).argmax()])
+        # 0.21 is the share that people reject of what a rarely lenient model admits
+        number = int(numbers[binom.cdf(most, numbers, 0.21).argmax()])
         _, prompts, draws = pairs_of(order[~refused[order]][:number])
         n_missed = int(np.sum(~self.said(steps, prompts, draws)))
         return two_phase_p_value(k, n, n_missed, number, steps.level)
@@ -248,14 +252,14 @@ AUDIT_MUTATIONS = {
     "witness chosen after the audit": ("mixed", "lenient", 60, WitnessAfterTheAudit),
     "number of audits chosen after the refusals": (
         "all_duplicates",
-        "known confusion",
-        400,
+        "rarely lenient",
+        1500,
         NumberAfterTheRefusals,
     ),
-    "design chosen after the verdicts": ("all_duplicates", "lenient", 600, DesignAfterTheVerdicts),
+    "design chosen after the verdicts": ("all_duplicates", "lenient", 1000, DesignAfterTheVerdicts),
     "the test of a fixed number at each look": (
         "all_duplicates",
-        "known confusion",
+        "rarely lenient",
         200,
         FixedTestAtEachLook,
     ),

@@ -184,7 +184,7 @@ MUTATIONS = {
     },
     **{
         name: Mutation(
-            audit_cell("audits", judge, world, delta=0.2),
+            audit_cell("audits", judge, world),
             procedure=partial(audits, audit=audit),
             cost=10,
             n=n,

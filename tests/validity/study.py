@@ -126,12 +126,12 @@ def deployed_cells() -> Iterator[Cell]:
     yield Cell("sampler_losses", "mixed", "first_k", Setting(60, share + 0.2, 0.1))
 
 
-def audit_cell(procedure: str, judge: str, world: str = "mixed", delta: float = 0.1) -> Cell:
+def audit_cell(procedure: str, judge: str, world: str = "mixed") -> Cell:
     """Epsilon just under the risk of all draws or components: each certificate is an error.
 
     The set score of such a cell is the name of its judge.
     """
-    return Cell(procedure, world, judge, Setting(150, risk_of_all(world, procedure) - 0.003, delta))
+    return Cell(procedure, world, judge, Setting(150, risk_of_all(world, procedure) - 0.003, 0.1))
 
 
 def all_cells() -> Iterator[Cell]:
