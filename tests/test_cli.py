@@ -248,5 +248,5 @@ def test_plan_compares_an_audit_with_people_alone(tmp_path, capsys, rows, better
     assert main([*command, "--power", "0.8", "--output", str(tmp_path / "plan.md")]) == 0
     printed = capsys.readouterr().out
     assert better in printed
-    assert "| audits | power in two phases | power of people alone |" in printed
+    assert "| audits | power in two phases | power of betting | power of people alone |" in printed
     assert (tmp_path / "plan.md").read_text() == printed

@@ -155,7 +155,7 @@ def _pmf(k: np.ndarray, n: int, p: np.ndarray) -> np.ndarray:
 _design = lru_cache(maxsize=2)(_Design)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=256)
 def _rejected(n_prompts: int, n_audited: int, epsilon: float, delta: float) -> np.ndarray:
     return _design(n_prompts, n_audited, epsilon).rejected(delta)
 

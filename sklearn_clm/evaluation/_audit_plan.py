@@ -135,6 +135,14 @@ def plan_audits(
         :class:`sklearn_clm.policies.AuditedJudging`. The plan rests on the pilot, the guarantee
         does not. Choose before the calibration labels are known, never after.
 
+    Notes
+    -----
+    The smallest number of verdicts on average, over what the pilot leaves open, decides. In
+    simulated pilots of 50 that was right, up to a fifth or five verdicts more than the best design
+    takes, in 90 % or more, with a model that is rarely lenient, often lenient, lenient with hard
+    prompts, or strict. Where the model refuses 2 of 100 prompts that people admit, a pilot holds
+    about one of them: in 60 %, and for 13 verdicts more than the best on average.
+
     Examples
     --------
     >>> import numpy as np

@@ -8,7 +8,14 @@ from numpy.testing import assert_allclose
 from scipy.stats import binom
 
 from sklearn_clm.calibration import betting_p_value, binomial_p_value
-from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
+from sklearn_clm.calibration._betting import (
+    RiskEProcess,
+    audit_p_values,
+    audit_smallest_epsilon,
+    confidence_sequence,
+    fewest_blocks,
+    n_blocks,
+)
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 P_VALUES = [betting_p_value, hoeffding_bentkus_p_value]
@@ -62,6 +69,36 @@ def test_betting_against_its_definition():
         wealth *= 1 + stake * (epsilon - loss)
         best = max(best, wealth)
     assert_allclose(betting_p_value(losses, epsilon, seed=7), 1 / best, rtol=1e-12)
+
+
+@pytest.mark.parametrize("a", [0.0, 0.05, 0.1, 0.15])
+def test_audits_that_stop_at_their_best_moment_keep_their_level(a):
+    """On the boundary a + (1 - a) b = epsilon."""
+    epsilon, n_runs = 0.15, 4_000
+    rng, b = np.random.default_rng(0), (epsilon - a) / (1 - a)
+    refused = rng.binomial(5, a, (n_runs, 60)) / 5
+    losses = np.where(rng.random(refused.shape) < b, 1.0, refused)
+    best = np.array([audit_p_values(one, epsilon).min() for one in losses])
+    for level in (0.02, 0.1, 0.3):
+        assert binom.sf(np.sum(best <= level) - 1, n_runs, level) > 1e-4
+
+
+def test_p_values_of_audits_are_those_of_the_product_and_fall_with_epsilon():
+    losses, epsilon = np.random.default_rng(0).random(30) * 0.3, 0.3
+    factors = 1 + 0.75 / (1 - epsilon) * (epsilon - losses)
+    wealth = np.cumprod(np.append(1.0, factors))
+    assert_allclose(audit_p_values(losses, epsilon), 1 / np.maximum.accumulate(wealth))
+    smallest = audit_smallest_epsilon(losses, 0.05)
+    for epsilon in np.linspace(0.01, 0.99, 50):
+        assert (audit_p_values(losses, epsilon)[-1] <= 0.05) == (epsilon >= smallest)
+    assert audit_smallest_epsilon(losses[:0], 0.05) == 1.0
+
+
+def test_without_a_loss_the_fewest_blocks_certify():
+    n = fewest_blocks(0.1, 0.05)
+    p_values = audit_p_values(np.zeros(n), 0.1)
+    assert p_values[-1] <= 0.05 < p_values[-2]
+    assert (n_blocks(300, 60), n_blocks(300, 200), n_blocks(1, 5)) == (60, 150, 1)
 
 
 @pytest.mark.parametrize("p_value", P_VALUES)

@@ -141,7 +141,41 @@ def test_the_model_sees_references_and_not_what_people_are_shown(tmp_path):
     assert {pair.asked for pair in wanted.value.wanted} <= set(asked)
 
 
-@pytest.mark.parametrize("design", ["two-phase", "people"])
+def test_people_stop_as_soon_as_it_is_decided():
+    asked = []
+
+    def noting(reference, response):
+        asked.append(response)
+        return people(reference, response)
+
+    sampler = audited(noting, design="betting").fit(PROMPTS, REFERENCES)
+    result, claim = sampler.result_, sampler.calibration_.claim
+    audit = result.audit
+    assert sampler.calibration_.certified
+    assert len(asked) == len(audit.rows) < N_AUDITS / 2
+    p_value = result.p_values[0]
+    assert p_value <= 0.1
+    # one audit less would not have been enough: each multiplies the wealth by 1.33 at most
+    assert p_value > 0.1 / 1.33
+    assert f"p = {p_value:.2g}" in claim.conditions()[0]
+    assert sampler.calibration_data_.admissible[audit.rows, audit.draws].all()
+    assert result.smallest_epsilon <= 0.3
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_people_stop_where_nothing_can_be_certified_any_more():
+    sampler = audited(lambda *_: False, design="betting").fit(PROMPTS, REFERENCES)
+    agreeing = audited(design="betting").fit(PROMPTS, REFERENCES)
+    audit, other = sampler.result_.audit, agreeing.result_.audit
+    assert sampler.result_.p_values.tolist() == [1.0]
+    assert audit.n_missed == len(audit.rows) < N_AUDITS
+    # who is asked first does not depend on what they say
+    np.testing.assert_array_equal(audit.rows, other.rows[: len(audit.rows)])
+    hopeless = audited(admission=lambda *_: False, design="betting").fit(PROMPTS, REFERENCES)
+    assert len(hopeless.result_.audit.rows) == 0
+
+
+@pytest.mark.parametrize("design", ["two-phase", "betting", "people"])
 def test_people_who_take_their_time_find_the_same(tmp_path, design):
     judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
     sampler = audited(judge, design=design)
@@ -163,6 +197,9 @@ def test_people_who_take_their_time_find_the_same(tmp_path, design):
     if design == "two-phase":
         assert left == [40, 15]
         assert len(judge.history()) == N_AUDITS
+    if design == "betting":
+        assert left[0] == N_AUDITS  # at most
+        assert len(judge.history()) == len(sampler.result_.audit.rows) < N_AUDITS / 2
 
 
 def test_verdicts_that_were_taken_back_count_as_people_say_now(tmp_path):
@@ -323,6 +360,14 @@ def test_a_rejected_component_counts_its_prompt_once_and_moves_no_threshold():
     np.testing.assert_array_equal(wrong.result_.audit.prompts, right.result_.audit.prompts)
     shown = np.unique(wrong.calibration_data_.prompt_index[wrong.result_.audit.prompts])
     assert wrong.result_.audit.n_missed == len(shown) < len(wrong.result_.audit.prompts)
+
+
+def test_people_stop_judging_selections_as_soon_as_it_is_decided():
+    selector = selector_audited(design="betting").fit(*CASES)
+    audit = selector.result_.audit
+    assert selector.gamma_hat_ < np.inf
+    assert len(audit.rows) < 30
+    assert set(selector.calibration_data_.prompt_index[audit.prompts]) <= set(audit.rows)
 
 
 def test_people_alone_walk_the_thresholds_of_few_prompts():
