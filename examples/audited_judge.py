@@ -10,8 +10,9 @@ about people: at most a quarter of the answers are wrong. Who certifies it, from
 1. A pilot of 150 answers that both have judged plans the audit, for either judge.
 2. One calibration in which the page asks for verdicts. Here the recorded ones are given; with
    --page you are the person, in the browser.
-3. How often each design certifies, over random splits. The rule is strict: it refuses a third of
-   what people admit, and its audit is worth less than nothing; the planner says so.
+3. How often each design certifies, over random splits, and after how many prompts with verdicts;
+   by betting people stop as soon as it is decided. The rule is strict: it refuses a third of what
+   people admit, and its audit is worth less than nothing; the planner says so.
 """
 
 import argparse
@@ -33,6 +34,7 @@ EPSILON, DELTA, N_PILOT = 0.25, 0.05, 150
 JUDGES = {"classifier": "model", "word for word": "holds_reference"}
 DESIGNS = (
     ("classifier", "two-phase", 100),
+    ("classifier", "betting", 240),
     ("classifier", "people", 100),
     ("classifier", "people", 240),
     ("word for word", "two-phase", 100),
@@ -92,19 +94,21 @@ def main(argv: list[str] | None = None) -> dict[tuple[str, str, int], float]:
 
     ask_on_the_page(lines, rejected["classifier"], args.page)
     found = {}
-    print(f"\n{'judge':14} {'design':10} audits  certified, of {args.trials} random splits")
+    print(f"\n{'judge':14} {'design':10} at most  on average  certified of {args.trials} splits")
     for name, design, n_audits in DESIGNS:
         people = Known(lines, "people")
         judging = AuditedJudging(people, n_audits=n_audits, design=design, rejected=rejected[name])
         sampler, data = collected(lines, name, judging)
-        certified = 0
+        certified = n_made = 0
         for trial in range(args.trials):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 sampler.set_params(random_state=trial).calibrate(data)
             certified += sampler.calibration_.certified
-        found[name, design, n_audits] = certified / args.trials
-        print(f"{name:14} {design:10} {n_audits:6d}  {certified / args.trials:.2f}")
+            audit = sampler.result_.audit
+            n_made += n_audits if audit is None else len(audit.rows)
+        found[name, design, n_audits] = share = certified / args.trials
+        print(f"{name:14} {design:10} {n_audits:7d}  {n_made / args.trials:10.0f}  {share:.2f}")
     return found
 
 

@@ -37,8 +37,9 @@ audited. With R the share of refused prompts in the block, and X = 1 where peopl
 where L~ and L are the losses by the model and by people, xi marks the audited prompt, and 1 / pi is
 the number of admitted ones; Z = 1 in a block without any. Prompts are independent, so that whatever
 came before R has the mean a, and X given R < 1 the mean b: E[Z] = a + (1 - a) b. Z lies in [0, 1].
-The stake is c / (1 - epsilon), the factor 1 - c + c (1 - Z) / (1 - epsilon). By step 3 people may
-stop after any block, and 1 / max_t W_t is a p-value then. It falls as epsilon rises.
+The stake is the smaller of sqrt(2 log(1 / delta) / (v n)), which is the best for n blocks of losses
+of variance v, and c / (1 - epsilon). By step 3 people may stop after any block, and 1 / max_t W_t
+is a p-value then. It falls as epsilon rises, since each factor 1 + stake (epsilon - Z) rises.
 
 **Confidence sequence.** For losses of a constant mean, the set of all m that the same product with
 the one start at 1, for m instead of epsilon, does not reject at alpha / 2, nor the one for 1 - L
@@ -65,9 +66,8 @@ _STAKES = np.geomspace(0.005, 0.8, 14)
 # wealth above this is thrown away, which keeps it a supermartingale and finite
 _ENOUGH = 1e300
 _HALVINGS = 40
-# near the best of 300 to 500 prompts and 60 to 150 audits: the share of the wealth that is staked
-# on each block of audits, and the fewest prompts of a block
-_AUDIT_STAKE, _LEAST_BLOCK = 0.75, 2
+# near the best of 300 to 1,200 prompts with 60 to 400 audits, of models that people audit
+_AUDIT_VARIANCE, _LARGEST_AUDIT_STAKE = 0.07, 0.8
 
 
 def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
@@ -101,27 +101,32 @@ def _p_values(ordered: np.ndarray, epsilon: float, stake: float | np.ndarray) ->
     return np.exp(-np.maximum(np.maximum.accumulate(log_wealth, axis=0), 0.0))
 
 
-def n_blocks(n_prompts: int, n_audits: int) -> int:
-    """How many blocks of prompts with one audit each."""
-    return max(min(n_audits, n_prompts // _LEAST_BLOCK), 1)
+def _audit_stake(n_blocks: int, epsilon: float, delta: float) -> float:
+    """The best stake to reach 1 / delta with so many losses of the usual variance, or less."""
+    best = math.sqrt(2.0 * math.log(1.0 / delta) / (_AUDIT_VARIANCE * n_blocks))
+    return min(best, _LARGEST_AUDIT_STAKE / (1.0 - epsilon))
 
 
-def fewest_blocks(epsilon: float, delta: float) -> int:
-    """Blocks without any loss after which the risk is certified."""
-    return math.ceil(-math.log(delta) / math.log1p(_AUDIT_STAKE * epsilon / (1.0 - epsilon)))
+def fewest_audits(epsilon: float, delta: float) -> int:
+    """Audits that certify nothing if they are fewer, even where nothing is refused or rejected."""
+    return math.ceil(-math.log(delta) / math.log1p(_LARGEST_AUDIT_STAKE * epsilon / (1 - epsilon)))
 
 
-def audit_p_values(losses: np.ndarray, epsilon: float) -> np.ndarray:
-    """P-values of a risk above epsilon before each block of audits of loss Z, and at last."""
-    return np.append(1.0, _p_values(losses, epsilon, _AUDIT_STAKE / (1.0 - epsilon)))
+def audit_p_values(losses: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
+    """P-values of a risk above epsilon after 0, 1, ... blocks of audits, of losses Z.
+
+    The stake is that of a test at level delta with all these blocks.
+    """
+    stake = _audit_stake(len(losses), epsilon, delta)
+    return np.append(1.0, _p_values(losses, epsilon, stake))
 
 
-def audit_smallest_epsilon(losses: np.ndarray, delta: float) -> float:
-    """Smallest risk that blocks of audits certify; 1.0 where there is none."""
+def audit_smallest_epsilon(losses: np.ndarray, n_made: int, delta: float) -> float:
+    """Smallest risk that the first blocks of audits certify; 1.0 where there is none."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        certified = audit_p_values(losses, middle)[-1] <= delta
+        certified = audit_p_values(losses, middle, delta)[n_made] <= delta
         low, high = (low, middle) if certified else (middle, high)
     return high
 
@@ -138,25 +143,24 @@ def audit_power(
 
     As if the logarithm of the wealth were a Brownian motion.
     """
-    blocks = n_blocks(n_prompts, n_audits)
-    size = n_prompts // blocks
+    size = n_prompts // n_audits
     share = np.arange(size + 1) / size
     a, b = (np.asarray(one)[..., np.newaxis] for one in np.broadcast_arrays(refused, rejected))
     of_share = binom.pmf(np.arange(size + 1), size, a)
     b = np.where(share < 1.0, b, 1.0)
-    stake = _AUDIT_STAKE / (1.0 - epsilon)
+    stake = _audit_stake(n_audits, epsilon, delta)
     right, wrong = np.log1p(stake * (epsilon - share)), math.log1p(stake * (epsilon - 1.0))
     drift = np.sum(of_share * ((1.0 - b) * right + b * wrong), axis=-1, keepdims=True)
     square = np.sum(of_share * ((1.0 - b) * right**2 + b * wrong**2), axis=-1, keepdims=True)
     variance = np.maximum(square - drift**2, 1e-6)
     # the last step goes beyond the goal, on average by half of a step
     goal = math.log(1.0 / delta) + right[0] / 2.0
-    count = np.arange(1, blocks + 1)
+    count = np.arange(1, n_audits + 1)
     spread = np.sqrt(variance * count)
     reached = ndtr((count * drift - goal) / spread) + np.exp(
         2.0 * drift * goal / variance + log_ndtr(-(goal + count * drift) / spread)
     )
-    return reached[..., -1], blocks - np.sum(reached[..., :-1], axis=-1)
+    return reached[..., -1], n_audits - np.sum(reached[..., :-1], axis=-1)
 
 
 def check_losses(losses: ArrayLike) -> np.ndarray:

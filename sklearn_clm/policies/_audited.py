@@ -54,8 +54,7 @@ from sklearn_clm.calibration._betting import (
     audit_p_values,
     audit_power,
     audit_smallest_epsilon,
-    fewest_blocks,
-    n_blocks,
+    fewest_audits,
 )
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._rows import Part
@@ -155,7 +154,7 @@ class AuditedJudging(BaseEstimator):
         get_admission(self.people)
         needed = prompts_needed(epsilon, delta)
         if self.design == "betting":
-            needed = fewest_blocks(epsilon, delta)
+            needed = fewest_audits(epsilon, delta)
         if self.n_audits < needed:
             raise ValueError(
                 f"n_audits must be at least {needed}, since fewer certify nothing at "
@@ -271,7 +270,8 @@ class Audit:
             )
         refused, pairs_of = steps.seen_by_model(step)
         if design == "betting":
-            audited, p_value, smallest = self._by_betting(steps, order, refused, pairs_of)
+            blocks = np.array_split(order, n_audits)
+            audited, p_value, smallest = self._by_betting(steps, blocks, refused, pairs_of)
             how = f", at most {n_audits} one after the other in a random order, p = {p_value:.2g},"
         else:
             audited = order[~refused[order]][:n_audits]
@@ -312,22 +312,21 @@ class Audit:
         )
 
     def _by_betting(
-        self, steps: Steps, order: np.ndarray, refused: np.ndarray, pairs_of: Pairing
+        self, steps: Steps, blocks: list[np.ndarray], refused: np.ndarray, pairs_of: Pairing
     ) -> tuple[np.ndarray, float, float]:
         """Who was audited until it was decided, the p-value, and the smallest risk certified."""
         level, delta = steps.level, steps.part.delta
-        blocks = np.array_split(order, n_blocks(len(order), self.judging.n_audits))
         losses = np.array([refused[block].mean() for block in blocks])  # if none is rejected
         first = np.array([block[refused[block].argmin()] for block in blocks])
         with_one = np.flatnonzero(losses < 1.0)  # that is admitted
         done, audited = 0, with_one[:0]
-        while (stop := int(np.argmax(audit_p_values(losses, level) <= delta))) > done:
+        while (stop := int(np.argmax(audit_p_values(losses, level, delta) <= delta))) > done:
             done, audited = stop, with_one[with_one < stop]
             rejected = self._rejected(pairs_of(first[audited]), pairs_of(first[with_one]))
             losses[audited[rejected]] = 1.0
-        p_value = float(audit_p_values(losses, level)[done])
-        seen = losses[:done] if p_value <= delta else losses
-        return first[audited], p_value, audit_smallest_epsilon(seen, delta)
+        p_value = float(audit_p_values(losses, level, delta)[done])
+        n_seen = done if p_value <= delta else len(blocks)
+        return first[audited], p_value, audit_smallest_epsilon(losses, n_seen, delta)
 
     @staticmethod
     def _with_words(certified: Certified, words: str) -> Certified:

@@ -13,8 +13,7 @@ from sklearn_clm.calibration._betting import (
     audit_p_values,
     audit_smallest_epsilon,
     confidence_sequence,
-    fewest_blocks,
-    n_blocks,
+    fewest_audits,
 )
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
@@ -78,27 +77,29 @@ def test_audits_that_stop_at_their_best_moment_keep_their_level(a):
     rng, b = np.random.default_rng(0), (epsilon - a) / (1 - a)
     refused = rng.binomial(5, a, (n_runs, 60)) / 5
     losses = np.where(rng.random(refused.shape) < b, 1.0, refused)
-    best = np.array([audit_p_values(one, epsilon).min() for one in losses])
     for level in (0.02, 0.1, 0.3):
+        best = np.array([audit_p_values(one, epsilon, level).min() for one in losses])
         assert binom.sf(np.sum(best <= level) - 1, n_runs, level) > 1e-4
 
 
-def test_p_values_of_audits_are_those_of_the_product_and_fall_with_epsilon():
-    losses, epsilon = np.random.default_rng(0).random(30) * 0.3, 0.3
-    factors = 1 + 0.75 / (1 - epsilon) * (epsilon - losses)
-    wealth = np.cumprod(np.append(1.0, factors))
-    assert_allclose(audit_p_values(losses, epsilon), 1 / np.maximum.accumulate(wealth))
-    smallest = audit_smallest_epsilon(losses, 0.05)
-    for epsilon in np.linspace(0.01, 0.99, 50):
-        assert (audit_p_values(losses, epsilon)[-1] <= 0.05) == (epsilon >= smallest)
-    assert audit_smallest_epsilon(losses[:0], 0.05) == 1.0
+@pytest.mark.parametrize("n", [30, 300])
+def test_p_values_of_audits_are_those_of_the_product_and_fall_with_epsilon(n):
+    losses, epsilon = np.random.default_rng(0).random(n) * 0.3, 0.2
+    stake = min(math.sqrt(2 * math.log(20) / (0.07 * n)), 0.8 / (1 - epsilon))
+    wealth = np.cumprod(np.append(1.0, 1 + stake * (epsilon - losses)))
+    assert_allclose(audit_p_values(losses, epsilon, 0.05), 1 / np.maximum.accumulate(wealth))
+    for n_made in (n // 2, n):
+        smallest = audit_smallest_epsilon(losses, n_made, 0.05)
+        for epsilon in np.linspace(0.01, 0.99, 50):
+            p_value = audit_p_values(losses, epsilon, 0.05)[n_made]
+            assert (p_value <= 0.05) == (epsilon >= smallest)
+    assert audit_smallest_epsilon(losses, 0, 0.05) == 1.0
 
 
-def test_without_a_loss_the_fewest_blocks_certify():
-    n = fewest_blocks(0.1, 0.05)
-    p_values = audit_p_values(np.zeros(n), 0.1)
-    assert p_values[-1] <= 0.05 < p_values[-2]
-    assert (n_blocks(300, 60), n_blocks(300, 200), n_blocks(1, 5)) == (60, 150, 1)
+def test_without_a_loss_the_fewest_audits_certify():
+    n = fewest_audits(0.1, 0.05)
+    assert audit_p_values(np.zeros(n), 0.1, 0.05)[-1] <= 0.05
+    assert audit_p_values(np.zeros(n - 1), 0.1, 0.05)[-1] > 0.05
 
 
 @pytest.mark.parametrize("p_value", P_VALUES)

@@ -46,7 +46,7 @@ def betting(a, b, n_prompts, n_audits, epsilon, delta, n_runs=1000):
     rng = np.random.default_rng(0)
     refused = rng.binomial(sizes, a, (n_runs, n_audits)) / sizes
     losses = np.where(rng.random(refused.shape) < b, 1.0, refused)
-    stops = [np.argmax(audit_p_values(one, epsilon) <= delta) for one in losses]
+    stops = [np.argmax(audit_p_values(one, epsilon, delta) <= delta) for one in losses]
     return np.mean(np.array(stops) > 0), np.mean(np.where(stops, stops, n_audits))
 
 
@@ -67,7 +67,7 @@ def verdicts_needed(truth, n_prompts, epsilon, delta):
     a, b, mistaken = (*truth, 0.0)[:3]
     missed = a * (1 - mistaken) + (1 - a) * b
     sizes = np.unique(np.geomspace(prompts_needed(epsilon, delta), n_prompts, 60).astype(int))
-    bets = [betting(a, b, n_prompts, n, epsilon, delta) for n in sizes if 2 * n <= n_prompts]
+    bets = [betting(a, b, n_prompts, n, epsilon, delta) for n in sizes]
     found = {
         "two-phase": [(two_phase_power(a, b, n_prompts, int(n), epsilon, delta), n) for n in sizes],
         "betting": bets,
