@@ -7,7 +7,7 @@ FiD answered 1,938 questions of TriviaQA, and people have said of each answer wh
 on other questions, and the rule that an answer must hold a reference word for word. The claim is
 about people: at most a quarter of the answers are wrong. Who certifies it, from how many verdicts?
 
-1. A pilot of 150 answers that both have judged plans the audit, for either judge.
+1. A pilot of 200 answers that both have judged plans the audit, for either judge.
 2. One calibration in which the page asks for verdicts. Here the recorded ones are given; with
    --page you are the person, in the browser.
 3. How often each design certifies, over random splits, and after how many prompts with verdicts;
@@ -30,7 +30,7 @@ from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.judging import JudgingSession, serve
 from sklearn_clm.policies import AuditedJudging
 
-EPSILON, DELTA, N_PILOT = 0.25, 0.05, 150
+EPSILON, DELTA, N_PILOT = 0.25, 0.05, 200
 JUDGES = {"classifier": "model", "word for word": "holds_reference"}
 DESIGNS = (
     ("classifier", "two-phase", 100),

@@ -55,7 +55,8 @@ whether people alone are better. Prompts of a pilot that decided epsilon must no
 _JUDGE = """\
 Serve a page on this machine on which a person judges the responses that the last calibration
 lacked. The verdicts are kept in the SQLite file of a HumanJudge, each on the disk before the next
-response is shown."""
+response is shown. What is left at most, and what a model said that people audit, only the page of
+sklearn_clm.judging.serve(judge, calibration) shows."""
 _CONFIDENCE = 0.95  # of intervals
 
 

@@ -79,7 +79,8 @@ each has delta / 3, and is planned with it.
 array([0.164, 0.133, 0.109])
 
 :func:`plan_audits` compares, from a pilot that a model and people have both judged, how many
-verdicts of people it takes if they audit the model, and if they judge alone.
+verdicts of people it takes if they audit the model, all at once or until it is decided, and if they
+judge alone.
 
 ## What to do with a set
 

@@ -17,7 +17,7 @@ from sklearn_clm.evaluation._plan import chance_to_certify
 _N_SIZES, _N_TRUTHS = 15, 100
 Design: TypeAlias = Literal["two-phase", "betting", "people"]
 _OfTruths: TypeAlias = tuple[np.ndarray, np.ndarray]
-_PRIOR = (0.25, 0.1, 0.1, 0.25)  # a judge that somebody takes to audit agrees more often than not
+_PRIOR = (0.25, 0.1, 0.2, 0.25)  # a judge that somebody takes to audit agrees more often than not
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,8 @@ class AuditPlan:
     n_until_decided : float
         How many audits betting makes on average, of at most `n_betting` (None: of all prompts).
     design : {"two-phase", "betting", "people"}
-        What has that power with the fewest audits expected, over what the pilot leaves open.
+        What has that power with the fewest audits, on average in units of the best design's, over
+        what the pilot leaves open.
     n_prompts : int
         Prompts that calibrate.
     epsilon, delta, power : float
@@ -137,11 +138,10 @@ def plan_audits(
 
     Notes
     -----
-    The smallest number of verdicts on average, over what the pilot leaves open, decides. In
-    simulated pilots of 50 that was right, up to a fifth or five verdicts more than the best design
-    takes, in 90 % or more, with a model that is rarely lenient, often lenient, lenient with hard
-    prompts, or strict. Where the model refuses 2 of 100 prompts that people admit, a pilot holds
-    about one of them: in 60 %, and for 13 verdicts more than the best on average.
+    In simulated pilots of 50 the design was right, up to a fifth or five verdicts more than the
+    best takes, in 90 % or more, with a model that is rarely lenient, often lenient, lenient with
+    hard prompts, or strict. Where it refuses 2 of 100 prompts that people admit, such a pilot holds
+    about one of them, and the design was right in 65 %.
 
     Examples
     --------
@@ -191,15 +191,16 @@ def plan_audits(
         "betting": by_betting,
         "people": of_people,
     }
-    power_of, enough, expected = {}, {}, {}
+    power_of, enough, numbers = {}, {}, {}
     for design, found in designs.items():
         powers, made = np.array([found(n) for n in sizes.tolist()]).swapaxes(0, 1)
         # of each truth the first size with enough power; a mean over truths would compare others
-        numbers = np.full(_N_TRUTHS, float(n_prompts))
+        numbers[design] = np.full(_N_TRUTHS, float(n_prompts))
         for of_truths, n in zip(powers[::-1], made[::-1]):
-            numbers = np.where(of_truths >= power, n, numbers)
-        expected[design], power_of[design] = float(numbers.mean()), powers.mean(axis=1)
+            numbers[design] = np.where(of_truths >= power, n, numbers[design])
+        power_of[design] = powers.mean(axis=1)
         enough[design] = _enough(found, sizes, power_of[design], power)
+    fewest_of = np.min(list(numbers.values()), axis=0)
     mean = posterior / posterior.sum()
     return AuditPlan(
         refused=float(mean[2] + mean[3]),
@@ -213,7 +214,7 @@ def plan_audits(
         n_betting=enough["betting"],
         n_people=enough["people"],
         n_until_decided=float(by_betting(enough["betting"] or n_prompts)[1].mean()),
-        design=min(designs, key=lambda design: expected[design]),
+        design=min(designs, key=lambda design: float(np.mean(numbers[design] / fewest_of))),
         n_prompts=n_prompts,
         epsilon=epsilon,
         delta=delta,

@@ -78,6 +78,12 @@ one that is rarely lenient saves most of their verdicts. A lax rule stands for i
 >>> "by people's standard" in audited.calibration_.claim.sentence()
 True
 
+With ``design="betting"`` people stop as soon as their verdicts certify it:
+
+>>> judging = AuditedJudging(people, n_audits=60, design="betting")
+>>> bool(len(fitted(admission=lax, judging=judging).result_.audit.rows) < 60)
+True
+
 With a :class:`sklearn_clm.caching.HumanJudge` as `people` verdicts are given on a page or by file.
 
 ## Stopping when sure, and when hopeless
