@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> dict[tuple[str, str, int], float]:
     path = Path(__file__).parent / "evouna" / "trivia_qa.jsonl"
     with path.open(encoding="utf-8") as file:
         ordered = [json.loads(line) for line in file]
-    lines = [ordered[i] for i in np.random.default_rng(0).permutation(len(ordered))]
+    lines = [ordered[i] for i in np.random.default_rng(1).permutation(len(ordered))]
     pilot, lines = lines[:N_PILOT], lines[N_PILOT:]
 
     rejected = {}
