@@ -1,8 +1,10 @@
 """Covariate shift: new prompts are distributed otherwise than those that calibrate."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import count
 from numbers import Real
 from typing import ClassVar, Self
 
@@ -99,7 +101,11 @@ class CovariateShift(BaseEstimator):
         `digests` are those of the prompts, `seed` is that of the draws.
         """
         n, bound = len(weights), float(self.weight_bound)
-        rows = np.flatnonzero(keep_by_weight(weights, bound, digests, seed=seed))
+        # copies of a prompt are kept or dropped each by itself, as independent draws of prompts are
+        copies: defaultdict[int, count[int]] = defaultdict(count)
+        place = np.array([next(copies[digest]) for digest in digests.tolist()], dtype=np.uint64)
+        keys = digests + place * np.uint64(0x9E3779B97F4A7C15)
+        rows = np.flatnonzero(keep_by_weight(weights, bound, keys, seed=seed))
         if not len(rows):
             raise ValueError(f"prompt_weight must let some of {n} prompts calibrate, got none.")
         return rows, Shift(

@@ -74,6 +74,13 @@ def test_data_of_kept_prompts_say_so_wherever_they_go(tmp_path):
         sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).calibrate(bare)
 
 
+def test_copies_of_a_prompt_are_kept_each_by_itself():
+    one = sampler(shift=CovariateShift(weight_bound=2.0))
+    one.fit(X[:5] * 60, Y[:5] * 60, prompt_weight=np.ones(300))
+    counts = np.bincount(one.calibration_indices_ % 5)
+    assert np.all((counts > 15) & (counts < 45))
+
+
 def test_groups_of_kept_prompts():
     shift = CovariateShift(weight_of, weight_bound=1.5)
     one = sampler(shift=shift).fit(X, Y, groups=np.arange(N) % 2 == 0)
