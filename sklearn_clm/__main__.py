@@ -1,6 +1,8 @@
 """Command line ``sklearn-clm``: plans, calibrations, sets and evaluations of files."""
 
 import argparse
+import csv
+import io
 import json
 import os
 import sys
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -229,23 +232,30 @@ def _predict(arguments: argparse.Namespace) -> None:
     _refuse_inputs([arguments.output], (*arguments.samples, arguments.calibration))
     log, output = tables.read(arguments), arguments.output
     sets = tables.sets_of(log, tables.thresholds(arguments.calibration), arguments)
-    if output is not None and output.suffix.lower() == ".csv":
-        frame = sets.to_frame()
-        if arguments.id is not None:
-            frame.insert(0, "id", log.ids)
-        frame = frame.explode(["responses", "quality", "indices"])
-        frame = frame.rename(columns={"responses": "response", "indices": "draw"})
-        _write(output, frame.to_csv(index=False))
-        return
-    ascii = output is None  # a screen may show no other letters
-    lines = []
-    for id_, one in zip(log.ids, sets):
-        named = {} if arguments.id is None else {"id": id_}
-        lines.append(json.dumps({**named, **one.to_dict()}, ensure_ascii=ascii) + "\n")
+    ids = [{} if arguments.id is None else {"id": id_} for id_ in log.ids]
+    written = [id_ | one.to_dict() for id_, one in zip(ids, sets)]
     if output is None:
-        print("".join(lines), end="")
+        print("".join(json.dumps(one) + "\n" for one in written), end="")
+    elif output.suffix.lower() == ".csv":
+        _write(output, _table(written))
     else:
-        _write(output, "".join(lines))
+        _write(output, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in written))
+
+
+def _table(sets: list[dict[str, Any]]) -> str:
+    """CSV with a row for each response, and one with empty cells for a set without any."""
+    names = {"responses": "response", "quality": "quality", "indices": "draw"}
+    rows = []
+    for one in sets:
+        members = list(zip(*(one[name] for name in names))) or [("",) * len(names)]
+        shared = {name: value for name, value in one.items() if name not in names}
+        rows += [shared | dict(zip(names.values(), member)) for member in members]
+    text = io.StringIO()
+    first = [name for name in ("id", "prompt", *names.values()) if name in rows[0]]
+    table = csv.DictWriter(text, list(dict.fromkeys([*first, *rows[0]])), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
 
 
 def _write(path: Path, text: str) -> None:
