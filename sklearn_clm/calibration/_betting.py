@@ -107,28 +107,10 @@ def _audit_stake(n_blocks: int, epsilon: float, delta: float) -> float:
     return min(best, _LARGEST_AUDIT_STAKE / (1.0 - epsilon))
 
 
-def fewest_audits(epsilon: float, delta: float) -> int:
-    """Audits that certify nothing if they are fewer, even where nothing is refused or rejected."""
-    return math.ceil(-math.log(delta) / math.log1p(_LARGEST_AUDIT_STAKE * epsilon / (1 - epsilon)))
-
-
 def audit_p_values(losses: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
-    """P-values of a risk above epsilon after 0, 1, ... blocks of audits, of losses Z.
-
-    The stake is that of a test at level delta with all these blocks.
-    """
+    """P-values of a risk above epsilon after 0, 1, ... blocks of audits, of losses Z."""
     stake = _audit_stake(len(losses), epsilon, delta)
     return np.append(1.0, _p_values(losses, epsilon, stake))
-
-
-def audit_smallest_epsilon(losses: np.ndarray, n_made: int, delta: float) -> float:
-    """Smallest risk that the first blocks of audits certify; 1.0 where there is none."""
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2.0
-        certified = audit_p_values(losses, middle, delta)[n_made] <= delta
-        low, high = (low, middle) if certified else (middle, high)
-    return high
 
 
 def audit_power(

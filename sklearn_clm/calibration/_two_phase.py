@@ -35,6 +35,7 @@ has a witness that people reject; a set holds no response that people admit at m
    would need audits of its own.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from numbers import Integral
@@ -42,13 +43,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln, xlog1py, xlogy
+from scipy.special import xlog1py, xlogy
 from scipy.stats import binom
 
 from sklearn_clm.calibration._binomial import check_level
 
 _CELLS = 2000  # at 300 prompts the p-value is then about 1 % above the maximum
-_LARGEST_EPSILON = 1 - 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class AuditRecord:
     n_refused, n_prompts, n_missed, n_audited : int
         As in :func:`two_phase_p_value`.
     rows : ndarray of int
-        The audited prompts, by position among those of the data.
+        The audited prompts, by position among those of the data; by betting `n_audited` at most.
     prompts, draws : ndarray of int, shape (m,)
         What people judged, all of it admitted by the model: one draw of each audited prompt. Of
         components `prompts` are positions in the flat arrays of the data, and `draws` are 0.
@@ -91,10 +91,11 @@ class _Design:
         edges = epsilon * np.sin(np.linspace(0.0, np.pi / 2, _CELLS + 1)) ** 2
         a = edges[:-1]
         b = np.maximum((epsilon - edges[1:]) / (1.0 - edges[1:]), 0.0)
-        self._of_refused = _pmf(refused, n_prompts, a)
+        self._of_refused = binom.pmf(refused, n_prompts, a[:, np.newaxis])
         # P(X <= x) for x = -1, 0, 1, ...
         self._of_missed = np.zeros((_CELLS, len(missed) + 1))
-        np.cumsum(_pmf(missed, n_audited, b), axis=1, out=self._of_missed[:, 1:])
+        chances = binom.pmf(missed, n_audited, b[:, np.newaxis])
+        np.cumsum(chances, axis=1, out=self._of_missed[:, 1:])
 
     def _statistic(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
         n_prompts, n_audited, epsilon = self.n_prompts, self.n_audited, self.epsilon
@@ -143,13 +144,6 @@ class _Design:
             else:
                 low = middle + 1
         return self.most_missed(levels[low] if low < len(levels) else np.inf)
-
-
-def _pmf(k: np.ndarray, n: int, p: np.ndarray) -> np.ndarray:
-    """Binomial probabilities of each k, (len(p), len(k)); faster than scipy's."""
-    ways = -np.log(n + 1.0) - betaln(k + 1, n - k + 1)
-    p = p[:, np.newaxis]
-    return np.asarray(np.exp(ways + xlogy(k, p) + xlog1py(n - k, -p)))
 
 
 _design = lru_cache(maxsize=2)(_Design)
@@ -240,20 +234,15 @@ def two_phase_smallest_epsilon(
     level = check_level(delta, "delta")
     counts = n_refused, n_prompts, n_missed, n_audited
     _check_counts(*counts)
-    # the p-value is 1 up to the estimate of the risk
-    low = n_refused / n_prompts + (1.0 - n_refused / n_prompts) * n_missed / n_audited
-    step, high = 0.02, min(low + 0.02, _LARGEST_EPSILON)
-    while two_phase_p_value(*counts, high) > level:
-        if high == _LARGEST_EPSILON:
-            return 1.0
-        step *= 2.0
-        low, high = high, min(high + step, _LARGEST_EPSILON)
+    return smallest_level(lambda epsilon: two_phase_p_value(*counts, epsilon) <= level)
+
+
+def smallest_level(certified: Callable[[float], bool]) -> float:
+    """Smallest tolerated risk that is certified, at most 1e-5 above it; 1.0 where none is."""
+    low, high = 0.0, 1.0
     while high - low > 1e-5:
         middle = (low + high) / 2
-        if two_phase_p_value(*counts, middle) <= level:
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if certified(middle) else (middle, high)
     return high
 
 

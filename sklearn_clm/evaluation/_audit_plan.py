@@ -1,9 +1,8 @@
 """How many verdicts of people an audit takes, and of which design, from a small pilot."""
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,9 +14,8 @@ from sklearn_clm.calibration._claim import percent
 from sklearn_clm.evaluation._plan import chance_to_certify
 
 _N_SIZES, _N_TRUTHS = 15, 100
-Design: TypeAlias = Literal["two-phase", "betting", "people"]
-_OfTruths: TypeAlias = tuple[np.ndarray, np.ndarray]
 _PRIOR = (0.25, 0.1, 0.2, 0.25)  # a judge that somebody takes to audit agrees more often than not
+_BETTER = {"two-phase": "Two phases are", "betting": "Betting is", "people": "People alone are"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,18 +27,16 @@ class AuditPlan:
     refused, rejected, missed : float
         Estimates from the pilot: share of prompts that the model refuses; of the others, share
         whose witness people reject; share of prompts that people refuse.
-    n_audits : ndarray of int, shape (s,)
+    sizes : list of int
         Numbers of audited prompts.
-    two_phase, betting, people : ndarray of shape (s,)
-        Power of two phases, of betting, and of people alone, with so many, or at most so many: a
-        mean over what the pilot leaves open, of betting about so.
-    n_two_phase, n_betting, n_people : int or None
-        How many audits have the power that was asked for; None where all prompts have not.
-    n_until_decided : float
-        How many audits betting makes on average, of at most `n_betting` (None: of all prompts).
+    powers : dict of str to list of float
+        Power of "two-phase", "betting" and "people" with so many audits, of betting about so: a
+        mean over what the pilot leaves open.
+    n_made : list of float
+        How many audits betting makes on average, of at most so many.
     design : {"two-phase", "betting", "people"}
-        What has that power with the fewest audits, on average in units of the best design's, over
-        what the pilot leaves open.
+        What has the power that was asked for with the fewest audits, on average in units of the
+        best design's, over what the pilot leaves open.
     n_prompts : int
         Prompts that calibrate.
     epsilon, delta, power : float
@@ -54,33 +50,28 @@ class AuditPlan:
     refused: float
     rejected: float
     missed: float
-    n_audits: np.ndarray
-    two_phase: np.ndarray
-    betting: np.ndarray
-    people: np.ndarray
-    n_two_phase: int | None
-    n_betting: int | None
-    n_people: int | None
-    n_until_decided: float
-    design: Design
+    sizes: list[int]
+    powers: dict[str, list[float]]
+    n_made: list[float]
+    design: str
     n_prompts: int
     epsilon: float
     delta: float
     power: float
 
+    def n_audits(self, design: str) -> int | None:
+        """The first of the sizes at which a design has the power; None where none has."""
+        of_sizes = zip(self.sizes, self.powers[design], strict=True)
+        return next((n for n, power in of_sizes if power >= self.power), None)
+
     def __str__(self) -> str:
-        better = {
-            "two-phase": "Two phases are",
-            "betting": "Betting is",
-            "people": "People alone are",
-        }
+        fixed, bets, alone = map(self.n_audits, _BETTER)
         none = "no number is enough"
-        betting = f"at most {self.n_betting}, {self.n_until_decided:.0f} on average"
+        betting = bets and f"at most {bets}, {self.n_made[self.sizes.index(bets)]:.0f} on average"
         return (
-            f"{better[self.design]} better here. For a power of {self.power:g} with "
-            f"{self.n_prompts} prompts: audits in two phases, {self.n_two_phase or none}; by "
-            f"betting, {betting if self.n_betting else none}; prompts that people judge alone, "
-            f"{self.n_people or none}."
+            f"{_BETTER[self.design]} better here. For a power of {self.power:g} with "
+            f"{self.n_prompts} prompts: audits in two phases, {fixed or none}; by betting, "
+            f"{betting or none}; prompts that people judge alone, {alone or none}."
         )
 
     def to_markdown(self) -> str:
@@ -98,7 +89,7 @@ class AuditPlan:
             "| audits | power in two phases | power of betting | power of people alone |",
             "|---|---|---|---|",
         ]
-        for n, *powers in zip(self.n_audits, self.two_phase, self.betting, self.people):
+        for n, *powers in zip(self.sizes, *self.powers.values(), strict=True):
             lines.append(f"| {n} | {' | '.join(f'{power:.2f}' for power in powers)} |")
         return "\n".join([*lines, ""])
 
@@ -132,7 +123,7 @@ def plan_audits(
     Returns
     -------
     AuditPlan
-        Its `design`, `rejected` and the number of audits are for
+        Its `design`, `rejected` and ``n_audits(design)`` are for
         :class:`sklearn_clm.policies.AuditedJudging`. The plan rests on the pilot, the guarantee
         does not. Choose before the calibration labels are known, never after.
 
@@ -149,7 +140,7 @@ def plan_audits(
     >>> from sklearn_clm.evaluation import plan_audits
     >>> by_model = np.arange(100) >= 3  # three of a hundred are refused, by people as well
     >>> plan = plan_audits(by_model, by_model, n_prompts=500, epsilon=0.1)
-    >>> plan.design, plan.n_two_phase < plan.n_people / 2
+    >>> plan.design, plan.n_audits("two-phase") < plan.n_audits("people") / 2
     ('two-phase', True)
     """
     model, people = np.asarray(by_model), np.asarray(by_people)
@@ -174,63 +165,35 @@ def plan_audits(
     refused, missed = truths[2] + truths[3], truths[1] + truths[3]
     rejected = truths[1] / (truths[0] + truths[1])
 
-    # power, and expected number of audits, of each truth
-    def in_two_phases(n: int) -> _OfTruths:
-        powers = two_phase_power(refused, rejected, n_prompts, n, epsilon, delta)
-        return powers, np.full(_N_TRUTHS, n)
-
-    def by_betting(n: int) -> _OfTruths:
-        return audit_power(refused, rejected, n_prompts, n, epsilon, delta)
-
-    def of_people(n: int) -> _OfTruths:
-        return chance_to_certify(n, missed, epsilon, delta), np.full(_N_TRUTHS, n)
-
-    sizes = np.unique(np.geomspace(fewest, n_prompts, _N_SIZES).astype(int))
-    designs: dict[Design, Callable[[int], _OfTruths]] = {
-        "two-phase": in_two_phases,
-        "betting": by_betting,
-        "people": of_people,
+    sizes = np.unique(np.geomspace(fewest, n_prompts, _N_SIZES).astype(int)).tolist()
+    counts_of = refused, rejected, n_prompts
+    # power, and mean number of audits, of each truth
+    designs: dict[str, Callable[[int], tuple[np.ndarray, Any]]] = {
+        "two-phase": lambda n: (two_phase_power(*counts_of, n, epsilon, delta), n),
+        "betting": lambda n: audit_power(*counts_of, n, epsilon, delta),
+        "people": lambda n: (chance_to_certify(n, missed, epsilon, delta), n),
     }
-    power_of, enough, numbers = {}, {}, {}
+    powers, made, numbers = {}, {}, {}
     for design, found in designs.items():
-        powers, made = np.array([found(n) for n in sizes.tolist()]).swapaxes(0, 1)
+        of_sizes = [found(n) for n in sizes]
+        powers[design] = [float(np.mean(of_truths)) for of_truths, _ in of_sizes]
+        made[design] = [float(np.mean(n)) for _, n in of_sizes]
         # of each truth the first size with enough power; a mean over truths would compare others
         numbers[design] = np.full(_N_TRUTHS, float(n_prompts))
-        for of_truths, n in zip(powers[::-1], made[::-1]):
+        for of_truths, n in reversed(of_sizes):
             numbers[design] = np.where(of_truths >= power, n, numbers[design])
-        power_of[design] = powers.mean(axis=1)
-        enough[design] = _enough(found, sizes, power_of[design], power)
-    fewest_of = np.min(list(numbers.values()), axis=0)
+    best = np.min(list(numbers.values()), axis=0)
     mean = posterior / posterior.sum()
     return AuditPlan(
         refused=float(mean[2] + mean[3]),
         rejected=float(mean[1] / (mean[0] + mean[1])),
         missed=float(mean[1] + mean[3]),
-        n_audits=sizes,
-        two_phase=power_of["two-phase"],
-        betting=power_of["betting"],
-        people=power_of["people"],
-        n_two_phase=enough["two-phase"],
-        n_betting=enough["betting"],
-        n_people=enough["people"],
-        n_until_decided=float(by_betting(enough["betting"] or n_prompts)[1].mean()),
-        design=min(designs, key=lambda design: float(np.mean(numbers[design] / fewest_of))),
+        sizes=sizes,
+        powers=powers,
+        n_made=made["betting"],
+        design=min(designs, key=lambda design: float(np.mean(numbers[design] / best))),
         n_prompts=n_prompts,
         epsilon=epsilon,
         delta=delta,
         power=power,
-    )
-
-
-def _enough(
-    found: Callable[[int], _OfTruths], sizes: np.ndarray, powers: np.ndarray, power: float
-) -> int | None:
-    """A number with enough power; power is not quite monotone, so that a smaller one may do."""
-    reached = np.flatnonzero(powers >= power)
-    if not len(reached):
-        return None
-    first = int(reached[0])
-    low, high = int(sizes[first - 1]) if first else int(sizes[0]) - 1, int(sizes[first])
-    return (
-        low + 1 + bisect_left(range(low + 1, high), True, key=lambda n: found(n)[0].mean() >= power)
     )

@@ -6,11 +6,9 @@
 2. On these the model judges what the rule gives, and *refuses* some prompts. The others are
    *admitted*.
 3. *Two phases*: n admitted prompts are drawn at random, and people judge what they were admitted
-   for. :func:`~sklearn_clm.calibration.two_phase_p_value` tests the risk by their standard.
-   *Betting*: people audit one prompt after the other, in a random order, and stop as soon as the
-   risk is certified or out of reach; the proof heads ``calibration/_betting.py``.
-   *People alone*: n prompts are drawn at random, and the usual test is made on these, with people
-   for its judge.
+   for (``calibration/_two_phase.py``). *Betting*: one after the other, until the risk is certified
+   or out of reach (``calibration/_betting.py``). *People alone*: n prompts are drawn at random, and
+   the usual test is made on these, with people for its judge.
 
 *Responses.* A prompt is refused where the model admits no member of its set, and admitted for one
 of those that it admits, the witness: that of highest quality, or that on which an exit policy
@@ -50,16 +48,11 @@ from sklearn_clm.calibration import (
     two_phase_power,
     two_phase_smallest_epsilon,
 )
-from sklearn_clm.calibration._betting import (
-    audit_p_values,
-    audit_power,
-    audit_smallest_epsilon,
-    fewest_audits,
-)
+from sklearn_clm.calibration._betting import audit_p_values, audit_power
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._two_phase import AuditRecord
+from sklearn_clm.calibration._two_phase import AuditRecord, smallest_level
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._rules import Certified, Everything
 from sklearn_clm.policies._verdicts import Verdicts, bounding
@@ -97,12 +90,11 @@ class AuditedJudging(BaseEstimator):
         same prompts.
     design : {"auto", "two-phase", "betting", "people"}, default="auto"
         Two phases show people one response of each of `n_audits` prompts, of which the model admits
-        one, or all components that are selected. "betting" does the same one after the other, and
-        stops as soon as the verdicts so far certify the risk, or hardly could: fewer verdicts on
-        average, at less power than two phases of `n_audits`. With "people" the model has no part in
-        the test: people judge the sets of `n_audits` prompts, several responses of some. "auto"
-        takes two phases or people alone, what has more power by `rejected` and by the model's
-        labels of the part that shapes; the more lenient the model, the sooner people are better.
+        one, or all components that are selected. "betting" does so until the verdicts certify the
+        risk, or cannot: fewer verdicts on average, at less power than two phases of `n_audits`.
+        With "people" the model has no part in the test: people judge the sets of `n_audits`
+        prompts. "auto" takes two phases or people alone, what has more power by `rejected` and by
+        the model's labels of the part that shapes.
     rejected : float, default=0.02
         Share of the prompts admitted by the model that people are expected to reject, from a
         pilot on other prompts (:func:`sklearn_clm.evaluation.plan_audits`). The choice of the rule
@@ -110,12 +102,11 @@ class AuditedJudging(BaseEstimator):
 
     Notes
     -----
-    *Which rule is tested.* Each configuration of the path, each level, or each threshold of
-    components has an expected power: that of the test, averaged over the posterior of the share of
-    prompts that the model refuses, given the part that shapes, and over what a pilot of 50 prompts
-    leaves open of `rejected`. Of all but the first rule, one more prompt counts as refused, since
-    these were found as the best of many. The last, which is the cheapest, or selects most, whose
-    expected power is at least .8 is tested; if there is none, the one of largest power.
+    *Which rule is tested.* Each configuration, level, or threshold of components has an expected
+    power, averaged over what the part that shapes leaves open of the share that the model refuses,
+    and a pilot of 50 of `rejected`. Of all but the first rule, one more prompt counts as refused,
+    since these were found as the best of many. The last, which is the cheapest, or selects most,
+    whose expected power is at least .8 is tested; if there is none, the one of largest power.
 
     ``fit`` asks the model anew each time that people are waited for: call ``collect`` once and then
     ``calibrate``, or keep its labels by :class:`sklearn_clm.caching.CachedAdmission`.
@@ -152,10 +143,7 @@ class AuditedJudging(BaseEstimator):
     def refuse(self, epsilon: float, delta: float) -> None:
         """Refuse an unknown judge, and too few audits, before draws are paid for."""
         get_admission(self.people)
-        needed = prompts_needed(epsilon, delta)
-        if self.design == "betting":
-            needed = fewest_audits(epsilon, delta)
-        if self.n_audits < needed:
+        if self.n_audits < (needed := prompts_needed(epsilon, delta)):
             raise ValueError(
                 f"n_audits must be at least {needed}, since fewer certify nothing at "
                 f"epsilon={epsilon:g}, delta={delta:g}, got {self.n_audits} instead."
@@ -301,7 +289,7 @@ class Audit:
         if passes:
             certified = Certified(steps.rule(step, found), claim)
         else:
-            exact = design == "two-phase"
+            exact = design != "betting"  # or else a bound, by verdicts that were not made
             why = nothing_passed(claim, n_prompts, steps.what, smallest, exact=exact)
             certified = Certified(steps.rule(None, found), claim.nullified(why))
         return self._with_words(
@@ -325,8 +313,9 @@ class Audit:
             rejected = self._rejected(pairs_of(first[audited]), pairs_of(first[with_one]))
             losses[audited[rejected]] = 1.0
         p_value = float(audit_p_values(losses, level, delta)[done])
-        n_seen = done if p_value <= delta else len(blocks)
-        return first[audited], p_value, audit_smallest_epsilon(losses, n_seen, delta)
+        seen = done if p_value <= delta else -1
+        smallest = smallest_level(lambda one: audit_p_values(losses, one, delta)[seen] <= delta)
+        return first[audited], p_value, smallest
 
     @staticmethod
     def _with_words(certified: Certified, words: str) -> Certified:

@@ -433,7 +433,6 @@ BAD_PARTS = [
     ("policy", {"judging": AuditedJudging(len, n_audits=10), "policy": AnswerPolicy()}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=5), "epsilon": 0.1}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=0)}),
-    ("n_audits", {"judging": AuditedJudging(len, n_audits=30, design="betting"), "epsilon": 0.1}),
     ("nobody", {"judging": AuditedJudging("nobody", n_audits=10)}),
     ("design", {"judging": AuditedJudging(len, n_audits=10, design="bets")}),
 ]
