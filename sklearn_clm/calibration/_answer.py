@@ -34,7 +34,7 @@ its chance to be right. Where a model is sure of what is wrong the start is poor
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,11 +43,11 @@ from scipy.stats import binom
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import (
-    N_FOLDS,
     ConstantClassifier,
     ExitModel,
-    Learner,
-    by_last_draw,
+    folds_of,
+    learnt,
+    with_references,
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._table import DrawEntries, Table
@@ -122,27 +122,22 @@ def search_answers(
     tiers: Tiers | None = None,
 ) -> AnswerPath:
     """Learn a path on the optimisation part alone; n prompts will calibrate."""
-    n_seen, k_max = data.quality.shape
-    if k_max > 1 and np.all(data.labels < 0):
-        path = search_answers(by_last_draw(data), classifiers, n, alpha, delta, tiers)
-        return replace(path, model=replace(path.model, k_max=k_max))
+    in_use, data = data.k_max, with_references(data)
     paths = TextPaths.of(data.quality, data.similarity, tiers)
     present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
-    right = np.broadcast_to(data.labels[:, np.newaxis, :] == 1, present.shape)
-    folds = np.random.default_rng(0).permutation(n_seen) % N_FOLDS
+    right = np.broadcast_to(data.admissible[:, np.newaxis, :], present.shape)
+    folds = folds_of(data.n_prompts)
     found: list[tuple[AnswerPath, float, tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
     for new_classifier in classifiers:
-        learner = Learner(new_classifier, features, right, present)
-        chance = learner.cross_fitted(folds, present)
+        classifier, chance = learnt(new_classifier, folds, features, right, present, present)
         texts, chance = chance.argmax(axis=2), chance.max(axis=2)
-        wrong = np.take_along_axis(data.labels, texts, axis=1) != 1
-        classifier = learner.classifier(np.ones(n_seen, dtype=bool))
+        wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
         # a share is no probability, and tells nothing of errors
         doubts = wrong if isinstance(classifier, ShareOfDraws) else 1.0 - chance
         scales = paths.quality_scale, paths.similarity_scale
         never = (ConstantClassifier(0.0),)
-        model = ExitModel(classifier, None, never, *scales, 1.0, k_max, tiers)
-        for k_min in (k for k in _FIRST_DRAWS if k <= k_max):
+        model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
+        for k_min in (k for k in _FIRST_DRAWS if k <= data.k_max):
             path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))
             found.append((path, path.expected_share(n, alpha, delta), (chance, wrong, doubts)))
     enough = _NEARLY * max(share for _, share, _ in found)

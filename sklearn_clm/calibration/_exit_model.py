@@ -5,7 +5,8 @@ labels may be wrong, estimated or missing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ ARRIVAL_FEATURES = (
     "share of the budget that is left",
 )
 
-N_FOLDS = 5  # of the cross-fitting
+_N_FOLDS = 5  # of the cross-fitting
 
 _RHOS = np.geomspace(0.02, 20.0, 31)
 
@@ -63,7 +64,7 @@ def _arrival_features(
 ) -> np.ndarray:
     """:data:`ARRIVAL_FEATURES` given p_k(c), (..., K), -inf where there is no text.
 
-    Their products come after them; with tiers :func:`_depth`, since few draws are of a dear one.
+    Their products come after them; with tiers their depth, since few draws are of a dear one.
     """
     found = np.maximum(text, 0.0)
     # one by one, so that any batch rounds sums alike
@@ -142,8 +143,13 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
     return counted(before, text, exits).max(axis=1), exits
 
 
-def by_last_draw(data: CalibrationData) -> CalibrationData:
-    """The same as if each prompt's last draw were its reference, and no draw."""
+def with_references(data: CalibrationData) -> CalibrationData:
+    """The same; without labels as if the last draw of each prompt were its reference, and no draw.
+
+    A text among the others is then admissible if it is that one: its share is its chance.
+    """
+    if data.k_max == 1 or np.any(data.labels >= 0):
+        return data
     right = data.first[:, :-1] == data.first[:, -1:]
     return data.truncate(data.k_max - 1).with_labels(right.astype(np.int8))
 
@@ -162,9 +168,6 @@ def fit_exit_model(
     Labels are all known, or none is. An admissible text is waited for `look_ahead` draws. rho is
     that of the lowest mean size and draws, at their price, at risk `epsilon`.
 
-    *Without labels* each prompt's last draw stands for its reference: a text among the others is
-    admissible if it is that one, so that the share of a text is its chance.
-
     *Two stages.* The first one learns from every text whether it is admissible. Texts are ranked by
     what it gives, and the second one learns what a text adds: that it is admissible, and none
     ranked above it is. Probabilities from which something is learnt, or rho is chosen, are
@@ -172,85 +175,70 @@ def fit_exit_model(
     alike, or prompts are too few for folds, the probabilities are constants, and the policy orders
     texts by when they arrived.
     """
+    in_use, data = data.k_max, with_references(data)
     n, k_max = data.quality.shape
-    if k_max > 1 and np.all(data.labels < 0):
-        model = fit_exit_model(
-            by_last_draw(data),
-            new_classifier=new_classifier,
-            epsilon=epsilon,
-            look_ahead=look_ahead,
-            draw_price=draw_price,
-            tiers=tiers,
-        )
-        return replace(model, k_max=k_max)
-    everybody = np.ones(n, dtype=bool)
-    folds = np.random.default_rng(0).permutation(n) % max(min(N_FOLDS, n), 1)
+    learn = partial(learnt, new_classifier, folds_of(n))
+    labels = data.admissible
     paths = TextPaths.of(data.quality, data.similarity, tiers)
     present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
     # after the first draws each one more tells much, later ones little
     moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
     taught = np.zeros_like(present)
     taught[:, moments] = present[:, moments]
-    labels = data.admissible
     of_texts = np.broadcast_to(labels[:, np.newaxis, :], present.shape)
-    texts = Learner(new_classifier, features, of_texts, taught)
-    chance = texts.cross_fitted(folds, present)
+    text_classifier, chance = learn(features, of_texts, taught, present)
     added = np.stack(
         [_added_features(chance[:, k], features[:, k], paths.alike) for k in range(k_max)], axis=1
     )
-    adding = Learner(new_classifier, added, _highest(chance, labels), taught)
-    text = adding.cross_fitted(folds, present)
+    added_classifier, text = learn(added, _highest(chance, labels), taught, present)
     draws = np.arange(1, k_max + 1)
-    stops, prices = horizons(draws, k_max, look_ahead, tiers)
     so_far = _arrival_features(present.sum(axis=2), draws, text, k_max, tiers)
-    arrivals = [
-        Learner(
-            new_classifier,
-            so_far,
-            _arrives(labels, stop),
-            np.broadcast_to(np.isfinite(price), (n, k_max)),
-        )
-        for stop, price in zip(stops, prices)
-    ]
+    stops, prices = horizons(draws, k_max, look_ahead, tiers)
     everywhere = np.ones((n, k_max), dtype=bool)
-    chances = [one.cross_fitted(folds, everywhere) for one in arrivals]
+    arrival_classifiers, chances = zip(
+        *(
+            learn(so_far, _arrives(labels, stop), everywhere & np.isfinite(price), everywhere)
+            for stop, price in zip(stops, prices)
+        )
+    )
     arrival = np.max(chances / prices[:, np.newaxis], axis=0)
     costs = draws if tiers is None else tiers.price_of(draws)
     return ExitModel(
-        texts.classifier(everybody),
-        adding.classifier(everybody),
-        tuple(one.classifier(everybody) for one in arrivals),
+        text_classifier,
+        added_classifier,
+        arrival_classifiers,
         paths.quality_scale,
         paths.similarity_scale,
         rho=_best_rho(text, arrival, labels, epsilon, draw_price * costs),
-        k_max=k_max,
+        k_max=in_use,
         tiers=tiers,
     )
 
 
-@dataclass
-class Learner:
-    """Learns labels from features, of shape (..., f), the first axis of which counts prompts."""
+def folds_of(n_prompts: int) -> np.ndarray:
+    """The fold of each prompt in cross-fitting."""
+    return np.random.default_rng(0).permutation(n_prompts) % max(min(_N_FOLDS, n_prompts), 1)
 
-    new_classifier: Callable[[], Any]
-    features: np.ndarray
-    labels: np.ndarray
-    taught: np.ndarray  # where there is something to learn from
 
-    def classifier(self, members: np.ndarray) -> Any:
-        """What is learnt from some prompts, bool of shape (n,)."""
-        rows = self.taught.copy()
-        rows[~members] = False
-        return fitted(self.new_classifier, self.features[rows], self.labels[rows])
+def learnt(
+    new_classifier: Callable[[], Any],
+    folds: np.ndarray,
+    features: np.ndarray,
+    labels: np.ndarray,
+    taught: np.ndarray,
+    present: np.ndarray,
+) -> tuple[Any, np.ndarray]:
+    """A classifier, and cross-fitted probabilities: those of a fold are learnt from the others.
 
-    def cross_fitted(self, folds: np.ndarray, present: np.ndarray) -> np.ndarray:
-        """Probabilities where there is something, those of a fold learnt from the others."""
-        found = np.full(present.shape, -np.inf)
-        for fold in np.unique(folds):
-            held = folds == fold
-            classifier = self.classifier(~held)
-            found[held] = probabilities(classifier, present[held], self.features[held])
-        return found
+    The first axis counts prompts. It learns where `taught`, and is asked where `present`.
+    """
+    chances = np.full(present.shape, -np.inf)
+    for fold in np.unique(folds):
+        held, rows = folds == fold, taught.copy()
+        rows[held] = False
+        others = fitted(new_classifier, features[rows], labels[rows])
+        chances[held] = probabilities(others, present[held], features[held])
+    return fitted(new_classifier, features[taught], labels[taught]), chances
 
 
 class ConstantClassifier:
