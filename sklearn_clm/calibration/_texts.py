@@ -13,6 +13,7 @@ TEXT_FEATURES = (
     "logarithm of the number of draws",
 )
 _KNOTS = 65
+_GROWING = ("n_draws", "first", "counts", "quality", "similarity", "alike")
 
 
 class ScoreScale:
@@ -60,7 +61,9 @@ class TextPaths:
         self.n_draws = np.zeros(n_prompts, dtype=np.intp)
         # a text is named by the draw in which it occurs first
         self.first = np.zeros(shape, dtype=np.intp)
-        self.counts = np.zeros(shape)
+        # how often it occurs among the draws of each tier
+        self.tier_of_draw = np.zeros(k_max, dtype=np.intp) if tiers is None else tiers.of_draw
+        self.counts = np.zeros((*shape, 1 if tiers is None else len(tiers.prices)))
         self.quality = np.zeros(shape)
         self.similarity = np.zeros(shape)  # sum over draws of other texts
         self.alike = np.zeros((*shape, k_max), dtype=np.float32)  # similarities of texts
@@ -102,7 +105,7 @@ class TextPaths:
         self.quality[rows, first] = np.where(
             new, scaled, np.maximum(scaled, self.quality[rows, first])
         )
-        self.counts[rows, first] += 1.0
+        self.counts[rows, first, self.tier_of_draw[draw]] += 1.0
         earlier = np.arange(int(draw.max(initial=0)))
         there = earlier < draw[:, np.newaxis]
         texts = self.first[rows, : len(earlier)]
@@ -122,23 +125,22 @@ class TextPaths:
 
     def grow(self, n_prompts: int) -> None:
         """Make room for `n_prompts` prompts more."""
-        for name in ("n_draws", "first", "counts", "quality", "similarity", "alike"):
+        for name in _GROWING:
             array = getattr(self, name)
             more = np.zeros((n_prompts, *array.shape[1:]), dtype=array.dtype)
             setattr(self, name, np.concatenate((array, more)))
 
     def clear(self, row: int) -> None:
         """Forget the draws of the prompt at `row`, so that it can stand for another."""
-        self.n_draws[row] = 0
-        for array in (self.first, self.counts, self.quality, self.similarity, self.alike):
-            array[row] = 0
+        for name in _GROWING:
+            getattr(self, name)[row] = 0
 
     def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which draws bring a new text, (m, K), and its :data:`TEXT_FEATURES`, (m, K, 6).
 
         With tiers, the share of the text in each and the depth come after them.
         """
-        counts, quality = self.counts[rows], self.quality[rows]
+        counts, quality = self.counts[rows].sum(axis=2), self.quality[rows]
         present = counts > 0
         draws = self.n_draws[rows][:, np.newaxis].astype(np.float64)
         share = counts / draws
@@ -158,22 +160,11 @@ class TextPaths:
             np.broadcast_to(np.log(draws), share.shape),
         ]
         if self.tiers is not None:
-            found += self._shares_in_tiers(rows, self.tiers)
+            made = self.tiers.counts(self.n_draws[rows])[:, np.newaxis]
             depth = self.tiers.depth(self.n_draws[rows])[:, np.newaxis]
-            found += [np.broadcast_to(one, share.shape) for one in np.moveaxis(depth, -1, 0)]
+            found += list(np.moveaxis(self.counts[rows] / np.maximum(made, 1), 2, 0))
+            found += [np.broadcast_to(one, share.shape) for one in np.moveaxis(depth, 2, 0)]
         return present, np.stack(found, axis=2)
-
-    def _shares_in_tiers(self, rows: np.ndarray, tiers: Tiers) -> list[np.ndarray]:
-        """The share of each text among the draws of each tier, (m, K); 0 where none was made."""
-        made = np.arange(self.k_max) < self.n_draws[rows][:, np.newaxis]
-        of_draw, counts = tiers.of_draw[: self.k_max], tiers.counts(self.n_draws[rows])
-        shares = []
-        for tier in range(counts.shape[1]):
-            at, draws = np.nonzero(made & (of_draw == tier))
-            found = np.zeros(made.shape)
-            np.add.at(found, (at, self.first[rows][at, draws]), 1.0)
-            shares.append(found / np.maximum(counts[:, [tier]], 1))
-        return shares
 
 
 def texts_of_draws(

@@ -43,8 +43,6 @@ from sklearn_clm.policies._rules import (
 )
 from sklearn_clm.policies._verdicts import bounding
 
-_MANY_MERGED = 0.05  # of the prompts
-
 
 @dataclass(frozen=True, kw_only=True)
 class LevelResult:
@@ -439,24 +437,10 @@ class ExitPolicy(Policy):
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         if level == -np.inf:
-            why = self._why_nothing(result, claim, path.same_text)
+            # lazily, what was not judged may be right
+            why = nothing_passed(claim, n, "exit level", smallest, exact=not table.is_lazy)
             return Certified(Everything(path.k_max, result), claim.nullified(why))
         return Certified(LevelRule.of(path, table, result), claim)
-
-    def _why_nothing(self, result: LevelResult, claim: Claim, same_text: float | None) -> str:
-        n, hopeless = result.n_calibration, result.errors_of_safest or 0
-        # lazily, what was not judged may be right
-        lazily = result.n_judgements is not None
-        lacking = hopeless if lazily else result.n_errors
-        advice = ""
-        if hopeless - lacking > _MANY_MERGED * n:
-            advice = (
-                f"For {hopeless - lacking} prompts a draw is admissible, but same_text="
-                f"{same_text:g} takes it for the same text as an earlier one that is not: "
-                "give a similarity that tells them apart, a larger same_text, or None."
-            )
-        smallest = result.smallest_epsilon
-        return nothing_passed(claim, n, "exit level", smallest, exact=not lazily, advice=advice)
 
 
 class LevelSteps(SetSteps):
