@@ -21,13 +21,13 @@ first level of the sequence with r_j > alpha has passed. That level is fixed bef
 part is looked at, so that this has probability at most delta, whatever the start.
 
 *The start decides the power alone.* A level that answers few cannot pass, nor can one that answers
-wrongly. So s is the level of the greatest chance to pass, the mean of P(Bin(m, r) <= c(m)) over the
-binomial number m of calibration prompts that are answered. c(m) is the critical count, and r the
-mean of two estimates of the share of wrong answers: (e + 1/2) / (m + 1) of the optimisation part,
-and the mean of 1 - p (of a share, which is no probability, e / m). Probabilities are out-of-fold
-there. Among classifiers, the share of a text, and several k_min, the path is taken that is expected
-to answer most, or nearly so with a smaller k_min; and the largest cut that keeps nine tenths of
-what the levels from the start on answer, since the last to pass is not known.
+wrongly. So s is the level of the greatest chance to pass: the mean of P(e <= c(m)), with c(m) the
+critical count, over the number m of calibration prompts that are answered and over the share of
+wrong answers, as uncertain as the optimisation part leaves it. The expected share is the mean of
+two estimates: (e + 1/2) / (m + 1) there, and the mean of 1 - p, out-of-fold. Among classifiers, the
+share of a text, and several k_min, the path is taken that is expected to answer most, or nearly so
+with a smaller k_min; and the largest cut that keeps nine tenths of what the levels from the start
+on answer, since the last to pass is not known.
 
 *Without labels* each prompt's last draw stands for its reference, so that the share of a text is
 its chance to be right. Where a model is sure of what is wrong the start is poor; the promise stays.
@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom
+from scipy.stats import betabinom, binom
 
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._data import CalibrationData
@@ -83,6 +83,7 @@ class AnswerPath:
 
     model: ExitModel  # its probabilities are those of being admissible
     k_min: int  # the first draw at which an answer may be given
+    n_seen: int  # prompts that it was learnt from
     levels: np.ndarray
     shares: np.ndarray
     risks: np.ndarray
@@ -96,9 +97,10 @@ class AnswerPath:
 
     def chances(self, n: int, alpha: float, delta: float) -> np.ndarray:
         """The chance of each level to pass with n calibration prompts."""
-        shares, risks = np.clip((self.shares, self.risks), 0.0, 1.0)[..., np.newaxis]
-        answered = np.maximum(binom.ppf(_QUANTILES, n, shares), 1.0).astype(np.int64)
-        passing = binom.cdf(critical_count(answered, alpha, delta), answered, risks)
+        shares, risks = self.shares[:, np.newaxis], self.risks[:, np.newaxis]
+        m = np.maximum(binom.ppf(_QUANTILES, n, shares), 1.0).astype(np.int64)
+        wrong, right = np.array([risks, 1.0 - risks]) * (self.n_seen * shares + 1.0)
+        passing = betabinom.cdf(critical_count(m, alpha, delta), m, wrong, right)
         return np.asarray(passing.mean(axis=1))
 
     def start(self, n: int, alpha: float, delta: float) -> int:
@@ -128,17 +130,19 @@ def search_answers(
     right = np.broadcast_to(data.admissible[:, np.newaxis, :], present.shape)
     folds = folds_of(data.n_prompts)
     found: list[tuple[AnswerPath, float, tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
+    believed = None  # probabilities of texts, which shares are not
     for new_classifier in classifiers:
-        classifier, chance = learnt(new_classifier, folds, features, right, present, present)
-        texts, chance = chance.argmax(axis=2), chance.max(axis=2)
+        classifier, score = learnt(new_classifier, folds, features, right, present, present)
+        if not isinstance(classifier, ShareOfDraws):
+            believed = score
+        texts, chance = score.argmax(axis=2), score.max(axis=2)
         wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
-        # a share is no probability, and tells nothing of errors
-        doubts = wrong if isinstance(classifier, ShareOfDraws) else 1.0 - chance
+        doubts = 1.0 - np.take_along_axis(believed, texts[..., np.newaxis], axis=2)[..., 0]
         scales = paths.quality_scale, paths.similarity_scale
         never = (ConstantClassifier(0.0),)
         model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
         for k_min in (k for k in _FIRST_DRAWS if k <= data.k_max):
-            path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))
+            path = AnswerPath(model, k_min, data.n_prompts, *_levels(chance, wrong, doubts, k_min))
             found.append((path, path.expected_share(n, alpha, delta), (chance, wrong, doubts)))
     enough = _NEARLY * max(share for _, share, _ in found)
     near = [one for one in found if one[1] >= enough]
@@ -149,7 +153,7 @@ def search_answers(
         answered = [answered_at(hopeful, u, path.k_min)[0].mean() for u in path.levels[start:]]
         if np.mean(answered / path.shares[start:]) >= _KEPT:
             levels = _levels(hopeful, wrong, doubts, path.k_min)
-            return AnswerPath(path.model, path.k_min, *levels, cut=float(cut))
+            return AnswerPath(path.model, path.k_min, path.n_seen, *levels, cut=float(cut))
     return path
 
 
@@ -166,8 +170,6 @@ def _levels(
     """Levels, descending, with the shares of prompts answered and of wrong answers at each."""
     reached = np.sort(chance[:, k_min - 1 :].max(axis=1))[::-1]
     reached = reached[np.isfinite(reached)]
-    if not len(reached):
-        return np.array([np.inf]), np.zeros(1), np.ones(1)
     places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
     levels = np.unique(reached[places])[::-1]
     shares, risks = np.zeros((2, len(levels)))

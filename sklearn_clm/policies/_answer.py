@@ -187,7 +187,7 @@ class AnswerPolicy(Policy):
         self, data: CalibrationData, n: int, delta: float, tiers: Tiers | None
     ) -> AnswerPath:
         """What prompts tell for a calibration with n others."""
-        classifiers: list[Callable[[], Any]] = [ShareOfDraws, classifier_factory(self.estimator)]
+        classifiers: list[Callable[[], Any]] = [classifier_factory(self.estimator), ShareOfDraws]
         if self.estimator is None:
             classifiers.append(degree_two)
         return search_answers(data, classifiers, n, self.alpha, delta, tiers)
