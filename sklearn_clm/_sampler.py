@@ -472,9 +472,9 @@ class ConformalSampler(CalibratedEstimator):
 
     def _validate_params(self) -> None:
         generator = self.generator
-        if not (generator is None or hasattr(generator, "sample") or hasattr(generator, "stream")):
+        if not (generator is None or hasattr(generator, "sample")):
             raise TypeError(
-                f"generator must have a method sample or stream, got {generator!r:.200} instead. "
+                f"generator must have a method sample, got {generator!r:.200} instead. "
                 "Wrap a function as FunctionGenerator(ask), a checkpoint's name as "
                 "TransformersGenerator(name), a classifier as EstimatorGenerator(classifier)."
             )

@@ -82,9 +82,9 @@ class ComponentSelector(CalibratedEstimator):
         calibration misleads.
     splitter : str or callable, default="sentence"
         Splits a response into components: "sentence" (of English; German is
-        ``sklearn_clm.scoring.SentenceSplitter("de")``), "period", "line", or a callable that gives
-        (start, stop) character offsets, or the parts themselves, in order. A response that is not
-        text, such as a number, is a single component.
+        ``sklearn_clm.scoring.SentenceSplitter("de")``), or a callable that gives (start, stop)
+        character offsets, or the parts themselves, in order. A response that is not text, such as
+        a number, is a single component.
     component_score : str, callable, classifier or object, default="span_likelihood"
         Confidence F^c in a component: a name, a callable ``f(prompt, component) -> float``, a
         fitted binary classifier, or an object with ``score_components``, see

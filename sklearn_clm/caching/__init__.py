@@ -28,7 +28,7 @@ same thresholds when it is started again.
 
 A draw is kept when it arrives: at once from the generators of this package, and from one of your
 own at the end of each call of its ``sample``, which is for 256 prompts. Where draws are paid for,
-let it have ``chunk_size = 1``, or a ``stream``, so that a call that fails loses little.
+let it have ``chunk_size = 1``, or ``serve``, so that a call that fails loses little.
 
 Another model, temperature, template or training is another key, and so is other code, where the
 generator is a class of your own: once it was edited, all draws are made anew. Where the edit does

@@ -29,7 +29,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     Draws are kept by the generator's fingerprint (so another model, temperature or prompt template
     is another key), the prompt, the seed and the index of the draw. A process that is killed at
     any moment loses none that had arrived; the next run asks only for what is missing. Draws arrive
-    one by one from a generator with a ``stream``, and otherwise when a call of ``sample`` returns,
+    one by one from a generator with ``serve``, and otherwise when a call of ``sample`` returns,
     which is for `chunk_size` prompts (256, unless the generator says otherwise). A prompt that
     occurs several times in a call is asked about once. Several threads and processes may share a
     file: where two of them make the same draw, the one stored first is what both return.
@@ -40,7 +40,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     Parameters
     ----------
     generator : Generator
-        Where missing draws come from. Its own ``stream`` is used where it has one.
+        Where missing draws come from.
     path : str or path, default=None
         The SQLite file, created where there is none, with one name alone (no hard links). None (or
         ``":memory:"``) keeps draws in this process, shared by this object and its clones.
