@@ -105,11 +105,11 @@ class ConformalSampler(CalibratedEstimator):
         Parts of the data, in (0, 1): that trains a generator, and of the others that which chooses
         the configurations to test.
     on_null : {"warn", "raise"}, default="warn"
-        What happens if nothing can be certified: a :class:`NullCalibrationWarning`, after which
-        ``predict`` returns all draws, marked as not guaranteed; or a :class:`NullCalibrationError`.
+        Whether ``fit`` warns or raises if nothing can be certified. After a warning ``predict``
+        returns all draws, marked as not guaranteed.
     random_state : int, RandomState instance or None, default=None
         An int is the seed of the draws and of the splits. With None the seed is 0, and the splits
-        come from the prompts, whatever their order: trying again after a null gains nothing.
+        come from the prompts, whatever their order: trying again gains nothing.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
@@ -386,7 +386,7 @@ class ConformalSampler(CalibratedEstimator):
         Returns
         -------
         PredictionSets
-            One set for each prompt; of a null calibration all draws, ``guaranteed=False``.
+            One set for each prompt; where nothing is certified all draws, ``guaranteed=False``.
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
@@ -436,7 +436,7 @@ class ConformalSampler(CalibratedEstimator):
         -------
         float
             ``-(size_weight * mean size + excess_weight * mean excess + draw_weight * mean
-            draws)``; -inf for a null calibration, for which nothing is drawn.
+            draws)``; -inf where nothing is certified, without a draw.
         """
         # with its scorers comes sklearn.metrics, which takes long to import
         from sklearn_clm.metrics._sets import judge_sets, objective_of

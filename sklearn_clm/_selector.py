@@ -102,8 +102,8 @@ class ComponentSelector(CalibratedEstimator):
     groups : Groups, default=None
         A guarantee within each group of prompts, apart from what the sampler promises.
     on_null : {"warn", "raise"}, default="warn"
-        What happens if no threshold can be certified: a :class:`NullCalibrationWarning`, after
-        which every selection is empty, which is valid; or a :class:`NullCalibrationError`.
+        Whether ``fit`` warns or raises if no threshold can be certified. After a warning every
+        selection is empty, which is valid.
     random_state : int, RandomState instance or None, default=None
         Seed of the part of an `AuditedJudging` that chooses the rule; and the `random_state` of a
         sampler that is fitted here and has none of its own.

@@ -51,6 +51,15 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="needs torch"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """A test file that cannot be imported fails; doctests of optional packages are skipped."""
+    report = yield
+    if report.skipped and report.nodeid.startswith("tests/") and "unable to" in report.longrepr[2]:
+        report.outcome, report.longrepr = "failed", report.longrepr[2]
+    return report
+
+
 @pytest.fixture
 def interrupted_after():
     """``with interrupted_after(seconds):`` is left by a KeyboardInterrupt then, if not before."""

@@ -41,10 +41,10 @@ class RiskCurveDisplay(Display):
 
     Of sets: loss, relative excess and set size against epsilon, a curve for each set score. Of
     components: loss, number and recall against alpha, a curve for each component score. Curves are
-    means over trials, with a band of one standard deviation on each side; they stand where no trial
-    is null. A valid method keeps its loss at or under the dotted diagonal. Grey marks the trivial
-    levels, which always returning the first generation, or every component, satisfies. Create it
-    from trials or from an estimator; `lines_` are the curves.
+    means over trials, with a band of one standard deviation on each side; they stand where every
+    trial certifies something. A valid method keeps its loss at or under the dotted diagonal. Grey
+    marks the trivial levels, which always returning the first generation, or every component,
+    satisfies. Create it from trials or from an estimator; `lines_` are the curves.
 
     Parameters
     ----------

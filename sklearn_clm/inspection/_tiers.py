@@ -94,8 +94,8 @@ class TradeOffDisplay(EstimatorDisplay):
     def _draw(self) -> None:
         for i, (name, curve) in enumerate(self.curves.items()):
             n = int(np.isnan(curve).sum())
-            null = f", null at {n} of {len(curve)}" if n else ""
-            self.ax_.plot(self.levels, curve, **line_style(i), label=name + null)
+            never = f", nothing certified at {n} of {len(curve)}" if n else ""
+            self.ax_.plot(self.levels, curve, **line_style(i), label=name + never)
         symbol = f"$\\{self.level_name}$"
         self.ax_.axvline(self.level, label=f"{symbol} = {self.level:g}", **LIMIT)
         self.ax_.set_xlabel(f"{symbol}, tolerated risk")

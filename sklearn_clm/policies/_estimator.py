@@ -110,7 +110,8 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             If an argument does not fit, or the generator, a score or an admission gives what it
             should not. The next ``fit`` uses the draws that were made until then.
         NullCalibrationError
-            If nothing can be certified and ``on_null="raise"``. What was collected is kept.
+            If nothing can be certified and ``on_null="raise"``; otherwise a
+            :class:`NullCalibrationWarning`. What was collected is kept.
         """
         self._validate_params()
         return self.calibrate(self._collect(X, y, groups, prompt_weight, lazily=True))

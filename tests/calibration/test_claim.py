@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sklearn_clm.calibration import Claim
-from sklearn_clm.calibration._claim import NO_GUARANTEE, POOLED, nothing_passed, nulls_of, too_few
+from sklearn_clm.calibration._claim import NO_GUARANTEE, nothing_passed, nulls_of, too_few
 
 USUAL = Claim(level=0.1, delta=0.05)
 
@@ -32,7 +32,7 @@ USUAL = Claim(level=0.1, delta=0.05)
             ["of a certified group from the same distribution"],
             ["group 'French'"],
         ),
-        ({"within_groups": "all", "pooled": True}, ["a new prompt from the same"], [POOLED]),
+        ({"within_groups": "all"}, ["of a certified group from the same"], []),
         (
             {"shifted": True, "approximate": True},
             ["distributed as the weights describe"],
@@ -57,7 +57,6 @@ def test_what_is_claimed(changes, words, remarks):
     [
         ({}, "Calibration"),
         ({"about": "components"}, "Calibration of components"),
-        ({"pooled": True}, "The rule for all prompts"),
         ({"group": "a"}, "Group 'a'"),
     ],
 )

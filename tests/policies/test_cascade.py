@@ -174,7 +174,7 @@ def test_a_display_compares_prices_at_the_same_promise():
     assert cascade < 0.55 * dear
     assert np.isnan(cheap)
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
-    assert any("generator 1 alone, null at" in label for label in labels)
+    assert any("generator 1 alone, nothing certified at" in label for label in labels)
 
 
 def test_a_display_of_the_share_answered():

@@ -14,10 +14,10 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import ClassifierScore, SpanLikelihood, Support, rouge_l
 from sklearn_clm.scoring._components import (
     component_scores,
-    component_spans,
     distinct_components,
     get_component_score,
 )
+from sklearn_clm.scoring._splitters import component_spans
 
 SENTENCES = ["The heart is large.", "The heart is very large.", "No effusion.", "Clear lungs."]
 
