@@ -10,9 +10,8 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration import CalibrationData, Claim
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._answer import AnswerPath, Answers, ShareOfDraws
-from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import PrecomputedGenerator
@@ -23,9 +22,7 @@ from sklearn_clm.policies import (
     Groups,
     Losses,
     ThresholdPolicy,
-    _answer,
 )
-from sklearn_clm.policies._base import Terms
 from sklearn_clm.policies._exit import degree_two
 
 NOBODY = PrecomputedGenerator(["q"], [["a"]])
@@ -62,36 +59,6 @@ def fitted(n=300, alpha=0.15, **choices):
     prompts, generator = prompts_with_draws(n + 200)
     sampler = ConformalSampler(generator, k_max=10, policy=AnswerPolicy(alpha), **PARTS, **choices)
     return sampler.fit(prompts[:n], ["0"] * n), prompts
-
-
-def test_false_claims_are_rare():
-    assert count_false_claims() <= binom.ppf(0.999, 400, 0.05)
-
-
-def test_the_largest_passing_level_would_claim_falsely(monkeypatch):
-    def any_that_passes(passes, n_steps):
-        return max((m + 1 for m in range(n_steps) if passes(m)), default=0)
-
-    monkeypatch.setattr(_answer, "count_passed", any_that_passes)
-    monkeypatch.setattr(_answer.AnswerPath, "start", lambda *terms: 0)
-    # as a start would that is chosen on the calibration part
-    assert count_false_claims(n_paths=8) > binom.ppf(0.999, 800, 0.05)
-
-
-def count_false_claims(alpha=0.15, n=200, n_paths=4):
-    """How many of 100 calibrations a path claim, where all levels err just above alpha."""
-    rng, rows = np.random.default_rng(0), np.arange(n)
-    policy, terms = AnswerPolicy(alpha), Terms(0.5, 0.05, [8], None, None)
-    false = 0
-    for _ in range(n_paths):
-        answers = drawn(rng, 2 * n, 8)
-        path = policy.search(Table(data_of(answers, answers == 0)), rows, terms)
-        for _ in range(100):
-            answers = drawn(rng, n, 8)
-            right = np.take_along_axis(rng.random((n, 6)) > alpha + 0.002, answers, axis=1)
-            table, part = Table(data_of(answers, right)), Part(rows, rows, 0.05)
-            false += policy.test(path, table, part, terms, Claim(alpha, 0.05)).claim.holds
-    return false
 
 
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")

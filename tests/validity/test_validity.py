@@ -69,6 +69,12 @@ def test_the_promise_is_kept_and_not_by_promising_nothing(cell):
     assert result.n_null < 200
 
 
+@pytest.mark.slow
+def test_answers_that_are_wrong_just_above_alpha_are_rarely_claimed():
+    cell = Cell("coin_answers", "mixed", "answers", Setting(300, 0.2, 0.1))
+    assert run_cell(cell, n_calibrations=400).holds
+
+
 @pytest.mark.parametrize("procedure", [estimators, files])
 def test_estimators_draw_what_the_world_holds(procedure):
     world = make_world("mixed")
