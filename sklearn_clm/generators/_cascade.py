@@ -35,7 +35,7 @@ class CascadeGenerator(BaseGenerator):
     Parameters
     ----------
     generators : sequence of Generator
-        The generators, as a rule in order of price. Any will do: a cached one, logs in a
+        Different generators, as a rule in order of price. Any will do: a cached one, logs in a
         :class:`PrecomputedGenerator`, one that is trained.
     n_draws : sequence of int
         How many draws of each generator, >= 1. `k_max` of a sampler is at most their sum.
@@ -83,11 +83,6 @@ class CascadeGenerator(BaseGenerator):
             raise ValueError(
                 "n_draws and prices must have one entry for each generator, got "
                 f"{self.n_draws!r:.40} and {self.prices!r:.40} for {len(generators)} instead."
-            )
-        if any(trait(one, "tiers") is not None for one in generators):
-            raise ValueError(
-                "generators must be no cascades, got one among them instead; give its generators, "
-                "with their prices."
             )
         for draws, price in zip(self.n_draws, self.prices):
             check_scalar(draws, "n_draws", Integral, min_val=1)
@@ -137,13 +132,7 @@ class CascadeGenerator(BaseGenerator):
 
     def fingerprint(self) -> str:
         """Digest of the generators, in order, and of how many draws each makes; not of prices."""
-        inner = [fingerprint(one) for one in self._inner()]
-        if len(set(inner)) < len(inner):
-            raise ValueError(
-                "generators must differ, got one of them twice instead, whose draws would be made "
-                "twice; give it more n_draws."
-            )
-        content = [[one, n] for one, n in zip(inner, self.n_draws)]
+        content = [[fingerprint(one), n] for one, n in zip(self._inner(), self.n_draws)]
         return digest_of(type(self), {"generators": content})
 
     def _inner(self) -> Sequence[Generator]:

@@ -131,8 +131,6 @@ def test_traits_are_those_of_all_generators():
         ({"prices": None}, ValueError, "prices"),
         ({"generators": []}, TypeError, "generators"),
         ({"generators": CHEAP}, TypeError, "generators"),
-        ({"generators": (cascade(), DEAR)}, ValueError, "no cascades"),
-        ({"generators": (CHEAP, ToyModel(skill=0.4))}, ValueError, "twice"),
         ({"n_draws": (2, 2)}, ValueError, "k_max"),
     ],
 )
