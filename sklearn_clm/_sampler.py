@@ -34,22 +34,14 @@ from sklearn_clm.policies import (
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._base import Policy, Terms, draw_budgets
 from sklearn_clm.policies._calibration import Calibration, SamplerCalibration
-from sklearn_clm.policies._collection import (
-    SCORES,
-    Collection,
-    TryOut,
-    filled_table,
-)
+from sklearn_clm.policies._collection import SCORES, Collection, TryOut
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator, in_thread
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
 from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import refuse_other_shift, weights_of
-from sklearn_clm.policies._source import (
-    DrawSource,
-    source_of,
-)
+from sklearn_clm.policies._source import DrawSource, source_of
 from sklearn_clm.scoring import likelihood
 from sklearn_clm.scoring._admission import check_admissions, get_admission
 from sklearn_clm.scoring._protocols import Admission
@@ -354,7 +346,8 @@ class ConformalSampler(CalibratedEstimator):
         refuse_other_shift(self.shift, known := data.provenance)
         policy, k_max = self._policy, draw_budgets(self.k_max)[-1]
         if own is None:
-            table = filled_table(data.truncate(k_max))
+            check_data(given := data.truncate(k_max))
+            table = Table(given)
         else:
             table = own.table(data, lazily=self._lazy_judging is not None, k_max=k_max)
         searched, tested = np.arange(0), np.arange(data.n_prompts)
@@ -601,20 +594,16 @@ class ConformalSampler(CalibratedEstimator):
         )
 
     def _publish(self, record: SamplerCalibration) -> None:
-        """Set the fitted attributes, those of this calibration alone."""
-        self._forget("n_features_in_", "feature_names_in_")
-        self.calibration_, self._source = record, record.source
-        self.lambda_hat_ = record.lambda_hat
-        self.k_max_ = record.k_max
+        super()._publish(record)
+        self._source = record.source
+        self.lambda_hat_, self.k_max_ = record.rule.lambda_hat, record.k_max
         self.achievable_epsilon_ = record.achievable_epsilon
-        self.shift_ = record.shift
         self.generator_, self.seed_ = record.source.generator, record.source.seed
         if record.by_group is not None:
             self.groups_ = {name: one.rule for name, one in record.by_group.items()}
         if record.data is None:
             self._collected = None
             return
-        self.calibration_data_ = record.data
         self.result_ = result = record.result
         self.frontier_ = None if result is None else result.frontier
         self.p_values_ = np.empty(0) if result is None else result.p_values

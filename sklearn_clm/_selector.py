@@ -19,7 +19,6 @@ from sklearn_clm.calibration import (
     Claim,
     ComponentCalibrationData,
     Provenance,
-    prompts_needed,
 )
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._data import optimization_size, split_prompts
@@ -325,7 +324,6 @@ class ComponentSelector(CalibratedEstimator):
             rules=rules_of_parts(
                 parts,
                 self._claim_of(self.alpha, data.provenance, grouped, about="components"),
-                lambda delta: prompts_needed(self.alpha, delta),
                 SelectionRule(np.inf),
                 test,
             ),
@@ -501,11 +499,8 @@ class ComponentSelector(CalibratedEstimator):
         return SelectorCalibration(**read, **self._own_parts(), sampler=sampler)
 
     def _publish(self, record: SelectorCalibration) -> None:
-        """Set the fitted attributes, those of this calibration alone."""
-        self._forget("n_features_in_", "feature_names_in_", "sampler_")
-        self.calibration_ = record
-        self.gamma_hat_, self.shift_ = record.gamma_hat, record.shift
-        result = record.tests
+        super()._publish(record)
+        self.gamma_hat_, result = record.rule.gamma_hat, record.tests
         self.achievable_alpha_ = (np.nan, np.nan) if result is None else result.achievable_alpha
         if record.by_group is not None:
             self.groups_ = {name: one.rule.gamma_hat for name, one in record.by_group.items()}
@@ -513,7 +508,7 @@ class ComponentSelector(CalibratedEstimator):
             self.sampler_ = record.sampler
         if record.data is None:
             return
-        self.calibration_data_, self.result_ = record.data, record.tests
+        self.result_ = result
         self.n_judgements_ = int(np.sum(record.data.labels >= 0))
         self.thresholds_ = np.empty(0) if result is None else result.thresholds
         self.n_errors_ = np.empty(0, dtype=np.int64) if result is None else result.n_errors

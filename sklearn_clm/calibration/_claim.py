@@ -79,6 +79,13 @@ class Claim:
         """The parameter that the level was given by."""
         return "epsilon" if self.about == "responses" else "alpha"
 
+    @property
+    def fewest_prompts(self) -> int:
+        """Calibration prompts below which nothing can be claimed."""
+        if self.guarantee == "marginal":
+            return math.ceil(1 / self.level) - 1
+        return prompts_needed(self.level, self.delta)
+
     def nullified(self, why: str) -> "Claim":
         """The claim of nothing; `why` has no subject."""
         return replace(self, null=why)
@@ -166,12 +173,12 @@ class Claim:
         return [remark for remark, applies in remarks.items() if applies and self.holds]
 
 
-def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str:
+def too_few(n: int, claim: Claim, in_all: int | None = None) -> str:
     """Why n calibration prompts certify nothing, and how many would.
 
     `in_all` prompts leave so many for calibration, where some are spent on a search.
     """
-    at = f"{claim.level_name}={claim.level:g}"
+    at, needed = f"{claim.level_name}={claim.level:g}", claim.fewest_prompts
     reason = f"no p-value can reach delta={claim.delta:g} at {at}"
     if claim.guarantee == "marginal":
         reason = f"no level is certified on average at {at}"
@@ -184,12 +191,11 @@ def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str
 
 def refuse_too_few(n: int, claim: Claim, optimization_fraction: float = 0.0) -> None:
     """Refuse so few calibration prompts that even without an error nothing is certified."""
-    needed = prompts_needed(claim.level, claim.delta)
-    if n < needed:
+    if n < claim.fewest_prompts:
         in_all = None
         if optimization_fraction:
             in_all = prompts_needed(claim.level, claim.delta, optimization_fraction)
-        raise ValueError(f"data must hold more prompts: {too_few(n, needed, claim, in_all)}")
+        raise ValueError(f"data must hold more prompts: {too_few(n, claim, in_all)}")
 
 
 def nothing_passed(

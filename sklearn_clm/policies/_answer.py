@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval
 
-from sklearn_clm.calibration import CalibrationData, Claim, critical_count, prompts_needed
+from sklearn_clm.calibration import CalibrationData, Claim, critical_count
 from sklearn_clm.calibration._answer import (
     AnswerPath,
     AnswerRule,
@@ -19,10 +19,7 @@ from sklearn_clm.calibration._answer import (
 )
 from sklearn_clm.calibration._certify import count_passed, settle
 from sklearn_clm.calibration._claim import nothing_passed, percent
-from sklearn_clm.calibration._data import (
-    check_data,
-    prompt_digests,
-)
+from sklearn_clm.calibration._data import check_data, prompt_digests
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
@@ -139,9 +136,6 @@ class AnswerPolicy(Policy):
     def weights(self) -> Weights:
         """Those with which ``score`` is the share answered."""
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
-
-    def needed(self, terms: Terms, delta: float) -> int:
-        return prompts_needed(self.alpha, delta)
 
     def calibrate(self, table: Table, parts: list[Part], terms: Terms, claim: Claim) -> Rules:
         about = replace(claim, level=self.alpha, about="answers")

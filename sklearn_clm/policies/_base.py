@@ -1,6 +1,5 @@
 """What all policies share: a search on one part of the prompts, tests on the others."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.calibration import Claim, prompts_needed
+from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
@@ -105,12 +104,6 @@ class Policy(BaseEstimator, ABC):
     def test(self, path: Any, table: Table, part: Part, terms: Terms, claim: Claim) -> Certified:
         """Test the prompts of a part; the claim says what is promised where a test passes."""
 
-    def needed(self, terms: Terms, delta: float) -> int:
-        """Calibration prompts below which nothing can be certified."""
-        if self.guarantee == "marginal":
-            return math.ceil(1 / terms.epsilon) - 1
-        return prompts_needed(terms.epsilon, delta)
-
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """Draw whose label is that of each draw: by default the first with an equal response."""
         return table.texts[rows]
@@ -123,12 +116,11 @@ class Policy(BaseEstimator, ABC):
         any of them where the calibration part as a whole is too small.
         """
         whole, path = parts[-1], self.path
-
         left = partial(self._unjudged, table, whole.rows)
         bounded = partial(bounding, table.judge, whole.rows, left)
         if path is not None:
             refuse_common_prompts("policy", path.seen, table.data)
-        elif len(whole.rows) >= self.needed(terms, terms.delta):
+        elif len(whole.rows) >= claim.fewest_prompts:
             table.ensure(whole.searched, table.k_max)
             with bounded(also=True):
                 path = self.search(table, whole.searched, terms)
@@ -137,10 +129,7 @@ class Policy(BaseEstimator, ABC):
             with nullcontext() if len(parts) == 1 else bounded():
                 return self.test(path, table, part, terms, own)
 
-        everything = Everything(terms.budgets[-1])
-        return rules_of_parts(
-            parts, claim, lambda delta: self.needed(terms, delta), everything, test
-        )
+        return rules_of_parts(parts, claim, Everything(terms.budgets[-1]), test)
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """All texts without a label: what tests may ask for as long as their path is not known.

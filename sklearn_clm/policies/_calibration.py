@@ -12,7 +12,7 @@ import numpy as np
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
-from sklearn_clm.calibration import Claim, Configuration, LearnThenTestResult, Provenance
+from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -22,19 +22,10 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._files import claim_content, claim_of, reading, record_of
 from sklearn_clm.policies._groups import Groups
-from sklearn_clm.policies._open_sets import (
-    OnAccept,
-    QualityLike,
-    Sampling,
-    SimilarityLike,
-)
+from sklearn_clm.policies._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
 from sklearn_clm.policies._rules import Certified, Rule, Rules
 from sklearn_clm.policies._shift import Shift
-from sklearn_clm.policies._source import (
-    DrawSource,
-    progress_bar,
-    warn_of_repeated_draws,
-)
+from sklearn_clm.policies._source import DrawSource, progress_bar, warn_of_repeated_draws
 
 PARTS = ("splitter", "component_score", "admission")
 
@@ -227,12 +218,6 @@ class SamplerCalibration(Calibration):
         return max(one.rule.k_max for one in self.in_use.values())
 
     @property
-    def lambda_hat(self) -> Configuration | None:
-        """The chosen thresholds, where thresholds are certified."""
-        chosen: Configuration | None = self.rule.lambda_hat
-        return chosen
-
-    @property
     def achievable_epsilon(self) -> AchievableEpsilon:
         """Error of always drawing K, and of always drawing one; NaN where it is not known."""
         known = self.data is not None and self.data.unknown is None and self.n_judgements is None
@@ -304,17 +289,6 @@ class SelectorCalibration(Calibration):
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/4"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *PARTS, "k_max")
-
-    @property
-    def gamma_hat(self) -> float:
-        """The threshold for all prompts together."""
-        gamma: float = self.rule.gamma_hat
-        return gamma
-
-    @property
-    def n_draws(self) -> int | None:
-        """Draws that calibration saw for each prompt; None where it is unknown."""
-        return self.provenance.k_max
 
     def conditions(self) -> tuple[str, ...]:
         """Those of the claim, and what holds of the sampler's sets at once."""

@@ -244,7 +244,8 @@ class Collection:
         known = self._known(data, labels)
         known = known.truncate(k_max) if k_max < known.k_max else known
         if known.unknown is None:
-            return filled_table(known)
+            check_data(known)
+            return Table(known)
         return Table(known, self.draw, self.verdicts)
 
     def set_losses(self, losses: Losses) -> SetLosses:
@@ -284,12 +285,6 @@ class Collection:
         if n_draws == self.data.k_max:
             scorer = bind_quality(self._quality, generator)
             warn_of_later_draws(scorer, self.prompts.prompts, draws, self.data.quality)
-
-
-def filled_table(data: CalibrationData) -> Table:
-    """A table of data that have all draws and labels."""
-    check_data(data)
-    return Table(data)
 
 
 def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -> None:

@@ -196,7 +196,7 @@ def select_components(
     record: SelectorCalibration, sets: PredictionSets, groups: object = None
 ) -> list[ComponentSet]:
     """The components of each set that reach the threshold of its group (Algorithm 2)."""
-    refuse_larger_budget(max((one.n_samples for one in sets), default=0), record.n_draws)
+    refuse_larger_budget(max((one.n_samples for one in sets), default=0), record.provenance.k_max)
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
     prompts = CheckedPrompts([one.prompt for one in sets], numeric=False)
     rules = [record.rules[name] for name in record.groups_of(groups, prompts)]

@@ -244,9 +244,12 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         for remark in remarks:
             warn(remark)
 
-    @abstractmethod
     def _publish(self, record: Any) -> None:
         """Set the fitted attributes, those of this calibration alone."""
+        self._forget("n_features_in_", "feature_names_in_", "sampler_")
+        self.calibration_, self.shift_ = record, record.shift
+        if record.data is not None:
+            self.calibration_data_ = record.data
 
     def _own(self, data: Any) -> Any:
         """What this estimator has collected, if that is what the data are."""

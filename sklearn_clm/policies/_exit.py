@@ -15,10 +15,7 @@ from sklearn_clm.calibration._answer import ShareOfDraws
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed
-from sklearn_clm.calibration._data import (
-    check_data,
-    prompt_digests,
-)
+from sklearn_clm.calibration._data import check_data, prompt_digests
 from sklearn_clm.calibration._exit_model import ConstantClassifier, ExitModel, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
 from sklearn_clm.calibration._imputation import impute_labels, same_text_of

@@ -269,26 +269,24 @@ Rules: TypeAlias = dict[Hashable | None, Certified]
 def rules_of_parts(
     parts: list[Part],
     claim: Claim,
-    needed: Callable[[float], int],
     nothing: Any,
     test: Callable[[Part, Claim], Certified],
 ) -> Rules:
     """The rule of each part: `nothing` where it has too few prompts, otherwise as tested.
 
-    `needed` gives the fewest prompts that certify anything at a level of the tests; `claim` is
-    what is promised of all prompts where their test passes.
+    `claim` is what is promised of all prompts where their test passes.
     """
     rules: Rules = {}
     for part in parts:
         own = replace(claim, delta=part.delta, group=part.group)
         if part.group is None:
             own = replace(own, within_groups=None)
-        n, n_searched, least = len(part.rows), len(part.searched), needed(part.delta)
-        if n >= least:
+        n, n_searched = len(part.rows), len(part.searched)
+        if n >= own.fewest_prompts:
             rules[part.group] = test(part, own)
             continue
         in_all = None
         if n and n_searched and part.group is None:
-            in_all = size_that_leaves(least, n_searched / (n + n_searched))
-        rules[part.group] = Certified(nothing, own.nullified(too_few(n, least, own, in_all)))
+            in_all = size_that_leaves(own.fewest_prompts, n_searched / (n + n_searched))
+        rules[part.group] = Certified(nothing, own.nullified(too_few(n, own, in_all)))
     return rules
