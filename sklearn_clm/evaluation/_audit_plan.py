@@ -14,7 +14,7 @@ from sklearn_clm.calibration._claim import percent
 from sklearn_clm.evaluation._plan import chance_to_certify
 
 _N_SIZES, _N_TRUTHS = 15, 100
-_PRIOR = (0.25, 0.1, 0.2, 0.25)  # a judge that somebody takes to audit agrees more often than not
+_PRIOR = (0.25, 0.1, 0.1, 0.25)  # a judge that somebody takes to audit agrees more often than not
 _BETTER = {"two-phase": "Two phases are", "betting": "Betting is", "people": "People alone are"}
 
 
@@ -35,8 +35,8 @@ class AuditPlan:
     n_made : list of float
         How many audits betting makes on average, of at most so many.
     design : {"two-phase", "betting", "people"}
-        What has the power that was asked for with the fewest audits, on average in units of the
-        best design's, over what the pilot leaves open.
+        What has the power that was asked for with the fewest audits, on average over what the
+        pilot leaves open; all prompts count where it has not.
     n_prompts : int
         Prompts that calibrate.
     epsilon, delta, power : float
@@ -129,10 +129,10 @@ def plan_audits(
 
     Notes
     -----
-    In simulated pilots of 50 the design was right, up to a fifth or five verdicts more than the
+    In simulated pilots of 50 the design was right, up to a quarter or five verdicts more than the
     best takes, in 90 % or more, with a model that is rarely lenient, often lenient, lenient with
     hard prompts, or strict. Where it refuses 2 of 100 prompts that people admit, such a pilot holds
-    about one of them, and the design was right in 65 %.
+    about one of them, and the design was right in 60 %.
 
     Examples
     --------
@@ -182,7 +182,6 @@ def plan_audits(
         numbers[design] = np.full(_N_TRUTHS, float(n_prompts))
         for of_truths, n in reversed(of_sizes):
             numbers[design] = np.where(of_truths >= power, n, numbers[design])
-    best = np.min(list(numbers.values()), axis=0)
     mean = posterior / posterior.sum()
     return AuditPlan(
         refused=float(mean[2] + mean[3]),
@@ -191,7 +190,7 @@ def plan_audits(
         sizes=sizes,
         powers=powers,
         n_made=made["betting"],
-        design=min(designs, key=lambda design: float(np.mean(numbers[design] / best))),
+        design=min(designs, key=lambda design: float(numbers[design].mean())),
         n_prompts=n_prompts,
         epsilon=epsilon,
         delta=delta,
