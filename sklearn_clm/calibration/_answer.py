@@ -109,9 +109,10 @@ class AnswerPath:
 
     def expected_share(self, n: int, alpha: float, delta: float) -> float:
         """Share of prompts that a calibration with n prompts is expected to answer."""
-        start = self.start(n, alpha, delta)
+        chances = self.chances(n, alpha, delta)
+        start = int(np.argmax(chances))
         gains = np.diff(self.shares[start:], prepend=0.0)
-        reached = np.minimum.accumulate(self.chances(n, alpha, delta)[start:])
+        reached = np.minimum.accumulate(chances[start:])
         return float(gains @ reached)
 
 
