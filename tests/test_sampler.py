@@ -527,11 +527,12 @@ class _IgnoresStart(ToyModel):
         return super().sample(prompts, n_samples, seed=seed)
 
 
+@pytest.mark.parametrize("k_max", [2, 8])
 @pytest.mark.parametrize("wrap", [lambda generator: generator, CachedGenerator])
-def test_a_generator_that_ignores_start_is_noticed(wrap):
+def test_a_generator_that_ignores_start_is_noticed(wrap, k_max):
     X, y = questions(150)
     new = questions(400)[0][150:]
-    options = {"k_max": 8, "epsilon": 0.3, "quality": "self_consistency", "random_state": 0}
+    options = {"k_max": k_max, "epsilon": 0.5, "quality": "self_consistency", "random_state": 0}
     wrong = wrap(_IgnoresStart(skill=0.4))
     assert not check_keyed(getattr(wrong, "generator", wrong), X[0])
     with pytest.warns(UserWarning, match="seems to ignore start"):

@@ -139,9 +139,10 @@ class _FileKeeper(DrawKeeper):
         recalled = []
         for key, (_, start, stop) in zip(keys, requests):
             values = self._read[key]
-            recalled.append(
-                {j: _restored(values[j], self.path) for j in range(start, stop) if j in values}
-            )
+            kept = {j: _restored(values[j], self.path) for j in range(start, stop) if j in values}
+            recalled.append(kept)
+        if any(len(kept) < asked.stop - asked.start for kept, asked in zip(recalled, requests)):
+            self._store.check_writable()
         while len(self._read) > _MOST_READ:
             self._read.popitem(last=False)
         return recalled

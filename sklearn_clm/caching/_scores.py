@@ -61,6 +61,7 @@ class _PairCache(ResultCache):
         shared.count(len(digests) - len(missing), len(missing))
         if not missing:
             return [values[digest] for digest in digests]
+        shared.store.check_writable()
 
         def keep(m: int, value: float) -> None:
             k = missing[m]

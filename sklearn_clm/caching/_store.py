@@ -104,6 +104,10 @@ class Store:
         known = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
         return known[row.digest, row.draw]
 
+    def check_writable(self) -> None:
+        """Refuse to pay for what could not be kept."""
+        self.write(lambda connection: connection.execute("DELETE FROM spaces WHERE FALSE"))
+
     def add_tables(self, schema: str) -> None:
         """Make tables of another kind of record where they are missing."""
         if schema not in self._added:

@@ -13,7 +13,7 @@ from sklearn_clm.generators._records import naming
 
 Line: TypeAlias = Mapping[str, Any]
 
-_FORMULA = ("=", "+", "-", "@")  # how it begins
+_FORMULA = tuple("=+-@＝＋－＠")  # how it begins, full width too
 _YES = ("y", "yes", "true", "1", "1.0")
 _NO = ("n", "no", "false", "0", "0.0")
 
@@ -50,9 +50,14 @@ def read_lines(
             f"{os.fspath(path)!s} must have the columns {' and '.join(columns)}, got "
             f"{table.fieldnames!r:.200} instead."
         )
-    for line in table:
+    limit = csv.field_size_limit(max(len(text), csv.field_size_limit()))
+    try:
+        lines = [(table.line_num, line) for line in table]
+    finally:
+        csv.field_size_limit(limit)
+    for number, line in lines:
         line.pop(None, None)  # cells behind the last column
-        yield f"{os.fspath(path)!s}, line {table.line_num}", line
+        yield f"{os.fspath(path)!s}, line {number}", line
 
 
 def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[bool], list[bool]]:

@@ -37,6 +37,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | verdicts changed after a calibration that was saved, or is in use | calibrate again |
 | a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
 | draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
+| a generator that ignores `start`, where it draws for a few prompts | `check_keyed`, uncached |
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |
 | losses of sets that are not `guaranteed`, in a `RiskMonitor` | leave them out |
 | the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |

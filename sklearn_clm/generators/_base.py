@@ -293,14 +293,19 @@ def serve(generator: object, queue: DrawQueue) -> None:
                 chunk = indices[first : first + size]
                 prompts = _safe_indexing(queue.prompts, chunk)
                 rows = generator.sample(prompts, stop - start, start=start, seed=queue.seed)
-                _check_rows(name, rows, len(chunk), stop - start)
+                _check_rows(name, rows, len(chunk))
                 for index, row in zip(chunk, rows):
+                    if len(row) != stop - start:  # the rows before it are kept
+                        raise ValueError(
+                            f"{name} must give {stop - start} draws for each prompt, got "
+                            f"{len(row)} for one instead."
+                        )
                     for draw, generation in enumerate(row, start):
                         queue.put(index, draw, checked_draw(name, generation, f"draw {draw}"))
 
 
-def _check_rows(name: str, rows: Any, n_prompts: int, n_samples: int) -> None:
-    """Refuse what is no list of lists of so many draws."""
+def _check_rows(name: str, rows: Any, n_prompts: int) -> None:
+    """Refuse what is no list of so many lists."""
     if inspect.iscoroutine(rows):
         rows.close()  # Python would warn that nobody awaits it
         raise TypeError(
@@ -311,11 +316,9 @@ def _check_rows(name: str, rows: Any, n_prompts: int, n_samples: int) -> None:
         raise TypeError(
             f"{name} must return a list of draws for each prompt, got {rows!r:.60} instead."
         )
-    counts = [len(row) for row in rows]
-    if counts != [n_samples] * n_prompts:
+    if len(rows) != n_prompts:
         raise ValueError(
-            f"{name} must give {n_samples} draws for each of {n_prompts} prompts, got "
-            f"{counts!r:.60} instead."
+            f"{name} must give draws of {n_prompts} prompts, got those of {len(rows)} instead."
         )
 
 

@@ -166,6 +166,9 @@ def _serialise(value: Any, out: list[bytes]) -> None:
     elif hasattr(value, "tobytes") and hasattr(value, "mode") and hasattr(value, "size"):
         _emit(b"i", f"{value.mode} {value.size}".encode(), out)
         _emit(b"b", value.tobytes(), out)
+        if palette := getattr(value, "getpalette", lambda: None)():
+            # the pixels are mere positions in it
+            _serialise([palette, value.info.get("transparency")], out)
     else:
         raise TypeError(
             f"prompts holds a {type(value).__module__}.{type(value).__qualname__}, which has no "
@@ -182,7 +185,8 @@ def _number(value: int | float) -> int | float:
 
 
 def _serialise_array(value: np.ndarray, out: list[bytes]) -> None:
-    if value.dtype.kind in "OUS":
+    large = (value > _LARGEST_EXACT) | (value < -_LARGEST_EXACT) if value.dtype.kind in "iu" else ()
+    if value.dtype.kind in "OUS" or np.any(large):  # no float tells such integers apart
         _serialise(value.tolist(), out)
         return
     if value.dtype.kind in "biuf":

@@ -25,7 +25,7 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._protocols import Reference
 
-_FIRST_DRAWS = 3
+_FIRST_DRAWS = 2
 _BY_CHANCE = 1e-6
 
 

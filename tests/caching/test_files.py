@@ -31,6 +31,20 @@ def folded(path):
     run_sql(path, "PRAGMA journal_mode = DELETE")
 
 
+def test_nothing_is_paid_for_that_cannot_be_kept(tmp_path):
+    path = tmp_path / "s.sqlite"
+    rows = cache(path).sample(PROMPTS, 2)
+    kept = cache(path, Gone)
+    judge = CachedAdmission(lambda reference, response: pytest.fail("asked"), path, key="judge")
+    for one in (kept, judge):
+        one._shared().store.select("PRAGMA query_only = TRUE")
+    assert kept.sample(PROMPTS, 2) == rows
+    with pytest.raises(OSError, match="readonly"):
+        kept.sample(PROMPTS, 3)
+    with pytest.raises(OSError, match="readonly"):
+        list(judge.judge_pairs(["a"], ["b"]))
+
+
 def test_a_flipped_bit_never_changes_a_draw(tmp_path):
     whole = tmp_path / "whole.sqlite"
     rows = filled(whole)

@@ -137,6 +137,17 @@ def test_tables_that_spreadsheets_save_are_read(judge, tmp_path, encoding, delim
     assert judge.verdicts(pairs) == [False, False]
 
 
+@pytest.mark.parametrize("response", ["x" * 200_000, "＝HYPERLINK(A1)"])
+def test_long_cells_and_what_looks_like_a_formula_come_back(judge, tmp_path, response):
+    pair, path = WantedVerdict(JudgedPrompt("a"), response), tmp_path / "wanted.csv"
+    judge.export(path, [pair])
+    table = path.read_bytes()
+    assert ",＝".encode() not in table  # a spreadsheet would compute it
+    path.write_bytes(table.replace(b",,,\r\n", b",y,,\r\n"))
+    assert judge.import_(path) == 1
+    assert judge.verdicts([pair]) == [True]
+
+
 def test_a_file_in_another_code_page_is_refused_and_blames_the_file(judge, tmp_path):
     pairs = wanted(judge)
     judge.record(pairs[0], True)

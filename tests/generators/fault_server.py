@@ -20,7 +20,7 @@ WORDS = ["ja", "nein", "Zürich", "北京", "vielleicht", "🦊", "blue", "42", 
 FAULTS = (
     *("429", "500", "503", "hang", "truncated", "malformed", "error_body"),
     *("too_few", "too_many", "duplicated", "no_text", "dropped", "dropped_midway", "dripping"),
-    *("nested", "bomb", "half_character"),
+    *("nested", "bomb", "half_character", "half_answer", "no_bytes"),
 )
 
 
@@ -191,6 +191,11 @@ class _Handler(BaseHTTPRequestHandler):
                 choice.update({"message": {"content": None}} if chat else {"text": None})
         elif fault == "error_body":
             body = {"error": {"message": self.complaint()}}
+        elif fault == "half_answer":  # what a gateway had before its provider failed
+            body = {**body, "error": {"message": self.complaint()}, "choices": choices[:1]}
+            choices[0].update({"message": {"content": "I"}} if chat else {"text": "I"})
+        elif fault == "no_bytes":
+            choices[0]["logprobs"] = {"content": [{"token": "I", "bytes": 10**12, "logprob": -1.0}]}
         elif fault == "half_character":
             for choice in choices:
                 choice.update({"message": {"content": "\ud83e"}} if chat else {"text": "\ud83e"})

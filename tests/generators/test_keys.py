@@ -54,6 +54,16 @@ def test_images_are_told_apart_by_their_pixels():
     assert prompt_bytes(black) != prompt_bytes(image.new("L", (2, 8)))
 
 
+def test_images_are_told_apart_by_their_palettes():
+    image = pytest.importorskip("PIL.Image")
+    red, blue = (image.new("P", (4, 4)) for _ in range(2))
+    red.putpalette((255, 0, 0))
+    blue.putpalette((0, 0, 255))
+    clear = red.copy()
+    clear.info["transparency"] = 0
+    assert len({prompt_bytes(variant) for variant in (red, blue, clear, red.copy())}) == 3
+
+
 def test_unknown_types_are_refused_by_name():
     with pytest.raises(TypeError, match=r"prompts .*object"):
         prompt_bytes(["fine", object()])
@@ -87,6 +97,8 @@ def test_first_numbers_of_many_keys_are_uniform_and_uncorrelated():
 def test_integers_beyond_double_precision_are_told_apart():
     large = [1, 2**53, 2**53 + 1, 2**60 + 1]
     assert len({prompt_bytes(number) for number in large}) == 4
+    for dtype in (np.int64, np.uint64):
+        assert len({prompt_bytes(np.array([number], dtype)) for number in large}) == 4
     assert prompt_bytes(2.0**60) == prompt_bytes(2**60) != prompt_bytes(2**60 + 1)
     for number in (np.inf, -np.inf, np.nan):
         assert prompt_bytes(number) == prompt_bytes(np.float32(number))

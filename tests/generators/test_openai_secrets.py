@@ -109,6 +109,16 @@ def test_no_error_holds_a_part_of_it(fault):
     assert not [part for part in (KEY[k : k + 6] for k in range(len(KEY) - 5)) if part in shown]
 
 
+def test_no_error_about_the_key_holds_it():
+    generator = OpenAIGenerator("m", base_url="http://127.0.0.1:9/v1", api_key=f"{KEY}\u2028")
+    with pytest.raises(ValueError, match="api_key") as caught:
+        generator.sample(PROMPTS, 1)
+    error = caught.value
+    while error is not None:
+        assert KEY not in repr(error.args)
+        error = error.__cause__ or error.__context__
+
+
 def test_a_key_may_be_set_after_a_first_try(server, monkeypatch):
     for key in ("wrong", "right"):
         monkeypatch.setenv("OPENAI_API_KEY", key)

@@ -24,7 +24,7 @@ def parse_choices(body: Any, n_choices: int, *, logprobs: bool) -> dict[int, Gen
     A choice is known by its index, never by its text: two draws may well be equal. Where a service
     gives an index twice, the second one is not used.
     """
-    if not body.get("choices"):
+    if body.get("error") or not body.get("choices"):
         raise ValueError(f"it has no choices ({body.get('error')!r})")
     choices: dict[int, Any] = {}
     for position, choice in enumerate(body["choices"]):
@@ -95,7 +95,7 @@ def _log_probability(value: float) -> float:
 
 def _token_bytes(token: str, raw: Sequence[int] | None) -> bytes:
     if raw is not None:
-        return bytes(raw)
+        return bytes([*raw])  # bytes of a number would be as many zeros
     if token.startswith("bytes:"):
         # how the older endpoint writes a token that is no complete character
         return re.sub(rb"\\x([0-9a-fA-F]{2})", lambda m: bytes([int(m[1], 16)]), token[6:].encode())

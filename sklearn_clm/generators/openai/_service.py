@@ -98,6 +98,8 @@ class Service:
                 "api_key is missing: pass it, or set the environment variable OPENAI_API_KEY (a "
                 "server of your own, given by base_url, may need none)."
             )
+        if api_key and not api_key.isascii():  # the error of what encodes it would hold it
+            raise ValueError("api_key must be ASCII, got a key with other characters instead.")
         self._api_key, self._max_retries = api_key, max_retries
         self._client = openai.OpenAI(
             api_key=api_key or "none",
