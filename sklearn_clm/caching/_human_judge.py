@@ -257,8 +257,8 @@ class HumanJudge(StoreBacked, PairJudge):
         return list(self._rows(start=start))
 
     def fingerprint(self) -> str:
-        """Digest of the question, which tells this judge from others."""
-        return digest_of(type(self), {"question": self.question})
+        """Name and digest of the question, which tells this judge from others."""
+        return f"HumanJudge:{digest_of(type(self), {'question': self.question})}"
 
     def export(self, path: str | os.PathLike[str], pairs: Iterable[WantedVerdict]) -> None:
         """Write pairs to a CSV file for people who judge elsewhere.

@@ -86,6 +86,7 @@ def test_questions_are_kept_apart_and_share_a_file_with_caches(judge):
     other = HumanJudge(judge.path, question="Is it polite?")
     assert other.verdicts([pair]) == [None]
     assert other.fingerprint() != judge.fingerprint()
+    assert judge.fingerprint().startswith("HumanJudge:")  # which a report shows
     assert HumanJudge(judge.path).fingerprint() == judge.fingerprint()
     cached = CachedGenerator(PrecomputedGenerator(["a"], [["x"]]), judge.path)
     assert cached.sample(["a"], 1)[0][0].response == "x"
