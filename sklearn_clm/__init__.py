@@ -156,7 +156,8 @@ run on. Bare arrays, which cannot know, are allowed, and the result says "proven
 ## Progress and logs
 
 ``verbose=1`` shows progress bars. What a service should know is logged as "sklearn_clm": null
-calibrations as warnings; calls of a function that failed and are repeated as information.
+calibrations as warnings; calls of a function that failed and are repeated, and predictions for
+prompts that calibrated, as information.
 
 >>> import logging
 >>> logging.getLogger("sklearn_clm").setLevel(logging.INFO)

@@ -1,6 +1,7 @@
 """The estimator that calibrates when to stop sampling and what to throw away."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -47,6 +48,8 @@ from sklearn_clm.scoring._admission import check_admissions, get_admission
 from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import get_quality
 from sklearn_clm.scoring._similarity import get_similarity
+
+_LOGGER = logging.getLogger("sklearn_clm")
 
 
 def _unlabeled(response: object) -> bool:
@@ -382,7 +385,12 @@ class ConformalSampler(CalibratedEstimator):
             One set for each prompt; where nothing is certified all draws, ``guaranteed=False``.
         """
         check_is_fitted(self)
-        checked = check_fitted_prompts(self, X)
+        checked, data = check_fitted_prompts(self, X), self.calibration_.data
+        if data is not None and data.prompts is not None:
+            seen = np.append(data.prompts, self.calibration_.source.trained_on)
+            if n_seen := int(np.isin(checked.digests(), seen).sum()):
+                text = "predict: %d of %d prompts calibrated, or trained the generator."
+                _LOGGER.info(text, n_seen, len(checked))
         return self._sets(checked, groups)
 
     async def apredict(

@@ -22,7 +22,12 @@ from sklearn_clm import (
     NullCalibrationWarning,
 )
 from sklearn_clm.__main__ import main
-from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
+from sklearn_clm.calibration import (
+    CalibrationData,
+    ComponentCalibrationData,
+    learn_then_test,
+    search_frontier,
+)
 from sklearn_clm.evaluation import RiskMonitor, run_trials
 from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import set_loss
@@ -80,6 +85,17 @@ def files(fitted, tmp_path_factory):
         command = ["calibrate", "--data", given, "--epsilon", str(EPSILON), "--output", output]
         assert main(command) == 0
     return folder
+
+
+@pytest.mark.parametrize("learnt_from", ["bare", "collected"])
+def test_prompts_are_known_again_by_their_scores_where_arrays_do_not_know_them(fitted, learnt_from):
+    data = fitted.calibration_data_
+    bare = CalibrationData.from_arrays(data.quality, data.similarity, data.labels)
+    one, other = (bare, data) if learnt_from == "bare" else (data, bare)
+    with pytest.raises(ValueError, match="frontier must come from other prompts"):
+        learn_then_test(other, EPSILON, frontier=search_frontier(one))
+    with pytest.raises(ValueError, match="policy must come from other prompts"):
+        sampler(policy=ExitPolicy().fit(one)).calibrate(other)
 
 
 # --- samplers: data and calibration files -----------------------------------------------------

@@ -187,6 +187,20 @@ def test_a_generator_that_was_trained_before_is_taken_with_its_calibration(tmp_p
         ConformalSampler(trained, **options).load_calibration(tmp_path / "calibration.json")
 
 
+def test_columns_in_another_order_are_refused_after_a_load(tmp_path):
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 2)), columns=["a", "b"])
+    generator = EstimatorGenerator(GaussianNB())
+    fitted = ConformalSampler(generator, k_max=2, random_state=0).fit(X, X["a"] > 0)
+    fitted.save_calibration(tmp_path / "calibration.json")
+    trained = ConformalSampler(fitted.generator_, k_max=2, random_state=0)
+    trained.load_calibration(tmp_path / "calibration.json")
+    assert trained.predict(X) == fitted.predict(X)
+    for given in (trained.predict, lambda X: ComponentSelector(fitted).fit_transform(X, X["a"])):
+        with pytest.raises(ValueError, match="feature names should match"):
+            given(X[["b", "a"]])
+
+
 @pytest.mark.parametrize("key", ["rules", "epsilon", "provenance", "versions", "digest"])
 def test_a_change_by_hand_is_noticed(fitted, tmp_path, key):
     path, options = tmp_path / "x.json", {"alpha": 0.5, "component_score": "support"}

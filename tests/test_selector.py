@@ -288,6 +288,16 @@ def test_numbers_are_their_own_components():
     assert all(place.span is None for place in places)
 
 
+def test_a_splitter_that_never_cuts_alike_fails_nothing():
+    cuts = np.random.default_rng(0)
+
+    def split(text):
+        middle = int(cuts.integers(1, len(text)))
+        return [(0, middle), (middle, len(text))]
+
+    ComponentSelector(sampler(), splitter=split, component_score="support", alpha=0.9).collect(X, Y)
+
+
 def test_paid_draws_survive_a_failure():
     log, broken = [], True
 

@@ -104,6 +104,15 @@ def test_null_calibrations_are_logged(caplog):
     assert "null calibration" in caplog.text
 
 
+def test_a_measure_on_prompts_that_calibrated_is_logged(caplog):
+    sampler = toy_sampler(epsilon=0.6).fit(X[:60], Y[:60])
+    with caplog.at_level("INFO", "sklearn_clm"):
+        sampler.predict(X[60:70])
+        assert not caplog.records
+        sampler.predict(X[50:70])
+    assert "10 of 20 prompts calibrated" in caplog.text
+
+
 def test_nothing_is_printed_without_a_handler():
     handlers = logging.getLogger("sklearn_clm").handlers
     assert any(isinstance(handler, logging.NullHandler) for handler in handlers)

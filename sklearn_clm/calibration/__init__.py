@@ -28,7 +28,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed, `RandomState` or subset, if none passed | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or m looks, with delta / m each |
-| a measure on prompts that calibrated, or trained the generator | other prompts |
+| a measure on prompts that calibrated (logged; not after a load) | other prompts |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
 | near copies: other white space, noise, SMOTE, augmentation | the originals alone |
 | new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |
@@ -36,6 +36,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | a judge, or references, that are wrong | the promise is about them: audit the judge |
 | verdicts changed after a calibration that was saved, or is in use | calibrate again |
 | a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
+| a generator of yours whose draws depend on the batch, or on earlier ones | `check_keyed` |
 | draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
 | a generator that ignores `start`, where it draws for a few prompts | `check_keyed`, uncached |
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |
@@ -43,6 +44,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
 | weights of a shift that were estimated on these prompts | estimate them on others |
 | samples of a file that were sorted, voted on, or the best of several | all draws, in order |
+| samples of a file that stand there twice, or are of several models or seeds | one run of each |
 | scores of a file that look at later draws, such as ranks | scores of a draw and earlier ones |
 | one `key` for two models, or two settings | a key for each |
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |

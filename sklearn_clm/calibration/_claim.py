@@ -213,7 +213,8 @@ def nothing_passed(
     if not math.isnan(smallest):
         rounded = math.ceil(smallest * 1e4) / 1e4  # upwards, so that it does work
         bound = "" if exact else "at least "
-        text += f" The smallest {claim.level_name} that would have worked is {bound}{rounded:g}."
+        worked = f"The smallest {claim.level_name} that would have worked is {bound}{rounded:g}."
+        text += f" {worked}" if rounded < 1 else f" No {claim.level_name} would have worked."
     return f"{text} {advice}".rstrip()
 
 

@@ -213,8 +213,9 @@ def row_digests(quality: np.ndarray) -> np.ndarray:
 
 
 def prompt_digests(data: CalibrationData) -> np.ndarray:
-    """What prompts are known by, uint64 of (n,): themselves where they are known, or scores."""
-    return row_digests(data.quality) if data.prompts is None else data.prompts
+    """What prompts are known by, uint64 (n, 1) or (n, 2): scores, and themselves where known."""
+    columns = [row_digests(data.quality)] + ([] if data.prompts is None else [data.prompts])
+    return np.stack(columns, axis=1)
 
 
 def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationData) -> None:
@@ -226,15 +227,17 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
     if seen is None or not len(seen):
         return
     m, n = len(seen), data.n_prompts
-    n_common = int(np.isin(prompt_digests(data), seen).sum())
-    counts = np.unique(seen, return_counts=True)[1]
-    repeated = float(counts[counts > 1].sum() / m)
-    margin = 4.0 * np.sqrt((repeated + 1.0 / m) * (1.0 / m + 1.0 / n))
-    if n_common > n * (repeated + 0.01 + margin):
-        raise ValueError(
-            f"{name} must come from other prompts than those that calibrate, got one that was "
-            f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold."
-        )
+    # bare arrays do not know their prompts
+    for before, now in zip(np.reshape(seen, (m, -1)).T, prompt_digests(data).T):
+        n_common = int(np.isin(now, before).sum())
+        counts = np.unique(before, return_counts=True)[1]
+        repeated = float(counts[counts > 1].sum() / m)
+        margin = 4.0 * np.sqrt((repeated + 1.0 / m) * (1.0 / m + 1.0 / n))
+        if n_common > n * (repeated + 0.01 + margin):
+            raise ValueError(
+                f"{name} must come from other prompts than those that calibrate, got one that was "
+                f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold."
+            )
 
 
 def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None:

@@ -40,6 +40,7 @@ class Calibration(ABC):
     provenance: Provenance  # of the data; unknown fields are None
     data: Any = None  # None for a calibration from a file
     groups: Groups | None = None  # within which it holds
+    columns: tuple[str, ...] = ()  # of a data frame of prompts
     remarks: tuple[str, ...] = field(default=(), repr=False)  # what calibration warned of
 
     file_format: ClassVar[str]
@@ -47,7 +48,7 @@ class Calibration(ABC):
     _written: ClassVar[tuple[str, ...]] = ()  # fields that a file holds as they are
 
     def __str__(self) -> str:
-        return self.claim.sentence()
+        return self.stated.sentence()
 
     @property
     def rule(self) -> Any:
@@ -80,9 +81,14 @@ class Calibration(ABC):
         return {name: one.claim for name, one in self.in_use.items()}
 
     @property
+    def stated(self) -> Claim:
+        """One of these claims, which holds if any does."""
+        return max(self.claims_in_use.values(), key=lambda claim: claim.holds)
+
+    @property
     def certified(self) -> bool:
         """Whether anything is guaranteed."""
-        return any(claim.holds for claim in self.claims_in_use.values())
+        return self.stated.holds
 
     @property
     def delta(self) -> float:
@@ -113,7 +119,7 @@ class Calibration(ABC):
 
     def conditions(self) -> tuple[str, ...]:
         """What else is to be known of the guarantee, in sentences."""
-        return next(claim for claim in self.claims_in_use.values() if claim.holds).conditions()
+        return self.stated.conditions()
 
     @property
     def doubt(self) -> str | None:
@@ -152,6 +158,7 @@ class Calibration(ABC):
             **{name: "none" if value is None else value for name, value in self.asked.items()},
             **{name: getattr(self, name) for name in self._written},
             "provenance": asdict(self.provenance),
+            "columns": list(self.columns),
             "rules": rules,
         }
 
@@ -173,6 +180,7 @@ class Calibration(ABC):
                 "rules": rules,
                 "asked": {name: content.get(name) for name in own},
                 "provenance": provenance,
+                "columns": tuple(content.get("columns", ())),
                 "groups": None if groups == "none" else Groups(guarantee=groups),
             }
 
@@ -302,7 +310,7 @@ class SelectorCalibration(Calibration):
             f"{confidence}, by the union bound."
         )
         if sets is not None and not (sets.certified and sets.claim.guarantee == "pac"):
-            both = f"Of the sampler's sets: {sets.claim.sentence()}"
+            both = f"Of the sampler's sets: {sets.stated.sentence()}"
         return (*super().conditions(), both)
 
     def numbers(self) -> dict[str, object]:

@@ -12,6 +12,7 @@ from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self, TypeVar
 
+import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
@@ -23,7 +24,7 @@ from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.generators._identity import frozen
-from sklearn_clm.generators._prompts import check_prompts
+from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.generators._queue import CANCELLED
 from sklearn_clm.policies._calibration import Calibration, unknown_fields
 from sklearn_clm.policies._files import refuse_differences, write_content
@@ -165,9 +166,13 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             Those of ``fit(X, y).transform(X)``; of prompts that trained the generator they are
             marked ``guaranteed=False``.
         """
-        checked = X if isinstance(X, PredictionSets) else check_prompts(X)
+        checked = X if isinstance(X, PredictionSets) else self._checked(X)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
         return self._sets_of_fit(checked, groups)
+
+    def _checked(self, X: Any) -> CheckedPrompts:
+        """Prompts that ``fit`` can take."""
+        return check_prompts(X)
 
     @abstractmethod
     def _sets_of_fit(self, checked: Any, groups: object) -> Any:
@@ -218,6 +223,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
                 f"{name!r} holds a calibration that certifies nothing.", self.on_null, self._of_null
             )
         self._publish(record)
+        if record.columns:
+            self.feature_names_in_ = np.array(record.columns, dtype=object)
+            self.n_features_in_ = len(record.columns)
         return self
 
     @abstractmethod
@@ -279,7 +287,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _kept_with(self, known: Provenance, grouped: bool) -> dict[str, Any]:
         """What every record of a calibration holds beside its rules."""
         groups = frozen(self.groups or Groups()) if grouped else None
-        return {"provenance": known, "groups": groups, "asked": self._asked(groups)}
+        columns = tuple(getattr(self, "feature_names_in_", ()))
+        asked = self._asked(groups)
+        return {"provenance": known, "groups": groups, "asked": asked, "columns": columns}
 
     def _forget(self, *kept: str) -> None:
         """Forget an earlier calibration, but for some of its attributes."""

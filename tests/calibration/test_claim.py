@@ -89,7 +89,7 @@ def test_conditions(changes, words):
     ("smallest", "exact", "words"),
     [
         (0.123401, True, "smallest epsilon that would have worked is 0.1235"),
-        (1.0, True, "would have worked is 1."),
+        (1.0, True, "No epsilon would have worked."),
         (0.5, False, "would have worked is at least 0.5"),
         (float("nan"), True, "with 40 calibration prompts."),
     ],

@@ -7,7 +7,7 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ComponentSelector
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import CovariateShift, ThresholdPolicy
+from sklearn_clm.policies import CovariateShift, Groups, ThresholdPolicy
 from tests.reports import ReportModel, cases
 from tests.toy import toy_sampler
 
@@ -80,3 +80,14 @@ def test_weights_where_there_are_none(fitted):
     for of, given in ((fitted.sampler_, X), (None, sets)):
         with pytest.raises(ValueError, match="prompt_weight must"):
             ComponentSelector(of).fit(given, Y, prompt_weight=WEIGHTS)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_nothing_is_said_of_sets_of_groups_where_none_is_certified():
+    each = sampler(groups=Groups(lambda prompt: prompt))
+    sets = each.fit(X, Y).calibration_
+    assert sets.claim.holds
+    assert not sets.certified
+    told = selector(each).fit(X, Y).calibration_.conditions()[-1]
+    assert "without any guarantee" in told
+    assert "without any guarantee" in str(sets)
