@@ -322,22 +322,6 @@ def test_empty_responses_are_draws_unless_all_are_empty(row):
     assert not hasattr(sampler, "generator_")
 
 
-class Cutting(ToyModel):
-    """Cuts some of its responses at a limit, as a service does."""
-
-    def __init__(self, n_prompts=0, n_tokens=9, max_tokens=9):
-        super().__init__()
-        self.n_prompts, self.n_tokens, self.max_tokens = n_prompts, n_tokens, max_tokens
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        cut = questions(30)[0][: self.n_prompts]
-        rows = super().sample(prompts, n_samples, start=start, seed=seed)
-        for prompt, row in zip(prompts, rows):
-            reason = "length" if prompt in cut else "stop"
-            row[:] = [replace(draw, n_tokens=self.n_tokens, finish_reason=reason) for draw in row]
-        return rows
-
-
 @pytest.mark.parametrize(
     ("judging", "name", "value"),
     [
@@ -402,13 +386,6 @@ def test_data_of_repeated_prompts_are_warned_of(tmp_path):
         selector.calibrate(parts.take(np.repeat(np.arange(60), 2)))
 
 
-def labelled_rows(rng, n):
-    """Rows of numbers, and labels that these tell in part."""
-    X = rng.normal(size=(n, 4))
-    logits = 1.2 * X @ np.array([[1, -1, 0, 0.5], [0, 1, -1, 0.5], [-1, 0, 1, 0.5]]).T
-    return X, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-
-
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 def test_trying_again_after_a_null_changes_nothing(judging):
     X, y = questions(90)
@@ -425,7 +402,8 @@ def test_trying_again_after_a_null_changes_nothing(judging):
 
 def test_without_a_seed_the_split_comes_from_the_prompts_in_any_order():
     rng = np.random.default_rng(0)
-    X, y = labelled_rows(rng, 120)
+    X = rng.normal(size=(120, 4))
+    y = np.argmax(1.2 * X[:, :3] + rng.gumbel(size=(120, 3)), axis=1)
     sampler = ConformalSampler(EstimatorGenerator(GaussianNB()), k_max=4, epsilon=0.4)
     first = {X[i].tobytes() for i in sampler.fit(X, y).calibration_indices_}
     thresholds = sampler.lambda_hat_
@@ -433,8 +411,7 @@ def test_without_a_seed_the_split_comes_from_the_prompts_in_any_order():
     sampler.fit(X[order], y[order])
     assert {X[order][i].tobytes() for i in sampler.calibration_indices_} == first
     assert sampler.lambda_hat_ == pytest.approx(thresholds)
-    other = ConformalSampler(EstimatorGenerator(GaussianNB()), k_max=4, epsilon=0.4).fit(X, y)
-    assert other.lambda_hat_ == thresholds
+    assert clone(sampler).fit(X, y).lambda_hat_ == thresholds
 
 
 @pytest.mark.parametrize("kind", [list, tuple, set])

@@ -19,6 +19,7 @@ from sklearn_clm import (
 )
 from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import component_loss
 from sklearn_clm.policies import ThresholdPolicy
 from tests.reports import ReportModel, TrainedReportModel, cases
@@ -262,6 +263,12 @@ def test_a_reference_without_components_makes_all_of_them_wrong():
     with pytest.warns(NullCalibrationWarning):
         selector = fit_says(["Word."], "")
     assert not selector.calibration_data_.admissible.any()
+
+
+def test_reports_bound_the_errors_of_components_that_were_judged_lazily():
+    lazy = ComponentSelector(sampler(), judging="lazy", admission=lambda reference, part: True)
+    report = CalibrationReport.from_estimator(lazy.fit(X, Y)).to_markdown()
+    assert "| error | at most " in report
 
 
 def test_callable_admissions_judge_components():

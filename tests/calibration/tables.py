@@ -39,6 +39,13 @@ def lazy_table(data: CalibrationData, *, draws=True, known=None, judge=None) -> 
     return table
 
 
+def data_of(answers, right) -> CalibrationData:
+    """Answers that are alike where they are equal, each scored by its share so far."""
+    same = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
+    quality = np.tril(same).sum(axis=2) / np.arange(1, answers.shape[1] + 1)
+    return CalibrationData(quality, np.tril(same, -1), right, texts=same.argmax(axis=2))
+
+
 def exit_scores_of(model, data: CalibrationData, texts=None) -> tuple[np.ndarray, np.ndarray]:
     """tau and m of all texts of an exit model, from all draws; no label is looked at."""
     known = CalibrationData(data.quality, data.similarity, np.ones(data.quality.shape))

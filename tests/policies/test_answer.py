@@ -1,6 +1,5 @@
 """One answer where it is likely to be right, with a guarantee on the answers."""
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._answer import AnswerPath, Answers, ShareOfDraws
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.evaluation import RiskMonitor
@@ -24,6 +22,7 @@ from sklearn_clm.policies import (
     ThresholdPolicy,
 )
 from sklearn_clm.policies._exit import degree_two
+from tests.calibration.tables import data_of
 
 NOBODY = PrecomputedGenerator(["q"], [["a"]])
 PARTS = {"quality": "self_consistency", "similarity": "exact_match", "random_state": 0}
@@ -35,12 +34,6 @@ def drawn(rng, n, k):
     chances = np.hstack((ease, (1 - ease) * rng.dirichlet(np.full(5, 0.6), n)))
     below = np.cumsum(chances, axis=1)[:, np.newaxis, :-1]
     return (rng.random((n, k, 1)) > below).sum(axis=2)
-
-
-def data_of(answers, right):
-    same = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
-    quality = np.tril(same).sum(axis=2) / np.arange(1, answers.shape[1] + 1)
-    return CalibrationData(quality, np.tril(same, -1), right, texts=same.argmax(axis=2))
 
 
 def calibrated(data, alpha, seed):
@@ -88,13 +81,6 @@ def test_answers_keep_the_promise_and_stop_early():
     assert "is right with probability at least 85 %" in claim.sentence()
     assert f"About {100 * claim.answered:.3g} % of the prompts are answered" in str(report)
     assert sampler.score(prompts[300:], ["0"] * 200) == pytest.approx(sets.answered.mean())
-
-
-def test_one_by_one_and_together_are_equal():
-    sampler, prompts = fitted()
-    together = sampler.predict(prompts[300:360])
-    copy = pickle.loads(pickle.dumps(sampler))
-    assert [copy.predict([prompt])[0] for prompt in prompts[300:360]] == list(together)
 
 
 def test_lazily_only_answers_are_judged():

@@ -8,7 +8,6 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._exit_model import horizons
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._table import Table
@@ -16,6 +15,7 @@ from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport, TradeOffDisplay
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging
+from tests.calibration.tables import data_of
 from tests.examples.loading import EXAMPLES
 
 PARTS = {"quality": "self_consistency", "similarity": "exact_match"}
@@ -158,12 +158,12 @@ def test_horizons_end_at_the_first_draw_left_of_each_tier():
 
 def test_bare_arrays_are_calibrated_with_the_prices_of_the_generator():
     answers = np.hstack(answers_of(300, np.random.default_rng(0)))
-    same = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
-    quality = np.tril(same).sum(axis=2) / np.arange(1, 15)
-    data = CalibrationData(quality, np.tril(same, -1), answers == 0, texts=same.argmax(axis=2))
     _, generator = cascade_of(answers_of(1, np.random.default_rng(0)))
     sampler = ConformalSampler(generator, k_max=14, policy=ExitPolicy(), random_state=0, **PARTS)
-    assert sampler.calibrate(data).calibration_.rule.model.tiers == generator.tiers
+    assert (
+        sampler.calibrate(data_of(answers, answers == 0)).calibration_.rule.model.tiers
+        == generator.tiers
+    )
 
 
 def test_a_display_compares_prices_at_the_same_promise():

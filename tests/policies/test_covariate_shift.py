@@ -2,16 +2,19 @@
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ComponentSelector
 from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, ThresholdPolicy
 from tests.toy import drawn, questions, toy_sampler
 
 N = 240
 X, Y = questions(N)
+NEW, _ = questions(12, first=1000)
 WEIGHTS = np.where(np.arange(N) % 2 == 0, 0.5, 1.5)
 
 
@@ -116,10 +119,9 @@ def components(fitted=None, **options):
     return ComponentSelector(fitted, **options)
 
 
-@pytest.mark.filterwarnings("ignore:gamma_hat_=")
 def test_components_of_kept_prompts_calibrate():
     """In a pipeline as alone: those that weights have dropped are not of the new distribution."""
-    shift = CovariateShift(weight_of, weight_bound=1.5)
+    shift = CovariateShift(weight_of, weight_bound=1.5, estimated=True)
     direct = components(sampler(shift=shift)).fit(X + X[:30], Y + Y[:30])
     kept = direct.calibration_indices_
     assert 150 < len(kept) == direct.sampler_.shift_.n_kept < N
@@ -128,3 +130,36 @@ def test_components_of_kept_prompts_calibrate():
     taken = [sorted(X[i % N] for i in one.calibration_indices_) for one in (piped, direct)]
     assert taken[0] == taken[1]
     assert np.array_equal(piped.n_errors_, direct.n_errors_)
+    assert direct.shift_ == direct.sampler_.shift_
+    assert all(one.claim.approximate for one in direct.predict(NEW))
+    assert "weights are estimated" in str(CalibrationReport.from_estimator(direct))
+    with pytest.raises(ValueError, match="sampler must not be fitted yet"):
+        components(direct.sampler_).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_groups_and_weights_through_pipelines():
+    names, new_names = [f"ward {i % 3}" for i in range(N)], ["ward 0", "ward 1", "ward 2"]
+    shift = CovariateShift(weight_bound=1.5)
+    with config_context(enable_metadata_routing=True):
+        first = sampler(shift=shift).set_fit_request(prompt_weight=True, groups=False)
+        last = components().set_fit_request(groups=True, prompt_weight=False)
+        pipeline = make_pipeline(
+            first.set_transform_request(groups=False), last.set_predict_request(groups=True)
+        )
+        pipeline.fit(X, Y, groups=names, prompt_weight=WEIGHTS)
+        sets = pipeline.predict(NEW[:3], groups=new_names)
+        assert [part.group for part in sets] == new_names
+    joint = components(sampler(shift=shift)).fit(X, Y, groups=names, prompt_weight=WEIGHTS)
+    assert joint.groups_ == pipeline[-1].groups_
+    assert joint.predict(NEW[:3], groups=new_names) == sets
+
+
+def test_components_have_no_weights_of_their_own():
+    with pytest.raises(ValueError, match="shift must"):
+        components(sampler()).fit(X, Y, prompt_weight=WEIGHTS)
+    shifted = sampler(shift=CovariateShift(weight_bound=1.5))
+    sets = shifted.fit_transform(X, Y, prompt_weight=WEIGHTS)
+    for of, given in ((sampler().fit(X, Y), X), (None, sets)):
+        with pytest.raises(ValueError, match="prompt_weight must"):
+            components(of).fit(given, Y, prompt_weight=WEIGHTS)

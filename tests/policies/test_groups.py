@@ -271,3 +271,15 @@ def test_groups_where_there_are_none(kind, tmp_path):
         with pytest.raises(ValueError, match="groups must"):
             call()
     assert not hasattr(alone, "groups_")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_nothing_is_said_of_sets_of_groups_where_none_is_certified():
+    X, Y = cases(120)
+    of_each = toy_sampler(ReportModel(), k_max=3, epsilon=0.5, groups=Groups(lambda prompt: prompt))
+    sets = of_each.fit(X, Y).calibration_
+    assert sets.claim.holds
+    assert not sets.certified
+    told = selector(of_each).fit(X, Y).calibration_.conditions()[-1]
+    assert "without any guarantee" in told
+    assert "without any guarantee" in str(sets)
