@@ -15,11 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm.calibration import (
-    Claim,
-    ComponentCalibrationData,
-    Provenance,
-)
+from sklearn_clm.calibration import Claim, ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._data import optimization_size, split_prompts
 from sklearn_clm.calibration._rows import Part
@@ -29,12 +25,7 @@ from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._calibration import Calibration, SelectorCalibration
-from sklearn_clm.policies._collection import (
-    TRIED_DRAWS,
-    TRIED_PROMPTS,
-    TryOut,
-    noting_kept_draws,
-)
+from sklearn_clm.policies._collection import TRIED_DRAWS, TRIED_PROMPTS, TryOut, noting_kept_draws
 from sklearn_clm.policies._components import (
     ComponentCollection,
     ComponentSteps,

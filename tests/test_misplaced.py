@@ -16,11 +16,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 
-from sklearn_clm import (
-    ComponentSelector,
-    NullCalibrationError,
-    NullCalibrationWarning,
-)
+from sklearn_clm import ComponentSelector, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import (
     CalibrationData,

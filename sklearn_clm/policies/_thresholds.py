@@ -17,10 +17,7 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._claim import nothing_passed, percent
-from sklearn_clm.calibration._learn_then_test import (
-    AchievableEpsilon,
-    certify_frontier,
-)
+from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._search import Frontier

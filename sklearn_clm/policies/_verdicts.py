@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.caching import (
-    Context,
-    HumanJudge,
-    JudgedPrompt,
-    VerdictsWanted,
-    WantedVerdict,
-)
+from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.caching._verdicts import as_judged
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._admission import checked_admissions, get_admission, judge

@@ -8,11 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import binom
 
 from sklearn_clm.calibration import betting_p_value, binomial_p_value
-from sklearn_clm.calibration._betting import (
-    RiskEProcess,
-    audit_p_values,
-    confidence_sequence,
-)
+from sklearn_clm.calibration._betting import RiskEProcess, audit_p_values, confidence_sequence
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 P_VALUES = [betting_p_value, hoeffding_bentkus_p_value]

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    fixed_sequence_test,
-    search_frontier,
-)
+from sklearn_clm.calibration import CalibrationData, fixed_sequence_test, search_frontier
 from sklearn_clm.calibration._certify import Entries, count_passed, may_ask, settle
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns

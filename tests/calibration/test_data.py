@@ -9,11 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    ComponentCalibrationData,
-    Provenance,
-)
+from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, Provenance
 from tests.calibration.strategies import calibration_data, random_data
 
 KNOWN = Provenance(

@@ -14,13 +14,7 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import (
-    AnswerPolicy,
-    CovariateShift,
-    Groups,
-    Losses,
-    ThresholdPolicy,
-)
+from sklearn_clm.policies import AnswerPolicy, CovariateShift, Groups, Losses, ThresholdPolicy
 from sklearn_clm.policies._exit import degree_two
 from tests.calibration.tables import data_of
 
