@@ -1,5 +1,6 @@
 """Most memory that this process and those it started have held."""
 
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["forget_peak", "peak_gib"]
@@ -20,11 +21,10 @@ def forget_peak() -> None:
 
 
 def _with_children(process: str) -> list[str]:
-    children = [
-        child
-        for task in Path(f"/proc/{process}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
+    children: list[str] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            children += (task / "children").read_text().split()
     return [process, *(one for child in children for one in _with_children(child))]
 
 
