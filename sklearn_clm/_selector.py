@@ -242,9 +242,22 @@ class ComponentSelector(CalibratedEstimator):
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
         names = None if groups is None else names
+        by_digest = dict(zip(prompts.digests().tolist(), references))
+        audited = self.judging if isinstance(self.judging, AuditedJudging) else None
+        bare = audited is not None
+
+        def tries(few: CheckedPrompts, draws: list[list[Generation]]) -> None:
+            """Split, score and judge a few draws, before the others are paid for."""
+            found = components_of(few, draws)
+            said = [[one.response for one in row] for row in draws]
+            known = [by_digest[digest] for digest in few.digests().tolist()]
+            if any(len(one.components) for one in found):
+                with noting_kept_draws():
+                    ComponentVerdicts(admission, known, said, found, None, bare=bare).try_on(0)
+
         sampler = self._given_sampler(X)
         if sampler is None:
-            sampler = self._fit_sampler(prompts, references, names, prompt_weight, components_of)
+            sampler = self._fit_sampler(prompts, references, names, prompt_weight, tries)
             rows, known = sampler.calibration_indices_, sampler.calibration_.drawn_with
         else:
             of_fit = isinstance(X, PredictionSets) and X.of_fit
@@ -253,7 +266,7 @@ class ComponentSelector(CalibratedEstimator):
             rows, known = prompts_of_sampler(sampler, prompts, of_fit=of_fit)
         prompts, references = prompts.take(rows), [references[i] for i in rows]
         names = None if names is None else [names[i] for i in rows]
-        draws, split = _split_draws(sampler, prompts, components_of)
+        draws, split = _split_draws(sampler, prompts, components_of, tries)
         data = ComponentCalibrationData.from_arrays(
             [one.scores for one in split],
             [np.full(len(one.components), -1) for one in split],
@@ -263,8 +276,7 @@ class ComponentSelector(CalibratedEstimator):
         asked = [[draw.response for draw in row] for row in draws], split, self.n_jobs
         if not all(map(callable, references)):
             warn_of_script("admission", self.admission, chain.from_iterable(asked[0]))
-        audited = self.judging if isinstance(self.judging, AuditedJudging) else None
-        verdicts = ComponentVerdicts(admission, references, *asked, bare=audited is not None)
+        verdicts = ComponentVerdicts(admission, references, *asked, bare=bare)
         collected = ComponentCollection(data, verdicts, prompts, rows, names)
         if audited is not None:
             auditor = get_component_admission(audited.people, splitter)
@@ -537,12 +549,12 @@ def _split_draws(
     sampler: ConformalSampler,
     prompts: CheckedPrompts,
     components_of: Callable[..., list[DistinctComponents]],
+    tries: TryOut,
 ) -> tuple[list[list[Generation]], list[DistinctComponents]]:
     """All K draws, even where a smaller budget was chosen on data, and their components."""
     source, memory, width = sampler.calibration_.source, sampler.memory_, sampler.calibration_.width
-    # scores that fail do so before the other draws are paid for
     few = prompts.take(np.arange(min(TRIED_PROMPTS, len(prompts))))
-    components_of(few, source.draws(memory, few, min(TRIED_DRAWS, width)))
+    tries(few, source.draws(memory, few, min(TRIED_DRAWS, width)))
     with progress_bar(sampler.verbose, len(prompts) * width, "draw") as progress:
         draws = source.draws(memory, prompts, width, progress=progress)
     split = components_of(prompts, draws)

@@ -305,15 +305,18 @@ def test_a_splitter_that_never_cuts_alike_fails_nothing():
     ComponentSelector(sampler(), splitter=split, component_score="support", alpha=0.9).collect(X, Y)
 
 
-def test_paid_draws_survive_a_failure():
+@pytest.mark.parametrize("what", ["score", "verdict"])
+def test_paid_draws_survive_a_failure(what):
     log, broken = [], True
 
     def score(prompt, component):
-        if broken:
+        if broken and what == "score":
             raise RuntimeError("no score today")
         return len(component)
 
     def admission(reference, component):
+        if broken and what == "verdict":
+            raise RuntimeError("no verdict today")
         return True
 
     for made in (
@@ -324,7 +327,7 @@ def test_paid_draws_survive_a_failure():
     ):
         log.clear()
         broken = True
-        with pytest.raises(RuntimeError, match="no score today"):
+        with pytest.raises(RuntimeError, match=f"no {what} today"):
             made.fit(X, Y)
         assert len(log) == 4 * 2  # the first draws of the first prompts
         assert not hasattr(made, "gamma_hat_")

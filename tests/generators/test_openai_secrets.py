@@ -109,9 +109,13 @@ def test_no_error_holds_a_part_of_it(fault):
     assert not [part for part in (KEY[k : k + 6] for k in range(len(KEY) - 5)) if part in shown]
 
 
-def test_no_error_about_the_key_holds_it():
-    generator = OpenAIGenerator("m", base_url="http://127.0.0.1:9/v1", api_key=f"{KEY}\u2028")
-    with pytest.raises(ValueError, match="api_key") as caught:
+@pytest.mark.parametrize(
+    ("address", "key", "name"),
+    [("127.0.0.1:9", f"{KEY}\u2028", "api_key must"), (f"me:{KEY}@127.0.0.1:9", "k", "base_url")],
+)
+def test_no_error_about_a_parameter_holds_it(address, key, name):
+    generator = OpenAIGenerator("m", base_url=f"http://{address}/v1", api_key=key)
+    with pytest.raises(ValueError, match=name) as caught:
         generator.sample(PROMPTS, 1)
     error = caught.value
     while error is not None:

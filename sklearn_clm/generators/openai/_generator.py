@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -286,6 +287,8 @@ class OpenAIGenerator(ConcurrentGenerator):
         self._validate_params()
         if self.system_prompt is not None and self.endpoint != "chat":
             raise ValueError("system_prompt needs endpoint='chat'; got endpoint='completions'.")
+        if "@" in urlsplit(self.base_url or "").netloc:
+            raise ValueError("base_url holds a user name or password; pass api_key instead.")
 
 
 def _messages(prompt: Prompt) -> list[Request]:
