@@ -348,14 +348,14 @@ class ConformalSampler(CalibratedEstimator):
         names = self._groups_of(data, own, groups)
         refuse_other_shift(self.shift, known := data.provenance)
         policy, k_max = self._policy, draw_budgets(self.k_max)[-1]
+        searched, tested = np.arange(0), np.arange(data.n_prompts)
+        if policy.path is None and data.n_prompts > 1:
+            searched, tested = split_of(data, self.optimization_fraction, self.random_state)
         if own is None:
             check_data(given := data.truncate(k_max))
             table = Table(given)
         else:
             table = own.table(data, lazily=self._lazy_judging is not None, k_max=k_max)
-        searched, tested = np.arange(0), np.arange(data.n_prompts)
-        if policy.path is None and data.n_prompts > 1:
-            searched, tested = split_of(data, self.optimization_fraction, self.random_state)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         losses = {} if self.losses is None else self.losses.claimed()
         claim = self._claim_of(

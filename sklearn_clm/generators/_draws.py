@@ -131,13 +131,6 @@ def is_chat(prompt: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     )
 
 
-def is_missing(item: object) -> bool:
-    """Whether an item is None, NaN, or what tables hold in its place."""
-    if item is None or type(item).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(item, (float, np.floating)) and bool(np.isnan(item))
-
-
 def _serialise(value: Any, out: list[bytes]) -> None:
     if isinstance(value, np.generic):
         value = value.item()

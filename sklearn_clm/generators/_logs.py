@@ -15,8 +15,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 from sklearn_clm.generators._base import Rows
-from sklearn_clm.generators._draws import is_missing
-from sklearn_clm.generators._prompts import listed, prompt_line
+from sklearn_clm.generators._prompts import is_missing, listed, prompt_line
 from sklearn_clm.generators._records import (
     draw_from_record,
     json_lines,

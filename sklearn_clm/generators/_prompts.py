@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
-from sklearn_clm.generators._draws import Prompt, is_chat, is_missing, prompt_bytes
+from sklearn_clm.generators._draws import Prompt, is_chat, prompt_bytes
 
 _WIDTH = 200
 _NUMBERS = 4
@@ -157,6 +157,13 @@ def listed(column: Any) -> list[Any]:
     if hasattr(column, "to_pylist"):
         return list(column.to_pylist())
     return list(column.to_list() if hasattr(column, "to_list") else column)
+
+
+def is_missing(item: object) -> bool:
+    """Whether an item is None, NaN, or what tables hold in its place."""
+    if item is None or type(item).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(item, (float, np.floating)) and bool(np.isnan(item))
 
 
 def is_number(item: object) -> bool:

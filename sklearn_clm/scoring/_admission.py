@@ -11,8 +11,7 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 from sklearn.utils import check_scalar
 
-from sklearn_clm.generators._draws import is_missing
-from sklearn_clm.generators._prompts import listed, lists_itself
+from sklearn_clm.generators._prompts import is_missing, listed, lists_itself
 from sklearn_clm.scoring._callables import (
     check_draws,
     chosen,
