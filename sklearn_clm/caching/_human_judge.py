@@ -160,6 +160,7 @@ class HumanJudge(StoreBacked, PairJudge):
         *,
         judge: str | None = None,
         note: str = "",
+        if_open: bool = False,
     ) -> None:
         """Keep a verdict; it is on the disk when this returns.
 
@@ -173,14 +174,18 @@ class HumanJudge(StoreBacked, PairJudge):
             Who judged; None is the parameter `judge`.
         note : str, default=""
             A remark.
+        if_open : bool, default=False
+            Whether to keep nothing where a verdict counts already.
         """
         if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
         said = None if verdict is None else bool(verdict)
 
         def record(connection: "sqlite3.Connection") -> None:
-            _identify(connection, [pair])
-            self._add(connection, pair.id, said, self._who(judge), note)
+            # in the transaction, for two processes may ask at once
+            if not if_open or self.verdicts([pair]) == [None]:
+                _identify(connection, [pair])
+                self._add(connection, pair.id, said, self._who(judge), note)
 
         self._store().write(record, durable=True)
 

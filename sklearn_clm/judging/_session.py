@@ -162,18 +162,24 @@ class JudgingSession:
     def _say(self, pair: WantedVerdict, key: str, note: str) -> str:
         """Keep a verdict, or that there is none yet; what to tell."""
         if pair.id not in self._left:
-            said = self._said.get(pair.id)
-            again = said is not None and said[1:3] == (key == "y", self.judged_by)
-            return "" if again else _NOT_OPEN
+            return "" if self._has_said(pair, key) else _NOT_OPEN
         self._shown = None
         if key == "s":
             self._left[pair.id] = self._left.pop(pair.id)  # now the last one
             return "Skipped. It comes again at the end."
-        self.judge.record(pair, key == "y", judge=self.judged_by, note=note)
+        # somebody else may have judged it since it was read
+        self.judge.record(pair, key == "y", judge=self.judged_by, note=note, if_open=True)
         self._read()
+        if not self._has_said(pair, key):
+            return _NOT_OPEN
         by_model = self._by_model.get(pair.id)  # told now, and never before
         agrees = ", too" if by_model is (key == "y") else ""
         return "" if by_model is None else f"The model says {'yes' if by_model else 'no'}{agrees}."
+
+    def _has_said(self, pair: WantedVerdict, key: str) -> bool:
+        """Whether this verdict of this person counts."""
+        said = self._said.get(pair.id)
+        return said is not None and said[1:3] == (key == "y", self.judged_by)
 
     def _take_back(self, pair: WantedVerdict) -> str:
         """Take back a verdict of this person; what to tell."""

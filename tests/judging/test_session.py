@@ -1,5 +1,7 @@
 """The order of pairs, what is kept, what is taken back, and when a calibration goes on."""
 
+import threading
+
 import pytest
 
 from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
@@ -168,3 +170,21 @@ def test_two_people_are_given_different_prompts(judge):
         ada.act(first.id, "y")
         grace.act(second.id, "y")
     assert n_alike <= 2
+
+
+def test_people_who_press_at_once_give_one_verdict(tmp_path):
+    pair, barrier, notices = WantedVerdict(JudgedPrompt("a"), "b"), threading.Barrier(2), []
+
+    def press(name, key):
+        session = JudgingSession(HumanJudge(tmp_path / "v.sqlite", judge=name), [pair])
+        session.turn()
+        barrier.wait()
+        notices.append(session.act(pair.id, key).notice)
+
+    people = [threading.Thread(target=press, args=one) for one in (("Ada", "y"), ("Eve", "n"))]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    assert len(HumanJudge(tmp_path / "v.sqlite").history()) == 1
+    assert sorted(map(bool, notices)) == [False, True]  # the other one is told
