@@ -518,7 +518,10 @@ def test_a_generator_that_ignores_start_is_noticed(wrap, k_max):
     assert check_keyed(right, X[0])
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*ignore start")
-        ConformalSampler(right, **options).fit(X, y).predict(new)
+        fitted = ConformalSampler(right, **options).fit(X, y)
+        fitted.predict(new)
+        for prompt in new[:8]:  # copies of a prompt have the same draws
+            fitted.predict([prompt] * 50)
 
 
 class _ShareOfAll:

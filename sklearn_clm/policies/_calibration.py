@@ -283,7 +283,10 @@ class SamplerCalibration(Calibration):
             )
             memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
         if self.data is not None:
-            warn_of_repeated_draws([one.generations for one in sets.closed], self.data)
+            # copies of a prompt have the same draws
+            of_prompt = dict(zip(prompts.digests().tolist(), sets.closed))
+            rows = [one.generations for one in of_prompt.values()]
+            warn_of_repeated_draws(rows, self.data)
         return sets.closed
 
 
