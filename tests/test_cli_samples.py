@@ -199,7 +199,7 @@ def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, ca
     assert main(["calibrate", "first.csv", "second.csv", *judged]) == 0
     out, err = capsys.readouterr()
     assert "60 prompts, 5 draws each" in out
-    assert "warning: prompts have 5 to 10 draws: the first 5 of each count." in err
+    assert "warning: prompts have 5 to 10 draws: the first 5 of each count" in err
     assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "6"]) == 2
     assert "--k-max must be at most 5" in capsys.readouterr().err
     assert main(["calibrate", "first.csv", "./first.csv", *judged]) == 2
