@@ -43,6 +43,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | losses of sets that are not `guaranteed`, in a `RiskMonitor` | leave them out |
 | the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
 | weights of a shift that were estimated on these prompts | estimate them on others |
+| weights of a shift that were estimated, and are said to be known | `estimated=True` |
 | samples of a file that were sorted, voted on, or the best of several | all draws, in order |
 | samples of a file that stand there twice, or are of several models or seeds | one run of each |
 | scores of a file that look at later draws, such as ranks | scores of a draw and earlier ones |

@@ -107,6 +107,11 @@ def _audit_stake(n_blocks: int, epsilon: float, delta: float) -> float:
     return min(best, _LARGEST_AUDIT_STAKE / (1.0 - epsilon))
 
 
+def fewest_audits(epsilon: float, delta: float) -> int:
+    """Audits that certify nothing if they are fewer, even where nothing is refused or rejected."""
+    return math.ceil(-math.log(delta) / math.log1p(_LARGEST_AUDIT_STAKE * epsilon / (1 - epsilon)))
+
+
 def audit_p_values(losses: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
     """P-values of a risk above epsilon after 0, 1, ... blocks of audits, of losses Z."""
     stake = _audit_stake(len(losses), epsilon, delta)

@@ -21,6 +21,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._components import ComponentEntries, check_components
 from sklearn_clm.calibration._data import check_data, split_prompts
+from sklearn_clm.calibration._search import check_budgets
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation._results import TrialResults
@@ -102,6 +103,8 @@ def run_trials(
     True
     """
     check_data(data)
+    # a vectorised set score is rounded alike on arrays of one width alone
+    data = data.truncate(int(check_budgets(search.get("k_max"), data.k_max)[-1]))
     named, levels = _named(methods), _check_levels("epsilons", epsilons)
     fractions = {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction}
     n_frontier, n_testing = _part_sizes(data.n_prompts, fractions)

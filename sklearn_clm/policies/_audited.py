@@ -48,7 +48,7 @@ from sklearn_clm.calibration import (
     two_phase_power,
     two_phase_smallest_epsilon,
 )
-from sklearn_clm.calibration._betting import audit_p_values, audit_power
+from sklearn_clm.calibration._betting import audit_p_values, audit_power, fewest_audits
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
@@ -143,7 +143,8 @@ class AuditedJudging(BaseEstimator):
     def refuse(self, epsilon: float, delta: float) -> None:
         """Refuse an unknown judge, and too few audits, before draws are paid for."""
         get_admission(self.people)
-        if self.n_audits < (needed := prompts_needed(epsilon, delta)):
+        fewest = fewest_audits if self.design == "betting" else prompts_needed
+        if self.n_audits < (needed := fewest(epsilon, delta)):
             raise ValueError(
                 f"n_audits must be at least {needed}, since fewer certify nothing at "
                 f"epsilon={epsilon:g}, delta={delta:g}, got {self.n_audits} instead."

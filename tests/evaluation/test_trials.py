@@ -134,10 +134,12 @@ def test_results_do_not_depend_on_n_jobs(data, results, backend):
 def test_what_is_searched_can_be_told(data):
     options = {"n_trials": 3, "n_lambdas": 6, "random_state": 0}
     free = run_trials(data, ["max"], [0.45], **options)
-    few = run_trials(data, ["max"], [0.45], k_max=4, **options).measures["draws"]
+    measured = run_trials(data, ["max"], [0.45], k_max=4, **options).measures
+    few = measured["draws"]
     priced = run_trials(data, ["max"], [0.45], draw_weight=1.0, **options)
     assert not free.null.any()
     assert few.max() <= 4
+    np.testing.assert_array_equal(measured["relative_draws"], few / 4)
     assert priced.measures["draws"].mean() < free.measures["draws"].mean()
 
 

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Claim, two_phase_p_value
+from sklearn_clm.calibration._betting import audit_p_values
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import draw_stream
@@ -401,6 +402,18 @@ def test_components_from_elsewhere_have_no_people_to_audit_them():
 
 
 # --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("design", "fewest"), [("two-phase", 29), ("betting", 36)])
+def test_too_few_audits_to_certify_anything_are_refused_before_draws(design, fewest):
+    given = {"design": design, "epsilon": 0.1, "delta": 0.05}
+    with pytest.raises(ValueError, match=f"n_audits must be at least {fewest},"):
+        audited(n_audits=fewest - 1, **given).fit(PROMPTS, REFERENCES)
+
+
+def test_betting_certifies_nothing_with_fewer_audits():
+    assert audit_p_values(np.zeros(36), 0.1, 0.05)[-1] <= 0.05
+    assert audit_p_values(np.zeros(35), 0.1, 0.05)[-1] > 0.05
 
 
 def test_functions_cannot_stand_in_for_people():
