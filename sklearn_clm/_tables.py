@@ -113,8 +113,8 @@ def collected(arguments: argparse.Namespace) -> CalibrationData:
     log = read(arguments)
     few, most = min(map(len, log.draws)), max(map(len, log.draws))
     if few < most:
-        known = "rows of equal prompts are draws of one"
-        warn(f"prompts have {few} to {most} draws: the first {few} of each count ({known}).")
+        why = "rows of equal prompts are draws of one"
+        warn(f"prompts have {few} to {most} draws: the first {few} of each count ({why}).")
     if (k_max := max(arguments.k_max or [few])) > few:
         raise ValueError(f"--k-max must be at most {few}, the draws of every prompt, got {k_max}.")
     quality = "likelihood" if log.has_logprobs else "self_consistency"

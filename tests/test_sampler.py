@@ -524,6 +524,22 @@ def test_a_generator_that_ignores_start_is_noticed(wrap, k_max):
             fitted.predict([prompt] * 50)
 
 
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_a_judge_that_fails_is_named_with_what_it_was_asked_about(judging):
+    X, y = questions(60)
+
+    def judge(reference, response):
+        if reference == y[50]:
+            raise RuntimeError("out of order")
+        return reference == response
+
+    with pytest.raises(RuntimeError) as caught:
+        toy_sampler(admission=judge, judging=judging, epsilon=0.1).fit(X, y)
+    notes = " ".join(caught.value.__notes__)
+    assert f"reference {y[50]!r}" in notes
+    assert f"position 50: {X[50]!r}" in notes
+
+
 class _ShareOfAll:
     def __init__(self, peeks):
         self.peeks = peeks

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sklearn_clm._exceptions import warn
 from sklearn_clm.caching._cache import StoreBacked
 from sklearn_clm.caching._store import LOOKUP_KEYS, Store, decoded
 from sklearn_clm.caching._verdict_files import as_verdict, read_lines, text_of, write_lines
@@ -21,7 +22,7 @@ from sklearn_clm.caching._verdicts import (
     as_judged,
 )
 from sklearn_clm.generators._identity import digest_of
-from sklearn_clm.generators._records import content_json, naming
+from sklearn_clm.generators._records import content_json
 from sklearn_clm.scoring._protocols import PairJudge, Prompt, Reference, Response
 
 if TYPE_CHECKING:
@@ -311,18 +312,24 @@ class HumanJudge(StoreBacked, PairJudge):
         Raises
         ------
         ValueError
-            If a line does not fit, such as one whose response is not that of its id. Nothing of the
-            file is kept then.
+            If the file is no such table. A line that does not fit, such as one whose response is
+            not that of its id, is left out with a warning.
         """
 
         def add(connection: "sqlite3.Connection") -> int:
             n_new = 0
             for where, line in read_lines(path, ("id", "verdict")):
-                with naming(where):
+                try:
                     n_new += self._add_line(connection, line)
+                except (ValueError, OverflowError) as error:
+                    refused.append(f"{where}: {error}")
             return n_new
 
-        return self._store().write(add, durable=True)
+        refused: list[str] = []
+        n_new: int = self._store().write(add, durable=True)
+        if refused:
+            warn(f"lines were not kept: {len(refused)}, the first of them {refused[0]}")
+        return n_new
 
     def _add_line(self, connection: "sqlite3.Connection", line: dict[str, str]) -> bool:
         """Add the verdict in a line of a file; whether it is new."""

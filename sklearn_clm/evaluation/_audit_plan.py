@@ -66,7 +66,7 @@ class AuditPlan:
 
     def __str__(self) -> str:
         fixed, bets, alone = map(self.n_audits, _BETTER)
-        none = "no number is enough"
+        none = "no number is sure to be enough, by this pilot"
         betting = bets and f"at most {bets}, {self.n_made[self.sizes.index(bets)]:.0f} on average"
         return (
             f"{_BETTER[self.design]} better here. For a power of {self.power:g} with "

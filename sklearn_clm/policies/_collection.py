@@ -119,8 +119,23 @@ class Collection:
         with progress_bar(self._verbose, left, "draw") as self._progress:
             try:
                 yield
+            except Exception as error:
+                self._name_prompt(error)
+                raise
             finally:
                 self._progress = None
+
+    def _name_prompt(self, error: Exception) -> None:
+        """Say which prompt a judge was asked about when it failed."""
+        reference, response = getattr(error, "asked_about", (None, None))
+        for i, given in enumerate(self.verdicts.references if response is not None else ()):
+            aliases = given if isinstance(given, (list, tuple, set)) else [given]
+            # of a function nobody knows which one it was
+            same = any(one is reference or callable(one) for one in aliases)
+            if same and response in self.responses[i]:
+                prompt = self.prompts.prompts[i]
+                error.add_note(f"The prompt stands at position {self.indices[i]}: {prompt!r:.80}.")
+                return
 
     def draw(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
         """Make and score draws, until the prompts at `rows` have so many each."""

@@ -383,6 +383,7 @@ def verdict_of(
             f"admission {name_of(admission)} was asked about the reference {reference!r:.80} and "
             f"the response {response!r:.80}."
         )
+        error.asked_about = reference, response  # type: ignore[attr-defined]
         raise
 
 

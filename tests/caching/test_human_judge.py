@@ -269,11 +269,11 @@ def test_responses_of_any_beginning_come_back(judge, tmp_path):
         ("{id},y,altered", "not the one that was exported"),
     ],
 )
-def test_a_broken_line_refuses_the_file(judge, tmp_path, broken, reason):
+def test_a_broken_line_is_left_out_with_a_warning(judge, tmp_path, broken, reason):
     first, second = wanted(judge)[:2]
     path = tmp_path / "said.csv"
     bad = broken.format(id=first.id, response=first.response)
     path.write_text(f"id,verdict,response\n{second.id},y,{second.response}\n{bad}\n")
-    with pytest.raises(ValueError, match=f"line 3.*{reason}"):
-        judge.import_(path)
-    assert judge.verdicts([first, second]) == [None, None]
+    with pytest.warns(UserWarning, match=f"line 3.*{reason}"):
+        assert judge.import_(path) == 1
+    assert judge.verdicts([first, second]) == [None, True]
