@@ -48,19 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for row in module.rows(options.quick):
             print(f"  {row.what}: {_ratio(row.ratio)}", file=sys.stderr, flush=True)
             rows.append(row)
-    print(as_text(rows))
+    table = as_markdown(rows)
+    print(table)
     print(f"{time.monotonic() - start:.0f} s in all", file=sys.stderr)
     if options.markdown is not None:
-        options.markdown.write_text(as_markdown(rows), encoding="utf-8")
-
-
-def as_text(rows: Sequence[Row]) -> str:
-    """The table with aligned columns."""
-    cells = [_HEADER, *((*row[:3], _ratio(row.ratio)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in cells]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(line.rstrip() for line in lines)
+        options.markdown.write_text(table, encoding="utf-8")
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
@@ -70,25 +62,14 @@ def as_markdown(rows: Sequence[Row]) -> str:
         "| --- | --- | --- | ---: |",
         *(f"| {row.what} | {row.reference} | {row.ours} | {_ratio(row.ratio)} |" for row in rows),
         "",
-        f"Measured {dt.date.today():%d %B %Y} on {_processor()}, {os.cpu_count()} cores, "
-        f"{platform.system()}, Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"SciPy {scipy.__version__}.",
+        f"Measured {dt.date.today():%d %B %Y} on {platform.platform()}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _ratio(ratio: float) -> str:
     return f"{ratio:,.0f} x" if ratio >= 100 else f"{ratio:.3g} x"
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

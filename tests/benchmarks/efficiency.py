@@ -17,7 +17,7 @@ import datetime as dt
 import functools
 import importlib
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -98,40 +98,42 @@ _MARKS = "<!-- efficiency -->", "<!-- end of efficiency -->"
 
 def rows(quick: bool = False) -> Iterator[Row]:
     """Draws of new prompts and judge calls of calibration prompts, beside the paper's MAX."""
-    for name, data in data_sets(quick):
+    sizes, n_samples = (SIZES[:1], 6) if quick else (SIZES, 100)
+    for title, data, epsilon, table in tables(data_sets(quick), sizes, n_samples, keep=not quick):
+        print(as_markdown(title, table, epsilon), file=sys.stderr, flush=True)
+        usual = _means(table["MAX"])
+        for method in ("exit policy", "exit policy, marginal"):
+            ours = _means(table[method])
+            yield Row(
+                f"draws per new prompt, {title}",
+                f"MAX {usual.draws:.3g} (size {usual.size:.3g})",
+                f"{method} {ours.draws:.3g} (size {ours.size:.3g})",
+                ours.draws / usual.draws,
+            )
+        for method in ("MAX, lazy", "MAX, lazy, last", _FEW):
+            ours = _means(table[method])
+            yield Row(
+                f"judge calls per calibration prompt, {title}",
+                f"all draws {data.k_max}",
+                f"{method} {ours.judgements:.3g}",
+                ours.judgements / data.k_max,
+            )
+
+
+def tables(
+    data_sets: Iterable[tuple[str, CalibrationData]],
+    sizes: Iterable[int],
+    n_samples: int,
+    n_jobs: int = 2,
+    keep: bool = True,
+) -> Iterator[tuple[str, CalibrationData, float, Methods]]:
+    """The title, data, epsilon and methods of each table."""
+    for name, data in data_sets:
         epsilons = levels(data)
-        for n in SIZES[:1] if quick else SIZES:
-            tables = compare(data, epsilons, n, 6 if quick else 100, keep=not quick)
-            for place, epsilon, table in zip(LEVELS, epsilons, tables):
-                title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
-                print(as_markdown(title, table, epsilon), file=sys.stderr, flush=True)
-                usual = _means(table["MAX"])
-                for method in ("exit policy", "exit policy, marginal"):
-                    ours = _means(table[method])
-                    yield Row(
-                        f"draws per new prompt, {title}",
-                        f"MAX {usual.draws:.3g} (size {usual.size:.3g})",
-                        f"{method} {ours.draws:.3g} (size {ours.size:.3g})",
-                        ours.draws / usual.draws,
-                    )
-                for method in ("MAX", *_SCOPE_GEN):
-                    both = [one for one in table[method] if one.exit_size > 0]
-                    if both:
-                        theirs, ours = (np.mean([one[at] for one in both]) for at in (1, 6))
-                        yield Row(
-                            f"set size at equal loss and draws, {title}",
-                            f"{method} {theirs:.3g}",
-                            f"exit policy {ours:.3g}",
-                            float(ours / theirs),
-                        )
-                for method in ("MAX, lazy", "MAX, lazy, last", _FEW):
-                    ours = _means(table[method])
-                    yield Row(
-                        f"judge calls per calibration prompt, {title}",
-                        f"all draws {data.k_max}",
-                        f"{method} {ours.judgements:.3g}",
-                        ours.judgements / data.k_max,
-                    )
+        for n in sizes:
+            found = compare(data, epsilons, n, n_samples, n_jobs, keep)
+            for place, epsilon, table in zip(LEVELS, epsilons, found):
+                yield f"{name}, n = {n}, epsilon = {epsilon:g} ({place})", data, epsilon, table
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -144,24 +146,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--page", type=Path, help="write the tables there")
     options = parser.parse_args(arguments)
-    lines, tables = [], []
-    for name, data in data_sets(False, options.task or tasks):
-        epsilons = levels(data)
-        for n in options.size or SIZES:
-            found = compare(data, epsilons, n, options.samples, options.jobs)
-            for place, epsilon, table in zip(LEVELS, epsilons, found):
-                title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
-                lines.append(as_line(title, table))
-                detailed = as_markdown(title, table, epsilon)
-                print(detailed, flush=True)
-                if name not in WORLDS:
-                    tables.append(detailed)
+    lines, pages = [], []
+    data, sizes = data_sets(False, options.task or tasks), options.size or SIZES
+    for title, _, epsilon, table in tables(data, sizes, options.samples, options.jobs):
+        lines.append(as_line(title, table))
+        detailed = as_markdown(title, table, epsilon)
+        print(detailed, flush=True)
+        if not title.startswith(tuple(f"{world}," for world in WORLDS)):
+            pages.append(detailed)
     summary = "\n".join([*_SUMMARY, *lines])
     print(summary)
     if options.page is not None:
         before, _, rest = options.page.read_text("utf-8").partition(_MARKS[0])
         after = rest.partition(_MARKS[1])[2]
-        body = "\n\n".join([f"Written {dt.date.today():%d %B %Y}.", summary, "\n".join(tables)])
+        body = "\n\n".join([f"Written {dt.date.today():%d %B %Y}.", summary, "\n".join(pages)])
         options.page.write_text(f"{before}{_MARKS[0]}\n\n{body}\n{_MARKS[1]}{after}", "utf-8")
 
 

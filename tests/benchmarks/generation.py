@@ -2,7 +2,6 @@
 
 import hashlib
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from time import perf_counter, process_time
 from typing import Any
@@ -52,10 +51,6 @@ def rows(quick: bool = False) -> Iterator[Row]:
     yield from _token_rows(generator, tokenizer, prompts, ours)
     yield from _stopping_rows("zero-shot prompts", quick)
     yield from _stopping_rows("512 shared and 100 own tokens", quick)
-    p_value = _same_distribution(model, tokenizer, prompts[0], n_draws=400 if quick else 800)
-    yield Row(
-        "first tokens, ours against generate's: chi-square p-value", "0 to 1", f"{p_value:.2f}", 1.0
-    )
 
 
 def _one_prompt_at_a_time(model: Any, tokenizer: Any, prompt: str) -> None:
@@ -185,37 +180,6 @@ def _never_enough(prompt: str, generation: Any) -> float:
 def _uniform(prompt: str, generation: Any) -> float:
     digest = hashlib.blake2b(f"{prompt} {generation.response}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
-
-
-def _same_distribution(model: Any, tokenizer: Any, prompt: str, n_draws: int) -> float:
-    """P-value of the hypothesis that first tokens come from one distribution."""
-    import torch
-    from scipy.stats import chi2_contingency
-
-    from sklearn_clm.generators import TransformersGenerator
-
-    generator = TransformersGenerator(model, tokenizer=tokenizer, max_new_tokens=1, batch_size=100)
-    ours = Counter(draw.response for draw in generator.sample([prompt], n_draws)[0])
-    torch.manual_seed(1)
-    inputs = tokenizer([prompt], return_tensors="pt")
-    with torch.inference_mode():
-        tokens = [
-            token
-            for _ in range(n_draws // 400)  # fewer than ours: each prefills the prompt again
-            for token in model.generate(
-                input_ids=inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                do_sample=True,
-                top_k=50,
-                max_new_tokens=1,
-                num_return_sequences=100,
-            )[:, -1].tolist()
-        ]
-    theirs = Counter(tokenizer.decode([token], skip_special_tokens=True) for token in tokens)
-    table = np.array([[ours[token], theirs[token]] for token in {*ours, *theirs}])
-    rare = table.sum(1) < 10
-    table = np.vstack([table[~rare], table[rare].sum(0)])
-    return float(chi2_contingency(table[table.sum(1) > 0]).pvalue)
 
 
 def _model(hidden_size: int = 256, n_layers: int = 8) -> tuple[Any, Any]:

@@ -1,11 +1,8 @@
 """What `predict` itself costs, in time and memory, with a generator that is free."""
 
 import gc
-import json
-import sys
 import time
 import tracemalloc
-import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -26,11 +23,11 @@ def rows(quick: bool = False) -> Iterator[Row]:
 
     That is the sets, and the draws in `memory_`.
     """
-    smallest = None
+    smallest = 0.0
     for n_prompts in (5_000, 20_000) if quick else (5_000, 20_000, 100_000):
-        found = measured_apart("tests.benchmarks.many_prompts", str(n_prompts))
+        found = measured_apart(__name__, n_prompts)
         working = found["peak"] - found["held"]
-        smallest = working if smallest is None else smallest
+        smallest = smallest or working
         yield Row(
             f"predict on {n_prompts:,} prompts, {found['draws']:,.0f} draws, result "
             f"{found['held'] / 1e6:.0f} MB (of which memory_ {found['memory'] / 1e6:.0f} MB): "
@@ -63,7 +60,8 @@ class Free(BaseGenerator):
         return Generation(f"answer {100 * u:.0f}", float(np.log(u)), 1, (float(np.log(u)),))
 
 
-def _measure(n_prompts: int) -> dict[str, float]:
+def measure(n_prompts: int) -> dict[str, float]:
+    """Time and memory of one call."""
     quality = np.random.default_rng(0).random((400, K))
     data = CalibrationData(quality, np.zeros((400, K, K)), quality > 0.4)
     sampler = ConformalSampler(
@@ -91,8 +89,3 @@ def _measure(n_prompts: int) -> dict[str, float]:
         "held": float(held),
         "memory": float(sampler.memory_.n_bytes),
     }
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    print(json.dumps(_measure(int(sys.argv[1]))))

@@ -1,7 +1,5 @@
 """The paper's whole protocol, beside one evaluation in NumPy for each configuration."""
 
-import json
-import sys
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
@@ -42,12 +40,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
         reference / ours,
     )
     limit, peak = 4.0, measured["peak_gib"]
-    yield Row(
-        f"{what}: memory",
-        f"limit: {limit:g} GiB",
-        f"{peak:.2f} GiB",
-        limit / peak,
-    )
+    yield Row(f"{what}: memory", f"limit: {limit:g} GiB", f"{peak:.2f} GiB", limit / peak)
 
 
 def noisy_or(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
@@ -58,7 +51,9 @@ def noisy_or(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
 _METHODS = ("first_k", "first_k_reject", "max", "sum", noisy_or)
 
 
-def _measure(n: int, k: int, n_trials: int, n_epsilons: int) -> dict[str, float]:
+def measure(name: str) -> dict[str, float]:
+    """Time and memory of all trials."""
+    n, k, n_trials, n_epsilons = _SETTINGS[name].values()
     data = simulate(n, k, "clustered")
     n_jobs = cpu_count()
     start = perf_counter()
@@ -74,12 +69,7 @@ def _measure(n: int, k: int, n_trials: int, n_epsilons: int) -> dict[str, float]
     ours = perf_counter() - start
     peak = peak_gib()
     reference = n_trials * sum(_reference_seconds(data, method) for method in _METHODS)
-    return {
-        "ours_s": ours,
-        "reference_s": reference,
-        "peak_gib": peak,
-        "n_jobs": n_jobs,
-    }
+    return {"ours_s": ours, "reference_s": reference, "peak_gib": peak, "n_jobs": n_jobs}
 
 
 def _reference_seconds(data: CalibrationData, method: Any) -> float:
@@ -95,7 +85,3 @@ def _reference_seconds(data: CalibrationData, method: Any) -> float:
     seconds = n_configurations * best_time(lambda: algorithm_1(frontier, *middle, method))
     # some 30 different configurations are chosen for all epsilons together
     return float(seconds + 30 * best_time(lambda: algorithm_1(test, *middle, method)))
-
-
-if __name__ == "__main__":
-    print(json.dumps(_measure(**_SETTINGS[sys.argv[1]])))

@@ -1,9 +1,7 @@
 """What a large calibration costs, and what a second process is worth."""
 
 import hashlib
-import json
 import math
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +48,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
     sizes = [1_000, 3_000, 10_000] if quick else [1_000, 10_000, 100_000]
     first = None
     for n in sizes:
-        measured = measured_apart(__name__, str(n))
+        measured = measured_apart(__name__, n)
         first = first or (n, measured)
         expected = {name: value / first[0] * n for name, value in first[1].items()}
         what = f"collect and calibrate, n = {n:,}, K = {_K}"
@@ -71,8 +69,8 @@ def rows(quick: bool = False) -> Iterator[Row]:
     yield _two_processes(quick)
 
 
-def _measure(n: int) -> None:
-    """In a process of its own: time and memory of one calibration."""
+def measure(n: int) -> dict[str, float]:
+    """Time and memory of one calibration."""
     prompts = [f"question {i}" for i in range(n)]
     sampler = ConformalSampler(
         Reports(),
@@ -91,16 +89,12 @@ def _measure(n: int) -> None:
     sampler.calibrate(data)
     calibrated = time.process_time()
     peak = peak_gib()
-    print(
-        json.dumps(
-            {
-                "collect": collected - start,
-                "calibrate": calibrated - collected,
-                "peak": peak,
-                "grown": peak - before,
-            }
-        )
-    )
+    return {
+        "collect": collected - start,
+        "calibrate": calibrated - collected,
+        "peak": peak,
+        "grown": peak - before,
+    }
 
 
 def hash_of(text: str) -> int:
@@ -142,7 +136,3 @@ def _two_processes(quick: bool) -> Row:
         f"{seconds[1]:.1f} s",
         seconds[0] / seconds[1],
     )
-
-
-if __name__ == "__main__":
-    _measure(int(sys.argv[1]))
