@@ -13,9 +13,9 @@ from sklearn_clm.__main__ import main
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance, learn_then_test
 from sklearn_clm.evaluation import plan
-from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.policies import ThresholdPolicy
 from tests.evaluation.simulated import simulated_data
+from tests.toy import Answering
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,6 @@ def files(data, tmp_path, monkeypatch):
     return ["--data", "data.npz"]
 
 
-class Words(BaseGenerator):
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [[Generation("word")] * n_samples for _ in prompts]
-
-
 def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
     options = ["--epsilon", "0.35", "--random-state", "7", "--output", "thresholds.json"]
     assert main(["calibrate", *files, *options]) == 0
@@ -45,14 +40,14 @@ def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
     content = json.loads(Path("thresholds.json").read_text(encoding="utf-8"))
     assert content["format"] == "sklearn_clm.calibration/3"
     assert content["provenance"]["generator"] is None
-    sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35, random_state=3)
+    sampler = ConformalSampler(Answering(), k_max=6, epsilon=0.35, random_state=3)
     sampler.load_calibration("thresholds.json")
     assert sampler.lambda_hat_ == expected
     assert sampler.seed_ == 3
     assert content["provenance"]["seed"] is None
     assert "Provenance unknown: generator, seed, quality" in output
     other = ConformalSampler(
-        Words(), k_max=6, epsilon=0.35, policy=ThresholdPolicy(set_score="sum")
+        Answering(), k_max=6, epsilon=0.35, policy=ThresholdPolicy(set_score="sum")
     )
     with pytest.raises(ValueError, match="set_score"):
         other.load_calibration("thresholds.json")
@@ -90,6 +85,7 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
     [
         (["plan"], "SAMPLES, or --data"),
         (["plan", "samples.csv", "--data", "data.npz"], "--data alone"),
+        (["plan", "samples.csv", "--judge", "pilot.csv"], "got both"),
         (["calibrate", "--data", "missing.npz"], "'missing.npz'"),
         (["plan", "--data", "."], "'.'"),
         (["calibrate", "--data", "data.npz", "--set-score", "best"], "set_score"),
@@ -145,16 +141,6 @@ def test_every_command_has_help(command, text, capsys):
     output = " ".join(capsys.readouterr().out.split())
     assert output.startswith(f"usage: sklearn-clm {command}")
     assert text in output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "status"), [("data.npz", 0), ("missing.npz", 2)])
-def test_as_a_module(files, name, status):
-    command = [sys.executable, "-m", "sklearn_clm", "calibrate", "--data", name]
-    environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert run.returncode == status
-    assert "Traceback" not in run.stderr
 
 
 def test_plan_prints_and_writes_what_the_function_says(files, data, tmp_path, capsys):

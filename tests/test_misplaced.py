@@ -31,7 +31,6 @@ from sklearn_clm.policies import (
     CovariateShift,
     ExitPolicy,
     Groups,
-    LazyJudging,
     Losses,
     ThresholdPolicy,
 )
@@ -564,16 +563,6 @@ def test_lazily_judged_data_are_for_whoever_can_ask():
     ):
         with pytest.raises(ValueError, match="data must"):
             use(data)
-
-
-def test_functions_are_not_in_a_pickle():
-    admissions = [lambda response, wanted=wanted: response == wanted for wanted in Y]
-    one = sampler(judging="lazy").fit(X, admissions)
-    copy = pickle.loads(pickle.dumps(one))
-    assert copy.predict(X[:9]) == one.predict(X[:9])
-    copy.set_params(judging=LazyJudging(optimization_judgements=None))
-    with pytest.raises(ValueError, match="admissions"):
-        copy.calibrate(copy.calibration_data_)
 
 
 def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted):

@@ -235,7 +235,8 @@ def test_seed_of_draws(tmp_path):
 
 def test_null_warns_and_returns_every_draw_without_guarantee():
     X, y = questions(120)
-    sampler = toy_sampler(epsilon=0.005, random_state=0, k_max=4, delta=0.9)
+    # a score that reaches every threshold stops nothing
+    sampler = toy_sampler(epsilon=0.005, k_max=4, delta=0.9, quality=lambda prompt, draw: math.inf)
     with pytest.warns(NullCalibrationWarning, match="would have worked.*beforehand"):
         sampler.fit(X, y)
     assert sampler.lambda_hat_ is None
@@ -460,14 +461,6 @@ def test_fit_transform_equals_transform_and_calibration_risk(n, k_max, epsilon, 
         assert sets.sizes.mean() == pytest.approx(risks.size[0])
         assert sets.n_samples.mean() == pytest.approx(risks.samples[0])
         assert sampler.score(X, y) == pytest.approx(-risks.objective(0.5, 0.5)[0])
-
-
-def test_a_null_calibration_never_stops_whatever_the_score():
-    sampler = toy_sampler(k_max=4, epsilon=0.001, quality=lambda prompt, draw: np.inf)
-    with pytest.warns(NullCalibrationWarning):
-        sampler.fit(*questions(N_FIT))
-    (one,) = sampler.predict(["item 1"])
-    assert (one.n_samples, len(one), one.stopped) == (4, 4, False)
 
 
 def test_data_of_another_generator_bring_that_generator():

@@ -1,5 +1,6 @@
 """What must hold of the sampling rule and of the risk surface, whatever the data."""
 
+import functools
 import itertools
 import warnings
 from dataclasses import replace
@@ -14,12 +15,13 @@ from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, Configuration, risk_surface
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._rules import Certified
 from sklearn_clm.policies._thresholds import ThresholdRule
 from tests.calibration.oracle import run
 from tests.calibration.strategies import MEASURES, calibration_data, thresholds
+from tests.toy import Answering
 
 
 def alternating(quality):
@@ -79,22 +81,11 @@ def test_the_order_of_prompts_changes_nothing(set_score, data, l1, l2, l3, order
         assert_array_equal(grid, grid_of_permuted)
 
 
-class Dealer(BaseGenerator):
-    """Draws the name of a quality, of a few that occur, or of any."""
-
-    def __init__(self, n_values=None):
-        self.n_values = n_values
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [
-            [self._draw(prompt, seed, draw) for draw in range(start, start + n_samples)]
-            for prompt in prompts
-        ]
-
-    def _draw(self, prompt, seed, draw):
-        rng = draw_stream(prompt, seed, draw)
-        value = rng.random() if self.n_values is None else rng.integers(self.n_values) / 10.0
-        return Generation(f"{float(value)!r} {rng.integers(20)}")
+def deal(n_values, prompt, draw):
+    """The name of a quality, of a few that occur, or of any."""
+    rng = draw_stream(prompt, 0, draw)
+    value = rng.random() if n_values is None else rng.integers(n_values) / 10.0
+    return f"{float(value)!r} {rng.integers(20)}"
 
 
 def named_quality(prompt, generation):
@@ -111,7 +102,7 @@ def admit(reference, response):
 
 def sampler_for(set_score, n_values, **params):
     return ConformalSampler(
-        Dealer(n_values),
+        Answering(functools.partial(deal, n_values)),
         quality=named_quality,
         similarity=same_suit,
         admission=admit,

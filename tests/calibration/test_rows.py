@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sklearn_clm.calibration._rows import check_groups, parts_of
+from sklearn_clm.calibration._rows import parts_of
 
 
 def test_without_groups_there_is_one_part():
@@ -31,22 +31,3 @@ def test_a_group_with_no_prompt_that_tests_is_there():
     assert [(part.group, len(part.rows)) for part in parts] == [(3, 0), (1, 2), (None, 2)]
     assert isinstance(parts[0].group, int)
     assert parts[1].delta == 0.05
-
-
-@pytest.mark.parametrize(
-    ("groups", "error"),
-    [
-        (["a"] * 9, ValueError),
-        (["a"] * 39 + [None], ValueError),
-        ([np.nan] + ["a"] * 39, ValueError),
-        (np.zeros((40, 2)), TypeError),
-        ("a" * 40, TypeError),
-        (dict.fromkeys(range(40)), TypeError),
-        (set(range(40)), TypeError),
-        ([["a"]] * 40, TypeError),
-        (40, TypeError),
-    ],
-)
-def test_bad_groups(groups, error):
-    with pytest.raises(error, match="groups must"):
-        check_groups(groups, 40)

@@ -48,11 +48,6 @@ def test_no_draw_after_the_end(confident):
     assert rule.n_samples == 1
 
 
-def test_no_budget():
-    with pytest.raises(ValueError, match="k_max must be at least 1, got 0"):
-        make_rule(k_max=0)
-
-
 @pytest.mark.parametrize(("width", "wanted"), [(None, 3), (5, 5)])
 def test_vectorised_scores_see_arrays_as_wide_as_in_calibration(width, wanted):
     shapes = []

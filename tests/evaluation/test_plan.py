@@ -2,11 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    binomial_p_value,
-    smallest_epsilon,
-)
+from sklearn_clm.calibration import CalibrationData, binomial_p_value, smallest_epsilon
 from sklearn_clm.calibration._data import optimization_size
 from sklearn_clm.evaluation import plan
 

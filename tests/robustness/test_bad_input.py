@@ -513,8 +513,8 @@ def test_data_to_calibrate_on(kind, data):
 
 
 BAD_GROUPS = [
-    *(None, dict.fromkeys(X, "a"), {"a"}, "a", X[:-1]),
-    *(changed(X, 3, value) for value in (None, [1])),
+    *(None, dict.fromkeys(X, "a"), {"a"}, "a", X[:-1], 40, np.zeros((30, 2))),
+    *(changed(X, 3, value) for value in (None, [1], NAN)),
 ]
 BAD_WEIGHTS = [None, np.ones(29), ["a"] * 30, [NAN] * 30, [-1.0] * 30, [3.0] * 30, np.zeros(30)]
 

@@ -11,7 +11,7 @@ from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import CovariateShift, ExitPolicy, Losses, ThresholdPolicy
+from sklearn_clm.policies import CovariateShift, ExitPolicy, LazyJudging, Losses, ThresholdPolicy
 from tests.toy import questions, toy_sampler
 
 N = 240
@@ -87,13 +87,20 @@ def lacks_reference(prompt, reference, one):
     return float(reference is None)
 
 
-def test_losses_are_not_given_references_that_a_pickle_has_lost():
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"losses": Losses({"lacks": lacks_reference}, {"lacks": 0.5})},
+        {"judging": LazyJudging(optimization_judgements=None)},
+    ],
+)
+def test_nobody_is_given_references_that_a_pickle_has_lost(params):
     references = [lambda response, right=right: response == right for right in Y]
-    one = sampler(losses=Losses({"lacks": lacks_reference}, {"lacks": 0.5})).fit(X, references)
+    one = sampler(**params).fit(X, references)
     copied = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(one))))
     assert copied.predict(NEW[:5]) == one.predict(NEW[:5])
     with pytest.raises(ValueError, match="admissions"):
-        copied.calibrate(copied.calibration_data_)
+        copied.set_params(epsilon=0.3).calibrate(copied.calibration_data_)
 
 
 # --- groups ----------------------------------------------------------------------------------

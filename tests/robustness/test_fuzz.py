@@ -30,10 +30,7 @@ new_sampler = functools.partial(toy_sampler, k_max=3, epsilon=0.5)
 rng = np.random.default_rng(0)
 DATA = CalibrationData(rng.random((60, 3)), rng.random((60, 3, 3)), rng.random((60, 3)) < 0.8)
 COMPONENTS = ComponentCalibrationData.from_arrays(rng.random((60, 2)), rng.random((60, 2)) < 0.8)
-ARCHIVES = {
-    "calibration data": DATA,
-    "component data": COMPONENTS,
-}
+ARCHIVES = {"calibration data": DATA, "component data": COMPONENTS}
 
 # --- a way to write and to read each format ---------------------------------------------------
 
@@ -354,27 +351,23 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize(
-    "statements",
+    ("statement", "values"),
     [
-        *([(one, ())] for one in STATEMENTS),
+        *((one, ()) for one in STATEMENTS),
         *(
-            [
-                (f"UPDATE OR REPLACE {table} SET {column} = ? WHERE {key} % 3 = 1", (value,))
-                for value in VALUES
-            ]
+            (f"UPDATE OR REPLACE {table} SET {column} = ? WHERE {key} % 3 = 1", (value,))
+            for value in VALUES
             for table, columns in COLUMNS.items()
             for column in columns
             for key in ["key" if table == "entries" else "rowid"]
         ),
     ],
-    ids=lambda statements: statements[0][0][:40],
 )
-def test_caches_of_other_tables_and_types(statements, folder, tmp_path):
-    for number, (statement, values) in enumerate(statements):
-        path = tmp_path / f"{number}.sqlite"
-        path.write_bytes(intact("cache", folder))
-        connection = sqlite3.connect(path)
-        with contextlib.suppress(sqlite3.Error), connection:
-            connection.execute(statement, values)
-        connection.close()
-        use_cache(path)
+def test_caches_of_other_tables_and_types(statement, values, folder, tmp_path):
+    path = tmp_path / "other.sqlite"
+    path.write_bytes(intact("cache", folder))
+    connection = sqlite3.connect(path)
+    with contextlib.suppress(sqlite3.Error), connection:
+        connection.execute(statement, values)
+    connection.close()
+    use_cache(path)

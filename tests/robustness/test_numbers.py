@@ -17,30 +17,22 @@ from sklearn_clm.calibration import (
     risk_surface,
 )
 from sklearn_clm.calibration._search import threshold_grid
-from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
-from sklearn_clm.scoring import (
-    get_set_score,
-)
+from sklearn_clm.scoring import get_set_score
+from tests.toy import Answering
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
-class Rambling(BaseGenerator):
+def rambling(logprob):
     """Responses of 10,000 tokens, all so improbable that their quality is 0.0, or nearly so."""
 
-    def __init__(self, logprob):
-        self.logprob = logprob
+    def answer(prompt, draw):
+        right = draw_stream(prompt, 0, draw).random() < 0.7
+        return Generation("right" if right else f"wrong {draw}", logprob, 10_000)
 
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [
-            [self._draw(prompt, seed, draw) for draw in range(start, start + n_samples)]
-            for prompt in prompts
-        ]
-
-    def _draw(self, prompt, seed, draw):
-        right = draw_stream(prompt, seed, draw).random() < 0.7
-        return Generation("right" if right else f"wrong {draw}", self.logprob, 10_000)
+    return Answering(answer)
 
 
 @pytest.mark.parametrize("logprob", [-1e5, -math.inf])
@@ -49,7 +41,7 @@ def test_qualities_that_all_underflow(set_score, logprob):
     """Everything ties at 0.0: the guarantee must do without quality, and no NaN may turn up."""
     prompts = [f"prompt {i}" for i in range(120)]
     sampler = ConformalSampler(
-        Rambling(logprob),
+        rambling(logprob),
         k_max=5,
         epsilon=0.3,
         policy=ThresholdPolicy(set_score=set_score),

@@ -15,10 +15,7 @@ import sklearn_clm
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.generators import (
-    BaseGenerator,
-    Generation,
-)
+from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import exact_match
@@ -183,9 +180,9 @@ def test_sets_show_text_as_text(payload, chat):
     assert_harmless(chosen[0]._repr_html_(), response)
 
 
-@pytest.mark.parametrize("payload", ["".join(PAYLOADS[:5])])
-def test_names_show_as_text(payload):
+def test_names_show_as_text():
     """Names of functions and classes come from whoever wrote them."""
+    payload = "".join(PAYLOADS[:5])
 
     def best(quality):
         return float(np.max(quality))

@@ -20,8 +20,6 @@ from .policies import N_OPTIMIZATION, texts_of
 from .procedures import Setting
 from .worlds import World, make_world
 
-__all__ = ["ANSWER_MUTATIONS", "ANSWER_PROCEDURES", "coin_answers"]
-
 
 class _Path(NamedTuple):
     """One of a few paths, and the text with which each level answers each prompt of a world."""

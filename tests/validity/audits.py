@@ -29,8 +29,6 @@ from sklearn_clm.policies._verdicts import Verdicts
 from .procedures import N_LAMBDAS, Setting, accepted_at_stop
 from .worlds import World, make_world
 
-__all__ = ["AUDIT_MUTATIONS", "AUDIT_PROCEDURES", "JUDGES", "N_AUDITS", "risk_of_all"]
-
 N_AUDITS = 40
 
 # a search that has no part in what is certified, and takes most of the time

@@ -15,8 +15,6 @@ from .estimators import WorldLookup, place, sample_of, sampler_for, table_of
 from .procedures import Setting, accepted_at_stop, groups_of
 from .worlds import World
 
-__all__ = ["DEPLOYED_PROCEDURES"]
-
 
 def _loss(world: World, rule, set_score, *, shares: bool = False) -> np.ndarray:
     """Whether the set of each prompt misses, or the share of its members that are wrong."""

@@ -21,8 +21,6 @@ from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 from .procedures import Setting, groups_of
 from .worlds import World, make_world
 
-__all__ = ["DEPLOYMENT_PROCEDURES", "path_losses", "path_risks", "prompt_weights"]
-
 #: Relative frequency of hard and easy prompts after the shift; the first is also the bound B.
 HARD, EASY = 2.0, 0.5
 #: Tolerated share of wrong draws where two risks are tested together.

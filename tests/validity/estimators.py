@@ -23,19 +23,6 @@ from sklearn_clm.policies import ThresholdPolicy
 from .procedures import N_LAMBDAS, Setting, component_risk, components_of
 from .worlds import World, make_world
 
-__all__ = [
-    "WorldGenerator",
-    "WorldLookup",
-    "command_line",
-    "component_files",
-    "estimators",
-    "files",
-    "place",
-    "sample_of",
-    "sampler_for",
-    "table_of",
-]
-
 
 def place(text: str) -> tuple[int, int]:
     """Prompt and draw that a text names."""
@@ -44,13 +31,7 @@ def place(text: str) -> tuple[int, int]:
 
 
 class WorldGenerator(BaseGenerator):
-    """Draws of a world.
-
-    Parameters
-    ----------
-    world : str
-        Its name.
-    """
+    """Draws of a world, told by its name."""
 
     def __init__(self, world: str) -> None:
         self.world = world
@@ -64,15 +45,7 @@ class WorldGenerator(BaseGenerator):
 
 
 class WorldLookup:
-    """What is known of texts in a world.
-
-    Parameters
-    ----------
-    world : str
-        Its name.
-    kind : str
-        What to look up.
-    """
+    """What is known of texts in a world: its name, and what to look up."""
 
     def __init__(self, world: str, kind: str) -> None:
         self.world = world

@@ -8,8 +8,6 @@ from scipy.stats import binomtest
 from sklearn_clm.calibration import binomial_p_value
 from sklearn_clm.calibration._betting import RiskEProcess
 
-__all__ = ["MonitoringResult", "monitoring_markdown", "monitoring_results"]
-
 ALPHA = 0.05
 STEPS = 10_000
 #: Accepted outcomes before the risk rises.

@@ -32,8 +32,6 @@ from .policies import (
 from .procedures import Setting, components, groups_each
 from .study import PROCEDURES, Cell, audit_cell, first_k_error, hard_group_error, path_cell
 
-__all__ = ["MUTATIONS", "Mutation"]
-
 _LEARN_THEN_TEST = "sklearn_clm.calibration._learn_then_test"
 
 

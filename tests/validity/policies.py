@@ -30,8 +30,6 @@ from tests.calibration.tables import exit_scores_of, lazy_table
 from .procedures import N_LAMBDAS, Setting
 from .worlds import World, make_world
 
-__all__ = ["POLICY_PROCEDURES", "exit_policy", "marginal", "meaningless_policy", "texts_of"]
-
 N_OPTIMIZATION = 60
 TIERS = Tiers((5, 3), (1.0, 25.0))
 _SAME_TEXT = {"unlabeled": 0.99, "near_copies": 0.5}

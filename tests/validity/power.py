@@ -12,8 +12,6 @@ from sklearn_clm.calibration import (
 )
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
-__all__ = ["power_markdown", "power_of_losses", "power_under_shift"]
-
 N, EPSILON, DELTA = 300, 0.2, 0.05
 MEANS = (0.1, 0.13, 0.16)
 SHIFTED_MEANS = (0.05, 0.08, 0.11)

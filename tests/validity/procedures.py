@@ -20,8 +20,6 @@ from sklearn_clm.scoring import get_set_score
 
 from .worlds import World
 
-__all__ = ["PROCEDURES", "Setting", "groups_of", "mean_quality"]
-
 N_LAMBDAS = 8
 
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from .study import CellResult
 
-__all__ = ["as_markdown", "summary_markdown", "update_page"]
-
 
 def as_markdown(results: Sequence[CellResult]) -> str:
     """One row for each cell."""

@@ -17,8 +17,6 @@ from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, groups_of, mean_quality
 from .worlds import K_MAX, WORLDS, make_world
 
-__all__ = ["PROCEDURES", "Cell", "CellResult", "all_cells", "run_cell", "run_study"]
-
 PROCEDURES = (
     OF_ARRAYS
     | POLICY_PROCEDURES

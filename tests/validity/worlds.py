@@ -13,8 +13,6 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData
 
-__all__ = ["WORLDS", "World", "make_world"]
-
 N_PROMPTS = 3000
 K_MAX = 8
 
@@ -155,13 +153,7 @@ def _components(rng, labels):
 
 @functools.lru_cache(maxsize=16)
 def make_world(name: str, seed: int = 0) -> World:
-    """World of the given name, its population fixed by the seed.
-
-    Examples
-    --------
-    >>> make_world("mixed").population.k_max
-    8
-    """
+    """World of the given name, its population fixed by the seed."""
     rng = np.random.default_rng([seed, sorted(WORLDS).index(name)])
     quality, similarity, labels = WORLDS[name](rng, N_PROMPTS)
     scores, errors = _components(rng, labels)
