@@ -154,7 +154,8 @@ class CachedAdmission(_PairCache, PairJudge):
         if isinstance(admission, PairJudge):
             take_verdicts(admission, pairs, keep)
             return
-        for k, verdict in _as_done(_judge_one, pairs, admission, n_jobs):
+        given = [(admission, response, reference) for reference, response in pairs]
+        for k, verdict in _as_done(verdict_of, given, n_jobs):
             keep(k, verdict)
 
 
@@ -170,13 +171,6 @@ class CachedScore(_PairCache):
         The SQLite file, as in :class:`CachedAdmission`.
     key : str, default=None
         Stands in for the fingerprint of `score`, as in :class:`CachedAdmission`.
-
-    Attributes
-    ----------
-    n_hits_ : int
-        Pairs that needed no scoring, in this process.
-    n_misses_ : int
-        Pairs that were scored.
 
     Examples
     --------
@@ -225,26 +219,22 @@ class CachedScore(_PairCache):
     def _make(
         self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
     ) -> None:
-        for k, value in _as_done(_score_one, pairs, self.score, n_jobs):
+        given = [(self.score, "score", *pair) for pair in pairs]
+        for k, value in _as_done(number_from, given, n_jobs):
             keep(k, value)
 
 
-def _judge_one(k: int, pair: Pair, admission: Admission) -> tuple[int, bool]:
-    return k, verdict_of(admission, pair[1], pair[0])
-
-
-def _score_one(k: int, pair: Pair, score: Callable[[Any, Any], float]) -> tuple[int, float]:
-    return k, number_from(score, "score", *pair)
+def _numbered(k: int, ask: Callable[..., Any], given: tuple[Any, ...]) -> tuple[int, Any]:
+    return k, ask(*given)
 
 
 def _as_done(
-    ask: Callable[..., tuple[int, Any]], pairs: Sequence[Pair], asked: object, n_jobs: int | None
+    ask: Callable[..., Any], given: Sequence[tuple[Any, ...]], n_jobs: int | None
 ) -> Iterator[tuple[int, Any]]:
-    """``ask(k, pairs[k], asked)`` as results become known, in any order."""
-    tasks = [delayed(ask)(k, pair, asked) for k, pair in enumerate(pairs)]
-    if len(tasks) <= 1 or effective_n_jobs(n_jobs) == 1:
-        return (function(*given) for function, given, _ in tasks)
-    return as_done(tasks, n_jobs)
+    """``k, ask(*given[k])`` as results become known, in any order."""
+    if len(given) <= 1 or effective_n_jobs(n_jobs) == 1:
+        return ((k, ask(*one)) for k, one in enumerate(given))
+    return as_done([delayed(_numbered)(k, ask, one) for k, one in enumerate(given)], n_jobs)
 
 
 def _plain(value: object) -> object:
