@@ -2,20 +2,8 @@
 
 A single split into calibration and test says little: loss and size vary with it. The paper repeats
 it (section 5, Appendix F): one part finds the frontier, one tests it, the rest measures, for
-several set scores and all epsilons.
-
->>> import numpy as np
->>> from sklearn_clm.calibration import CalibrationData
->>> from sklearn_clm.evaluation import run_trials
->>> rng = np.random.default_rng(0)
->>> quality = rng.random((500, 8))
->>> data = CalibrationData(quality, rng.random((500, 8, 8)), rng.random((500, 8)) < 0.6 * quality)
->>> results = run_trials(data, ["first_k", "max"], [0.2, 0.3, 0.4], n_trials=20, random_state=0)
->>> bool(results.compare("max", "first_k", "size").mean() < 0)  # normalised area under the curve
-True
-
-:func:`run_component_trials` does the same for scores of components. Trials
-abstain at levels that cannot be reached, and their measures are NaN.
+several set scores and all epsilons (:func:`run_trials`), or for scores of components
+(:func:`run_component_trials`).
 
 ## From the shell
 
@@ -73,10 +61,6 @@ calibration succeeds is misled more often than delta says. Of three calibrations
 each has delta / 3, and is planned with it.
 :func:`smallest_epsilons` tells what larger calibration parts would certify, and
 :func:`chance_of_null` how likely another calibration of the same size is to certify nothing.
-
->>> from sklearn_clm.evaluation import smallest_epsilons
->>> smallest_epsilons(30, 300, [100, 300, 3000], delta=0.05).round(3)
-array([0.164, 0.133, 0.109])
 
 :func:`plan_audits` compares, from a pilot that a model and people have both judged, how many
 verdicts of people it takes if they audit the model, all at once or until it is decided, and if they

@@ -41,10 +41,6 @@ class AuditPlan:
         Prompts that calibrate.
     epsilon, delta, power : float
         As asked for.
-
-    Examples
-    --------
-    See :func:`plan_audits`.
     """
 
     refused: float
@@ -75,12 +71,7 @@ class AuditPlan:
         )
 
     def to_markdown(self) -> str:
-        """The plan in words, what the pilot says, and the power of each number of verdicts.
-
-        Returns
-        -------
-        str
-        """
+        """The plan in words, what the pilot says, and the power of each number of verdicts."""
         lines = [
             f"{self}\n",
             f"By the pilot the model refuses {percent(self.refused)} of the prompts, people reject "

@@ -123,7 +123,7 @@ class RiskMonitor:
         self._go_on({**settings, "seed": self.seed, "target": watched})
 
     def should_audit(self, request: object) -> bool:
-        """Whether to judge the outcome of a request.
+        """Whether to judge the outcome of a request, by it and the seed alone.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class RiskMonitor:
         Returns
         -------
         bool
-            True with probability `share`, by the request and the seed alone.
+            True with probability `share`.
         """
         return bool(self._chosen([_digest(request)])[0])
 
@@ -150,20 +150,10 @@ class RiskMonitor:
             Their requests, as :meth:`should_audit` takes them. None: neither whether they were
             chosen at random nor whether they were reported before can be checked.
 
-        Returns
-        -------
-        RiskMonitor
-            This monitor.
-
-        Raises
-        ------
-        ValueError, OSError
-            If an outcome is no loss, a request was reported before or not chosen, or the file
-            cannot be written to. Nothing of the call counts then.
-
         Notes
         -----
-        Sets and references give losses by ``set_loss(references, sets, average=False)`` of
+        Nothing of a call counts that raises an error, of its arguments or of the file. Sets and
+        references give losses by ``set_loss(references, sets, average=False)`` of
         :mod:`sklearn_clm.metrics`, selected components by ``component_loss``. People who say
         whether a set holds an admissible response give the opposite of a loss.
         """

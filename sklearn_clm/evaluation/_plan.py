@@ -55,10 +55,6 @@ class Plan:
         As asked for.
     n_pilot, k_max : int
         Prompts of the pilot, and draws for each.
-
-    Examples
-    --------
-    See :func:`plan`.
     """
 
     n_prompts: np.ndarray

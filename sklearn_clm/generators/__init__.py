@@ -31,15 +31,10 @@ its tokenizer may be given instead of a name. Prompts may be texts, chat message
 ## A function of yours
 
 Whatever you call today is a generator: an agent, a chain, another client, plain or ``async``.
-
->>> from sklearn_clm.generators import FunctionGenerator
->>> def ask(question):
-...     return my_client.complete(question, temperature=1.0)
->>> generator = FunctionGenerator(ask, max_concurrency=16)
-
-It is called in parallel, repeated where it fails, and its draws are kept as they arrive. One that
-returns text alone has no log-probabilities, so give the sampler ``quality="self_consistency"``.
-Recipes for LiteLLM, LangChain, vLLM, DSPy and async clients stand in :class:`FunctionGenerator`.
+``FunctionGenerator(ask, max_concurrency=16)`` calls it in parallel, repeats it where it fails, and
+keeps its draws as they arrive; there stand recipes for LiteLLM, LangChain, vLLM, DSPy and async
+clients. One that returns text alone has no log-probabilities, so give the sampler
+``quality="self_consistency"``.
 
 A function cannot be keyed by its draws, unless it hands on a seed (``ask(prompt, seed)`` is given
 one). Put it in a :class:`sklearn_clm.caching.CachedGenerator`, with a ``key=`` that names the model

@@ -118,10 +118,7 @@ class BaseGenerator(BaseEstimator):
     def fingerprint(self) -> str:
         """Hexadecimal digest of everything that the distribution of a draw depends on.
 
-        Returns
-        -------
-        str
-            Equal for equal generators, in any process; different where a parameter differs.
+        It is equal for equal generators, in any process, and different where a parameter differs.
         """
         return description(self)
 
@@ -194,23 +191,8 @@ def _recording(fit: Callable[..., Any]) -> Callable[..., Any]:
 def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws: int = 20) -> bool:
     """Whether a generator repeats a draw.
 
-    It makes draws together, then the later half of them anew. Responses may coincide by chance, so
-    that True is no proof, and a cache repeats whatever it was given: ask the generator inside it.
-
-    Parameters
-    ----------
-    generator : Generator
-        Any generator.
-    prompt : object
-        A prompt that it takes.
-    seed : int, default=0
-        Seed of the run.
-    n_draws : int, default=20
-        How many draws are made together.
-
-    Returns
-    -------
-    bool
+    It makes `n_draws` together, then the later half of them anew. Responses may coincide by chance,
+    so that True is no proof, and a cache repeats whatever it was given: ask the generator inside.
 
     Examples
     --------

@@ -61,11 +61,7 @@ class CascadeGenerator(BaseGenerator):
     """
 
     def __init__(
-        self,
-        generators: Sequence[Generator],
-        *,
-        n_draws: Sequence[int],
-        prices: Sequence[float],
+        self, generators: Sequence[Generator], *, n_draws: Sequence[int], prices: Sequence[float]
     ) -> None:
         self.generators = generators
         self.n_draws = n_draws
@@ -102,17 +98,7 @@ class CascadeGenerator(BaseGenerator):
 
     @available_if(_any_trainable)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Fit clones of the generators that are trained; only there where one is.
-
-        Parameters
-        ----------
-        prompts, references
-            As the inner generators' ``fit`` takes them.
-
-        Returns
-        -------
-        self
-        """
+        """Fit clones of the generators that are trained; only there where one is."""
         self.generators_ = [
             trained(clone(one, safe=False), prompts, references) if is_trainable(one) else one
             for one in self.generators
@@ -143,11 +129,7 @@ class _TierQueue(DrawQueue):
     """What a queue wants of one tier; what it wants of others waits for these."""
 
     def __init__(
-        self,
-        outer: DrawQueue,
-        waiting: list[deque[DrawRequest]],
-        starts: list[int],
-        tier: int,
+        self, outer: DrawQueue, waiting: list[deque[DrawRequest]], starts: list[int], tier: int
     ) -> None:
         super().__init__(outer.prompts, outer.n_draws, seed=outer.seed)
         self._outer, self._waiting, self._starts, self._tier = outer, waiting, starts, tier

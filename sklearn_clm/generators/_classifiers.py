@@ -15,11 +15,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm.generators._base import (
-    OPEN_PROMPTS,
-    BaseGenerator,
-    Prompts,
-)
+from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts
 from sklearn_clm.generators._draws import Generation, draw_stream, prompt_bytes
 from sklearn_clm.generators._identity import TRAINED_ON, digest_of
 from sklearn_clm.generators._queue import DrawQueue
@@ -112,7 +108,7 @@ class EstimatorGenerator(_Drawing):
 
     gives_labels = True
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")]
     }
 
     def __init__(self, estimator: BaseEstimator, *, batch_size: int = 256) -> None:
@@ -121,19 +117,7 @@ class EstimatorGenerator(_Drawing):
 
     @available_if(_is_trained_here)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Fit a clone of the classifier.
-
-        Parameters
-        ----------
-        prompts : sequence of length n or array of shape (n, d)
-            What the classifier takes as X.
-        references : sequence of length n
-            The class of each prompt.
-
-        Returns
-        -------
-        self
-        """
+        """Fit a clone of the classifier to prompts, as its X, and the class of each."""
         for i, reference in enumerate(references):
             if callable(reference) or isinstance(reference, (list, tuple, set, dict)):
                 raise ValueError(
@@ -213,19 +197,7 @@ class ResamplingGenerator(_Drawing):
     """
 
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Learn the references.
-
-        Parameters
-        ----------
-        prompts : sequence of length n
-            Ignored.
-        references : sequence of length n
-            A reference, or a list of references, for each prompt.
-
-        Returns
-        -------
-        self
-        """
+        """Learn the reference, or the list of references, of each prompt."""
         weights: Counter[Hashable] = Counter()
         for reference in references:
             options = _options(reference)

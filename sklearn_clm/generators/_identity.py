@@ -1,11 +1,8 @@
 """What generators, scores and judges are: digests, equal in every process and Python, and copies.
 
-An object is its class and its parameters, an estimator also what it has learnt. A function is its
-source without comments, docstrings and positions, its defaults, and the variables around it; the
-globals and helpers that it uses are not followed. Functions without source, as those of ``exec``,
-and several lambdas on one line are their byte code, which is another one under another Python.
-Classes and functions of Python and of installed packages are their names. Whatever has a method
-``fingerprint() -> str`` is what it says.
+The chapter on scores says what an object and a function are. Functions without source, as those of
+``exec``, and several lambdas on one line are their byte code, which is another one under another
+Python. Classes and functions of Python and of installed packages are their names.
 """
 
 import ast

@@ -60,11 +60,7 @@ class PrecomputedGenerator(BaseGenerator):
     """
 
     def __init__(
-        self,
-        prompts: Prompts,
-        responses: Sequence[Sequence[object]],
-        *,
-        key: str | None = None,
+        self, prompts: Prompts, responses: Sequence[Sequence[object]], *, key: str | None = None
     ) -> None:
         self.prompts = prompts
         self.responses = responses
@@ -95,15 +91,6 @@ class PrecomputedGenerator(BaseGenerator):
             must be there.
         key : str, default=None
             As in the class.
-
-        Returns
-        -------
-        PrecomputedGenerator
-
-        Raises
-        ------
-        ValueError
-            If a line cannot be read; the message names it.
         """
         return cls._of_records(json_lines(path), (prompt, response, logprob, n_tokens), key)
 
@@ -126,11 +113,7 @@ class PrecomputedGenerator(BaseGenerator):
             One row for each draw, in the order in which they were made, with columns as the fields
             of :meth:`from_jsonl`.
         prompt, response, logprob, n_tokens, key
-            As in :meth:`from_jsonl`, which raises the same errors.
-
-        Returns
-        -------
-        PrecomputedGenerator
+            As in :meth:`from_jsonl`.
         """
         if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
             raise TypeError(

@@ -104,11 +104,6 @@ class AchievableBandDisplay(EstimatorDisplay):
         ax
             As in :meth:`plot`.
 
-        Returns
-        -------
-        AchievableBandDisplay
-            The display, plotted.
-
         Examples
         --------
         >>> import numpy as np

@@ -9,13 +9,7 @@ import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.evaluation import TrialResults, run_component_trials, run_trials
-from sklearn_clm.inspection._figures import (
-    TRIVIAL,
-    AxesLike,
-    Display,
-    calibrated,
-    line_style,
-)
+from sklearn_clm.inspection._figures import TRIVIAL, AxesLike, Display, calibrated, line_style
 from sklearn_clm.policies import ThresholdPolicy
 
 if TYPE_CHECKING:
@@ -45,13 +39,6 @@ class RiskCurveDisplay(Display):
     trial certifies something. A valid method keeps its loss at or under the dotted diagonal. Grey
     marks the trivial levels, which always returning the first generation, or every component,
     satisfies. Create it from trials or from an estimator; `lines_` are the curves.
-
-    Parameters
-    ----------
-    results : TrialResults
-        What is plotted.
-    measures, methods : sequence of str
-        The rows and the curves.
     """
 
     results: TrialResults
@@ -98,11 +85,6 @@ class RiskCurveDisplay(Display):
             As in :func:`sklearn_clm.evaluation.run_trials` (of a selector:
             :func:`~sklearn_clm.evaluation.run_component_trials`). By default the estimator's own
             score in 30 trials.
-
-        Returns
-        -------
-        RiskCurveDisplay
-            The display, plotted.
         """
         found = calibrated(estimator, ConformalSampler, ComponentSelector)
         record = found.calibration_
@@ -136,11 +118,6 @@ class RiskCurveDisplay(Display):
             Which methods, in which order. Default: all.
         ax : matplotlib Axes or array of them, optional
             One for each measure. Default: a new figure.
-
-        Returns
-        -------
-        RiskCurveDisplay
-            The display, plotted.
         """
         rows = [name for name in _ROWS if name in results.measures]
         return cls(

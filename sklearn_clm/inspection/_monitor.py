@@ -35,20 +35,7 @@ class RiskMonitorDisplay(Display):
 
     @classmethod
     def from_monitor(cls, monitor: RiskMonitor, *, ax: AxesLike = None) -> Self:
-        """Plot a monitor.
-
-        Parameters
-        ----------
-        monitor : RiskMonitor
-            A monitor with at least one outcome.
-        ax
-            As in :meth:`plot`.
-
-        Returns
-        -------
-        RiskMonitorDisplay
-            The display, plotted.
-        """
+        """Plot a monitor that has at least one outcome, on axes as :meth:`plot` takes them."""
         if not monitor.n_audited_:
             raise ValueError("monitor must have at least one outcome, got none; call update.")
         return cls(monitor=monitor).plot(ax=ax)

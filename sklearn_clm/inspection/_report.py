@@ -35,33 +35,6 @@ class CalibrationReport:
 
     It is shown as HTML with pictures in a notebook and as Markdown in print. Create it with
     :meth:`from_estimator`.
-
-    Parameters
-    ----------
-    sections : tuple of Section
-        The contents.
-
-    Attributes
-    ----------
-    warnings : tuple of str
-        What to be careful about; empty if nothing.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> from sklearn_clm import ConformalSampler
-    >>> from sklearn_clm.generators import EstimatorGenerator
-    >>> from sklearn_clm.inspection import CalibrationReport
-    >>> X, y = load_digits(return_X_y=True)
-    >>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
-    >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0).fit(X, y)
-    >>> print(CalibrationReport.from_estimator(sampler).to_markdown()[:104])
-    # Calibration report
-    <BLANKLINE>
-    ## Guarantee
-    <BLANKLINE>
-    With confidence 95 % over the calibration prompts, the set for a new
     """
 
     sections: tuple[Section, ...]
@@ -75,10 +48,6 @@ class CalibrationReport:
         estimator : ConformalSampler, ComponentSelector or Pipeline
             An estimator after ``fit``, ``calibrate`` or ``load_calibration``, of which no data are
             known; of a pipeline, the last step that is one.
-
-        Returns
-        -------
-        CalibrationReport
         """
         found = calibrated(estimator, ConformalSampler, ComponentSelector, with_data=False)
         return cls(tuple(sections(found)))
@@ -122,13 +91,7 @@ class CalibrationReport:
         return "".join([*parts, "</div>"])
 
     def save(self, path: str | Path) -> None:
-        """Write the report to a file.
-
-        Parameters
-        ----------
-        path : str or Path
-            A file whose name ends in .html, .htm or .md.
-        """
+        """Write the report to a file whose name ends in .html, .htm or .md."""
         suffix = Path(path).suffix.lower()
         if suffix not in (".html", ".htm", ".md"):
             raise ValueError(f"path={str(path)!r} must end in .html, .htm or .md.")

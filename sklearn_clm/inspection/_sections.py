@@ -11,11 +11,7 @@ import numpy as np
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import (
-    ComponentThreshold,
-    LearnThenTestResult,
-    clopper_pearson,
-)
+from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._set_scores import get_set_score
@@ -44,26 +40,8 @@ _OF_GROUPS = (
 class Section:
     """A heading with what stands under it.
 
-    Parameters
-    ----------
-    heading : str
-        The heading.
-    paragraphs : tuple of str
-        Sentences.
-    table : tuple of tuple of str
-        Rows of cells, the first of them the header; empty for no table.
-    warning : bool
-        Whether the paragraphs are warnings.
-    display : display or None
-        A picture, not drawn yet.
-    folded : bool
-        Whether it is one of the figures behind what matters, which a page folds away.
-
-    Examples
-    --------
-    >>> from sklearn_clm.inspection import Section
-    >>> Section("Guarantee", ("None.",)).warning
-    False
+    The first row of a table is its header, a display is not drawn yet, and a page folds away what
+    is `folded`.
     """
 
     heading: str
@@ -218,10 +196,7 @@ def _data(record: Record) -> Section:
 
 
 def _tests(
-    result: SequenceResult,
-    what: str,
-    order: str,
-    columns: dict[str, tuple[np.ndarray, str]],
+    result: SequenceResult, what: str, order: str, columns: dict[str, tuple[np.ndarray, str]]
 ) -> tuple[str, tuple[Row, ...]]:
     """What became of the tests, in words, and a table of those that decided.
 

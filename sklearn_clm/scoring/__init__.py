@@ -59,9 +59,8 @@ scripts use for summaries and reports.
 
 ## Choosing the quality
 
-- "likelihood" (length-normalised, of the *base* model: ``exp(log p(y | x) / lp(y))`` with
-  ``lp(y) = (5 + n)**0.6 / 6**0.6`` for a response y of n tokens) is free where log-probabilities
-  are known: local models, and services that give `logprobs`.
+- "likelihood" (length-normalised, of the *base* model: :func:`likelihood`) is free where
+  log-probabilities are known: local models, and services that give `logprobs`.
 - "self_consistency", the agreement of a draw with the prompt's earlier ones, needs nothing: the
   choice for services without log-probabilities and short answers. The first draw has nothing to
   agree with.
@@ -123,12 +122,7 @@ from sklearn_clm.scoring._components import SpanLikelihood, Support
 from sklearn_clm.scoring._entailment import EntailmentScore
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._language_model import LLMJudge, PTrue
-from sklearn_clm.scoring._protocols import (
-    ComponentScore,
-    DrawScorer,
-    PairJudge,
-    PairwiseSimilarity,
-)
+from sklearn_clm.scoring._protocols import ComponentScore, DrawScorer, PairJudge, PairwiseSimilarity
 from sklearn_clm.scoring._quality import (
     ClassifierScore,
     SelfConsistency,

@@ -32,12 +32,7 @@ from sklearn_clm.scoring._protocols import (
     Span,
 )
 from sklearn_clm.scoring._similarity import RougeL, warn_of_script
-from sklearn_clm.scoring._splitters import (
-    Splitter,
-    component_of,
-    component_spans,
-    get_splitter,
-)
+from sklearn_clm.scoring._splitters import Splitter, component_of, component_spans, get_splitter
 
 # a callable A_i, or references of which any will do
 Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 Pair: TypeAlias = tuple[str, str]
 
 # A batch of another size or padding moves the last digits of float32, which must not decide
-# whether a score reaches the threshold that it set itself: log-odds are rounded, and those that a
-# batch leaves too near to a boundary of rounding are had from the pair alone. Errors of 4e-6 were
-# seen (torch 2.13 on a CPU with AVX-512).
+# whether a score reaches its own threshold: errors of 4e-6 were seen (torch 2.13, AVX-512).
 _LOGIT_DECIMALS = 2
 _BATCH_ERROR = 1e-4
 _NO_LIMIT = 10**9  # transformers writes "unknown" as a number larger than this

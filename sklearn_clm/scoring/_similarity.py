@@ -70,10 +70,7 @@ def rouge_l(reference: str, response: str, *, use_stemmer: bool = False) -> floa
 
 
 def rouge_l_matrix(
-    texts_a: Iterable[str],
-    texts_b: Iterable[str] | None = None,
-    *,
-    use_stemmer: bool = False,
+    texts_a: Iterable[str], texts_b: Iterable[str] | None = None, *, use_stemmer: bool = False
 ) -> np.ndarray:
     """ROUGE-L F-measure of all pairs of texts.
 

@@ -1,8 +1,7 @@
 """Splitters, and the components of responses that they find (section 4.4 of the paper).
 
-Sentences are found by `sentencex`, Wikimedia's rule-based segmenter, which is maintained and has no
-dependencies. It knows abbreviations, decimals, initials and sentences without an end, and its
-segments concatenate to the text exactly.
+Sentences are found by `sentencex`, Wikimedia's rule-based segmenter, whose segments concatenate to
+the text exactly.
 """
 
 import re
@@ -14,15 +13,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.scoring._callables import chosen, name_of
-from sklearn_clm.scoring._protocols import (
-    Draws,
-    Prompt,
-    Prompts,
-    Response,
-    Scores,
-    Span,
-    Spans,
-)
+from sklearn_clm.scoring._protocols import Draws, Prompt, Prompts, Response, Scores, Span, Spans
 
 Offsets = list[Span]
 # gives offsets, or the parts themselves
