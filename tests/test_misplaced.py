@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 
-from sklearn_clm import ComponentSelector, NullCalibrationError, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, NullCalibrationError
 from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -24,16 +24,10 @@ from sklearn_clm.calibration import (
     learn_then_test,
     search_frontier,
 )
-from sklearn_clm.evaluation import RiskMonitor, run_trials
+from sklearn_clm.evaluation import run_trials
 from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import set_loss
-from sklearn_clm.policies import (
-    CovariateShift,
-    ExitPolicy,
-    Groups,
-    Losses,
-    ThresholdPolicy,
-)
+from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
 from sklearn_clm.scoring import SelfConsistency, Support
 from tests.reports import ReportModel, TrainedReportModel, cases
 from tests.toy import ToyModel, Trained, questions
@@ -400,17 +394,6 @@ def test_prompts_that_a_policy_has_seen(fitted, tmp_path):
         assert sampler(policy=policy).fit(NEW[:60], NEW_Y[:60]).calibration_.certified
 
 
-def test_files_of_exit_policies(tmp_path):
-    path = tmp_path / "calibration.json"
-    sampler(policy=ExitPolicy()).fit(NEW, NEW_Y).save_calibration(path)
-    for policy, name in (
-        (None, "policy"),
-        (ExitPolicy(guarantee="marginal"), "guarantee"),
-    ):
-        with pytest.raises(ValueError, match=name):
-            sampler(policy=policy).load_calibration(path)
-
-
 # --- selectors --------------------------------------------------------------------------------
 
 
@@ -563,12 +546,3 @@ def test_lazily_judged_data_are_for_whoever_can_ask():
     ):
         with pytest.raises(ValueError, match="data must"):
             use(data)
-
-
-def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted):
-    choosy = ComponentSelector(fitted, alpha=0.01, admission="exact_match")
-    for null in (sampler(epsilon=0.02), choosy):
-        with pytest.warns(NullCalibrationWarning):
-            null.fit(X, Y)
-        with pytest.raises(ValueError, match="certified"):
-            RiskMonitor(null)

@@ -7,12 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import sklearn
-from sklearn.model_selection import (
-    GridSearchCV,
-    cross_val_predict,
-    cross_val_score,
-    cross_validate,
-)
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 

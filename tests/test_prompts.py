@@ -1,6 +1,7 @@
 """Prompts and admissions of every container, and the bad ones."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -14,12 +15,10 @@ NEW, _ = questions(20, first=3000)
 
 
 def frame(texts):
-    pd = pytest.importorskip("pandas")
     return pd.DataFrame({"question": texts})
 
 
 def series(texts, dtype=None):
-    pd = pytest.importorskip("pandas")
     return pd.Series(texts, dtype=dtype, index=np.arange(len(texts))[::-1])
 
 
@@ -68,7 +67,6 @@ def test_every_container_gives_the_same(container, expected):
 
 
 def test_data_frames_name_their_column():
-    pd = pytest.importorskip("pandas")
     sampler = toy_sampler().fit(frame(X), Y)
     assert sampler.n_features_in_ == 1
     assert sampler.feature_names_in_.tolist() == ["question"]
@@ -130,7 +128,6 @@ def test_chats():
 
 
 def test_numeric_rows_of_every_kind():
-    pd = pytest.importorskip("pandas")
     rows = np.random.default_rng(0).normal(size=(60, 2))
     labels = (rows[:, 0] > 0).astype(int)
     reference = ConformalSampler(k_max=3, random_state=0, epsilon=0.8).fit(rows, labels)
@@ -193,7 +190,6 @@ def test_bad_prompts(prompts, error, shown, expected):
 
 
 def test_missing_values_of_pandas_and_polars():
-    pd = pytest.importorskip("pandas")
     for values in (series(["a", None]), frame(["a", None]), polars_series(["a", None])):
         with pytest.raises(ValueError, match="at position 1"):
             check_prompts(values)

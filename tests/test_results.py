@@ -5,17 +5,12 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from sklearn.utils import _safe_indexing
 
-from sklearn_clm import (
-    ComponentSet,
-    ComponentSets,
-    ConformalSampler,
-    PredictionSet,
-    PredictionSets,
-)
+from sklearn_clm import ComponentSet, ComponentSets, ConformalSampler, PredictionSet, PredictionSets
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.generators import Generation
 from sklearn_clm.policies import ExitPolicy
@@ -148,7 +143,6 @@ def test_a_pickle_leaves_the_sampler_behind():
 
 
 def test_a_row_per_prompt():
-    pytest.importorskip("pandas")
     frame = TEXTS.to_frame()
     assert frame["prompt"].tolist() == ["a", "b", "c"]
     assert frame["size"].tolist() == [2, 0, 1]
@@ -160,7 +154,6 @@ def test_a_row_per_prompt():
 
 
 def test_the_index_of_the_prompts_stays():
-    pd = pytest.importorskip("pandas")
     index = pd.Index([f"row {i}" for i in range(80)], name="id")
     rows = pd.DataFrame({"a": np.linspace(-1, 1, 80)}, index=index)
     sampler = ConformalSampler(k_max=3, epsilon=0.8, random_state=0)

@@ -74,10 +74,13 @@ def test_sets_are_those_of_algorithm_1(fitted):
 
 
 @pytest.mark.parametrize("set_score", ["first_k", "first_k_reject", "max", "sum", np.mean])
-def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_score):
-    sampler = toy_sampler(policy=ThresholdPolicy(set_score=set_score), k_max=5, epsilon=0.4).fit(
-        *questions(120)
-    )
+@pytest.mark.parametrize("model", [ToyModel, Unscored])
+def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_score, model):
+    quality = "likelihood" if model is ToyModel else "self_consistency"
+    policy = ThresholdPolicy(set_score=set_score)
+    sampler = toy_sampler(model(), policy=policy, k_max=5, epsilon=0.4, quality=quality)
+    X, y = questions(120)
+    assert sampler.fit_transform(X, y) == sampler.predict(X)
     assert sampler.lambda_hat_ is not None
     prompts, _ = questions(30, first=9000)
     together = sampler.predict(prompts)
@@ -298,16 +301,6 @@ def test_too_few_prompts_says_how_many_it_takes():
 
 
 # --- errors ---------------------------------------------------------------------------------------
-
-
-def test_draws_without_log_probabilities():
-    sampler = ConformalSampler(
-        Unscored(), k_max=3, quality="self_consistency", random_state=0, epsilon=0.6
-    ).fit(*questions(60))
-    prompts, _ = questions(25, first=800)
-    together = sampler.predict(prompts)
-    assert [sampler.predict([prompt])[0] for prompt in prompts] == list(together)
-    assert sampler.fit_transform(*questions(60)) == sampler.predict(questions(60)[0])
 
 
 @pytest.mark.parametrize("row", [["  "] * 3, ["", "yes", "yes"]])

@@ -4,6 +4,7 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -357,7 +358,6 @@ def test_component_sets_are_array_like(selector):
 
 
 def test_the_frame_of_components_keeps_the_index_of_the_prompts(selector):
-    pd = pytest.importorskip("pandas")
     prompts = pd.Series(NEW[:20], index=pd.Index([f"row {i}" for i in range(20)], name="id"))
     sets = selector.predict(prompts)
     frame = sets.to_frame()

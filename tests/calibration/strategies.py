@@ -19,6 +19,12 @@ def random_data(n, k, seed=0, share=0.5, **known):
     return CalibrationData(rng.random((n, k)), similarity, rng.random((n, k)) < share, **known)
 
 
+def mean_of_members(quality, accepted):
+    """A set score that is not monotone, of rows."""
+    with np.errstate(invalid="ignore"):
+        return np.sum(quality, axis=1, where=accepted) / np.maximum(accepted.sum(axis=1), 1)
+
+
 @st.composite
 def calibration_data(draw):
     n, k = draw(st.integers(1, 6)), draw(st.integers(1, 9))

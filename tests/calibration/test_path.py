@@ -10,13 +10,8 @@ from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from tests.calibration.oracle import run
-from tests.calibration.strategies import calibration_data, thresholds
+from tests.calibration.strategies import calibration_data, mean_of_members, thresholds
 from tests.calibration.tables import lazy_table
-
-
-def mean_of_members(quality, accepted):
-    return np.where(accepted, quality, 0).sum(axis=1) / np.maximum(accepted.sum(axis=1), 1)
-
 
 SET_SCORES = ["max", "sum", "first_k", "first_k_reject", np.mean, mean_of_members]
 

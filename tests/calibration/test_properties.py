@@ -20,7 +20,7 @@ from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._rules import Certified
 from sklearn_clm.policies._thresholds import ThresholdRule
 from tests.calibration.oracle import run
-from tests.calibration.strategies import MEASURES, calibration_data, thresholds
+from tests.calibration.strategies import MEASURES, calibration_data, mean_of_members, thresholds
 from tests.toy import Answering
 
 
@@ -36,12 +36,7 @@ def total(quality, accepted):
         return np.sum(np.where(accepted, quality, 0.0), axis=1)
 
 
-def mean(quality, accepted):
-    with np.errstate(invalid="ignore"):
-        return np.sum(quality, axis=1, where=accepted) / np.maximum(np.sum(accepted, axis=1), 1)
-
-
-SET_SCORES = ["first_k", "first_k_reject", "max", "sum", alternating, total, mean]
+SET_SCORES = ["first_k", "first_k_reject", "max", "sum", alternating, total, mean_of_members]
 
 
 @pytest.mark.parametrize("set_score", SET_SCORES)

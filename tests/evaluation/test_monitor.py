@@ -172,15 +172,17 @@ def test_the_file_goes_on_where_it_stood(tmp_path):
             RiskMonitor(0.3, **{**options, name: value})
 
 
-def test_all_groups_must_be_certified():
-    X, y = questions(400)
-    names = [i % 2 for i in range(400)]
+def test_what_is_watched_must_be_certified_in_every_group():
+    (X, y), names = questions(400), np.arange(400) % 2
     sampler = toy_sampler(epsilon=0.45, groups=Groups())
     assert RiskMonitor(sampler.fit(X, y, groups=names)).epsilon == 0.45
-    with pytest.warns(NullCalibrationWarning):
-        sampler.fit(X, [["none", one][i % 2] for i, one in enumerate(y)], groups=names)
-    with pytest.raises(ValueError, match="guaranteed"):
-        RiskMonitor(sampler)
+    y[1::2] = ["none"] * 200
+    choosy = ComponentSelector(fitted(), alpha=0.01, admission="exact_match")
+    for null, of in ((sampler, {"groups": names}), (toy_sampler(epsilon=0.02), {}), (choosy, {})):
+        with pytest.warns(NullCalibrationWarning):
+            null.fit(X, y, **of)
+        with pytest.raises(ValueError, match=r"certified|guaranteed"):
+            RiskMonitor(null)
 
 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path):

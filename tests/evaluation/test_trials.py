@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from joblib import parallel_config
 
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -123,8 +124,6 @@ def test_other_set_scores_and_their_names(data):
 
 @pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
 def test_results_do_not_depend_on_n_jobs(data, results, backend):
-    from joblib import parallel_config
-
     with parallel_config(backend=backend):
         parallel = run_trials(data, **OPTIONS, n_jobs=2)
     for name, values in (parallel.measures | parallel.thresholds).items():

@@ -34,13 +34,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
 from sklearn_clm.calibration._search import threshold_grid
-from sklearn_clm.evaluation import (
-    RiskMonitor,
-    plan,
-    plan_audits,
-    run_component_trials,
-    run_trials,
-)
+from sklearn_clm.evaluation import RiskMonitor, plan, plan_audits, run_component_trials, run_trials
 from sklearn_clm.generators import (
     EstimatorGenerator,
     FunctionGenerator,

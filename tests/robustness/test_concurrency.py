@@ -18,7 +18,7 @@ from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, drawn, n_stored, questions, together, toy_sampler
 
 X, Y = questions(60)
-NEW, _ = questions(48, first=500)
+NEW, NEW_Y = questions(48, first=500)
 
 
 sampler = functools.partial(toy_sampler, k_max=6, epsilon=0.5)
@@ -204,9 +204,7 @@ def test_an_interrupted_prediction_and_an_interrupted_judge(interrupted, tmp_pat
     fitted = new.fit(X, Y)
     assert len(asked) - 1 == len(set(asked))
 
-    fitted = sampler(interrupted).fit(NEW, [f"answer {p.split()[1]}" for p in NEW])
+    fitted = sampler(interrupted).fit(NEW, NEW_Y)
     with pytest.raises(KeyboardInterrupt):
         fitted.predict(X)
-    assert fitted.predict(X) == sampler(ToyModel()).fit(
-        NEW, [f"answer {p.split()[1]}" for p in NEW]
-    ).predict(X)
+    assert fitted.predict(X) == sampler().fit(NEW, NEW_Y).predict(X)

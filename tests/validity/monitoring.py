@@ -16,31 +16,16 @@ BEFORE = 1_000
 
 @dataclass(frozen=True)
 class MonitoringResult:
-    """Alarms among the runs at one epsilon.
-
-    Parameters
-    ----------
-    epsilon : float
-        The watched risk.
-    n_runs : int
-        Runs of each kind.
-    n_false : int
-        Runs of 10,000 outcomes at risk epsilon whose e-value ever reached 1 / alpha: the watch
-        stopped at its best moment.
-    n_repeated : int
-        The same with a test of fixed size that is repeated after each of 500 outcomes.
-    n_hindsight : int
-        The same within 500 outcomes with each stake chosen after its outcome.
-    delay, late_delay : float
-        Median number of outcomes to the alarm at risk epsilon + 0.1: from the start, and after
-        1,000 outcomes at two thirds of epsilon.
-    """
+    """Alarms among the runs at one epsilon, the watched risk."""
 
     epsilon: float
     n_runs: int
+    #: With an e-value that ever reached 1 / alpha: the watch stopped at its best moment.
     n_false: int
+    #: Broken: a test of fixed size, repeated; each stake chosen after its outcome.
     n_repeated: int
     n_hindsight: int
+    #: Median number of outcomes to the alarm at risk epsilon + 0.1: at once, and after good ones.
     delay: float
     late_delay: float
 
