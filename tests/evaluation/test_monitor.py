@@ -177,7 +177,7 @@ def test_what_is_watched_must_be_certified_in_every_group():
     sampler = toy_sampler(epsilon=0.45, groups=Groups())
     assert RiskMonitor(sampler.fit(X, y, groups=names)).epsilon == 0.45
     y[1::2] = ["none"] * 200
-    choosy = ComponentSelector(fitted(), alpha=0.01, admission="exact_match")
+    choosy = ComponentSelector(fitted(), alpha=0.001, admission="exact_match")
     for null, of in ((sampler, {"groups": names}), (toy_sampler(epsilon=0.02), {}), (choosy, {})):
         with pytest.warns(NullCalibrationWarning):
             null.fit(X, y, **of)
