@@ -123,7 +123,7 @@ class RiskMonitor:
         self._go_on({**settings, "seed": self.seed, "target": watched})
 
     def should_audit(self, request: object) -> bool:
-        """Whether to judge the outcome of a request, by it and the seed alone.
+        """Whether to judge the outcome of a request.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class RiskMonitor:
         Returns
         -------
         bool
-            True with probability `share`.
+            True with probability `share`, by the request and the seed alone.
         """
         return bool(self._chosen([_digest(request)])[0])
 

@@ -117,7 +117,10 @@ class EstimatorGenerator(_Drawing):
 
     @available_if(_is_trained_here)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Fit a clone of the classifier to prompts, as its X, and the class of each."""
+        """Fit a clone of the classifier.
+
+        It takes the prompts as X; `references` are one class for each.
+        """
         for i, reference in enumerate(references):
             if callable(reference) or isinstance(reference, (list, tuple, set, dict)):
                 raise ValueError(
@@ -197,7 +200,7 @@ class ResamplingGenerator(_Drawing):
     """
 
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Learn the reference, or the list of references, of each prompt."""
+        """Learn the references: one, or a list of them, for each prompt."""
         weights: Counter[Hashable] = Counter()
         for reference in references:
             options = _options(reference)

@@ -35,7 +35,10 @@ class RiskMonitorDisplay(Display):
 
     @classmethod
     def from_monitor(cls, monitor: RiskMonitor, *, ax: AxesLike = None) -> Self:
-        """Plot a monitor that has at least one outcome, on axes as :meth:`plot` takes them."""
+        """Plot a monitor.
+
+        It must have at least one outcome; `ax` is as in :meth:`plot`.
+        """
         if not monitor.n_audited_:
             raise ValueError("monitor must have at least one outcome, got none; call update.")
         return cls(monitor=monitor).plot(ax=ax)
