@@ -153,6 +153,16 @@ def test_calibration_files(files, wrong, file):
     assert ("here, ToyModel. Set" in str(raised.value)) == (name == "generator")
 
 
+@pytest.mark.parametrize("other", [None, ExitPolicy(guarantee="marginal")])
+def test_calibration_files_of_an_exit_policy(fitted, tmp_path, other):
+    data = fitted.calibration_data_
+    sampler(policy=ExitPolicy()).calibrate(data).save_calibration(tmp_path / "exit.json")
+    with pytest.raises(ValueError, match="policy|guarantee"):
+        sampler(policy=other).load_calibration(tmp_path / "exit.json")
+    loaded = sampler(policy=ExitPolicy()).load_calibration(tmp_path / "exit.json")
+    assert loaded.predict(NEW[:5]).responses
+
+
 @pytest.mark.parametrize("change", HARMLESS)
 def test_what_is_allowed_of_data_is_valid(fitted, change, tmp_path):
     calibrated = sampler(**HARMLESS[change])
