@@ -157,7 +157,7 @@ def test_calibration_files(files, wrong, file):
 def test_calibration_files_of_an_exit_policy(fitted, tmp_path, other):
     data = fitted.calibration_data_
     sampler(policy=ExitPolicy()).calibrate(data).save_calibration(tmp_path / "exit.json")
-    with pytest.raises(ValueError, match="policy|guarantee"):
+    with pytest.raises(ValueError, match=r"policy|guarantee"):
         sampler(policy=other).load_calibration(tmp_path / "exit.json")
     loaded = sampler(policy=ExitPolicy()).load_calibration(tmp_path / "exit.json")
     assert loaded.predict(NEW[:5]).responses
