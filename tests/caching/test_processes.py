@@ -6,14 +6,14 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
+from functools import partial
 
 import pytest
 from stress.kills import PROMPTS, Slow, run, stored
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import Generation
-from tests.toy import n_stored
+from tests.toy import n_stored, together
 
 # processes that are forked need not import the package again
 PROCESSES = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
@@ -80,19 +80,10 @@ def count_elsewhere(path):
 def test_threads_that_open_a_file_together_keep_it_locked(tmp_path):
     """Otherwise a process that closes the file deletes the log that this one writes to."""
     for trial in range(4):
-        path, together = tmp_path / f"{trial}.sqlite", threading.Barrier(12)
+        path = tmp_path / f"{trial}.sqlite"
         CachedGenerator(Slow(), path).sample(["before"], 1)
         cached = [CachedGenerator(Slow(), path) for _ in range(12)]
-
-        def draw(k, together=together, cached=cached):
-            together.wait()
-            cached[k].sample([f"prompt {k}"], 1)
-
-        threads = [threading.Thread(target=draw, args=(k,)) for k in range(12)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together([partial(one.sample, [f"prompt {k}"], 1) for k, one in enumerate(cached)])
         count_elsewhere(path)
         cached[0].sample([f"later {k}" for k in range(5)], 2)
         assert count_elsewhere(path) == 1 + 12 + 10

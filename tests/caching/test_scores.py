@@ -70,21 +70,18 @@ def test_each_pair_is_judged_once_ever(path):
     assert ("cherry", "bee") not in asked
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_workers_judge_and_the_parent_keeps(path, backend):
-    cached = CachedAdmission(dear, path)
-    references = ["a" * k for k in range(1, 9)]
-    responses = [["b" * k for k in range(1, 6)]] * 8
-    with parallel_config(backend=backend):
-        verdicts = admission_matrix(cached, references, responses, n_jobs=2)
-    assert np.array_equal(verdicts, np.equal.outer(np.arange(1, 9), np.arange(1, 6)))
-    assert n_stored(cached) == 40
-
-
-def test_dask_workers_judge_and_score_and_the_parent_keeps(path):
+@pytest.mark.parametrize(
+    "workers",
+    [
+        functools.partial(parallel_config, "loky", n_jobs=2),
+        functools.partial(parallel_config, "threading", n_jobs=2),
+        dask_workers,
+    ],
+)
+def test_workers_judge_and_score_and_the_parent_keeps(path, workers):
     judge, score = CachedAdmission(dear, path), CachedScore(ratio, path)
     rows = [["b" * k for k in range(1, 6)]] * 4
-    with dask_workers():
+    with workers():
         verdicts = admission_matrix(judge, ["a" * k for k in range(1, 5)], rows)
         tensor = similarity_tensor(score, rows)
     assert np.array_equal(verdicts, np.equal.outer(np.arange(1, 5), np.arange(1, 6)))
@@ -127,10 +124,16 @@ def test_judgements_made_before_an_error_are_kept(path):
     assert asked[-2:] == ["dog", "elk"]
 
 
-@pytest.mark.parametrize("verdict", [2, "yes", None, np.float64(1.0)])
-def test_only_booleans_are_judgements(verdict):
-    cached = CachedAdmission(lambda reference, response: verdict)
-    with pytest.raises(TypeError, match="must return a bool"):
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        *((CachedAdmission, value, "a bool") for value in (2, "yes", None, np.float64(1.0))),
+        *((CachedScore, value, "one real number") for value in (np.nan, None, "x", [1.0, 2.0])),
+    ],
+)
+def test_what_is_no_result_is_not_kept(kind, value, message):
+    cached = kind(lambda first, second: value)
+    with pytest.raises((TypeError, ValueError), match=message):
         cached("a", "b")
     assert n_stored(cached) == 0
 
@@ -208,14 +211,6 @@ def test_similarities_are_kept(path):
     with parallel_config(backend="threading"):
         values = similarity_tensor(clone(cached), rows, n_jobs=2)
     assert np.array_equal(values, plain)
-
-
-@pytest.mark.parametrize("value", [float("nan"), None, "x", [1.0, 2.0]])
-def test_only_real_numbers_are_scores(value):
-    cached = CachedScore(lambda a, b: value)
-    with pytest.raises(ValueError, match="one real number"):
-        cached("a", "b")
-    assert n_stored(cached) == 0
 
 
 def test_scores_of_whole_sets_have_nothing_to_keep():

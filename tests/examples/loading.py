@@ -1,6 +1,7 @@
 """Scripts of the examples as modules."""
 
 import importlib.util
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,14 @@ def load(path, monkeypatch):
     monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
     return module
+
+
+def run(*arguments, folder=None):
+    """What a program of Python prints."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, encoding="utf-8", check=True, cwd=folder
+    ).stdout
 
 
 def assert_disjoint(parts):

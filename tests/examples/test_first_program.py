@@ -2,22 +2,10 @@
 
 import ast
 import re
-import subprocess
-import sys
-from pathlib import Path
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+from tests.examples.loading import EXAMPLES, run
 
-
-def run(program, folder):
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=True,
-        cwd=folder,
-    ).stdout
+README = EXAMPLES.parent / "README.md"
 
 
 def test_the_first_program_prints_what_the_readme_shows(tmp_path):
@@ -25,7 +13,7 @@ def test_the_first_program_prints_what_the_readme_shows(tmp_path):
         r"^```python\n(.*?)^```\n.*?^```\n(.*?)^```", README.read_text("utf-8"), re.M | re.S
     )
     assert len([line for line in program.splitlines() if line]) <= 10
-    out = run(program, tmp_path)
+    out = run("-W", "error", "-c", program, folder=tmp_path)
     printed = " ".join(out.split())
     assert printed == " ".join(shown.split())
     promised, held = map(int, re.findall(r"(\d+) %", printed)[:2])
@@ -35,8 +23,10 @@ def test_the_first_program_prints_what_the_readme_shows(tmp_path):
 
 def test_what_it_calibrates_is_served_as_the_readme_says(tmp_path):
     program, serving = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
-    before = run(program, tmp_path)
-    *streamed, answer = run(program + serving, tmp_path).removeprefix(before).splitlines()
+    before, out = (
+        run("-W", "error", "-c", text, folder=tmp_path) for text in (program, program + serving)
+    )
+    *streamed, answer = out.removeprefix(before).splitlines()
     one = ast.literal_eval(answer)
     assert "21" in one["responses"]
     assert len(streamed) == len(one["responses"])

@@ -2,36 +2,23 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests.examples.loading import EXAMPLES, run
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("openai")
 pytest.importorskip("matplotlib")
 
-ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
 def code_of(notebook):
     """The code cells, one below the other; the value of the last line of each is not shown."""
     cells = json.loads(notebook.read_text("utf-8"))["cells"]
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-
-
-def run(code, folder):
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=True,
-    ).stdout
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -47,10 +34,10 @@ def test_notebooks_are_kept_without_outputs(notebook):
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run_and_certify(notebook):
-    output = ROOT / "examples" / "output"
+    output = EXAMPLES / "output"
     for kept in output.glob(f"{notebook.stem}.*"):
         kept.unlink()
-    printed = run("\n".join(code_of(notebook)), ROOT / "examples")
+    printed = run("-c", "\n".join(code_of(notebook)), folder=EXAMPLES)
     (share,) = re.findall(r"^(\d+)% (?:of the sets )?hold", printed, re.M)
     # promised are 75 % and 90 % of 100 and 200 prompts: fewer have a chance of 1 in 1,000
     assert int(share) >= 61
@@ -60,7 +47,7 @@ def test_notebooks_run_and_certify(notebook):
 @pytest.mark.slow
 def test_the_examples_of_the_gallery_run(tmp_path):
     code, judging = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "examples" / "README.md").read_text("utf-8"), re.M | re.S
+        r"^```python\n(.*?)^```", (EXAMPLES / "README.md").read_text("utf-8"), re.M | re.S
     )
     serving = "from sklearn_clm.judging import serve"
     assert serving in judging
@@ -69,7 +56,7 @@ def test_the_examples_of_the_gallery_run(tmp_path):
         "from sklearn_clm.judging import JudgingSession\n"
         "def serve(judge, ask): print(JudgingSession(judge, ask).turn().estimate)",
     )
-    printed = run(code + judging, ROOT)
+    printed = run("-c", code + judging, folder=EXAMPLES.parent)
     (n_at_most,) = re.findall(r"^Decided after at most (\d+) more\.$", printed, re.M)
     assert 300 < int(n_at_most) < 2_000  # different readings of 20 reports, not their wordings
     assert "With confidence 95 % over the calibration prompts" in printed

@@ -29,8 +29,8 @@ def questions():
         return load(CHECKPOINT / "questions.py", patch)
 
 
-def write_questions(path, n):
-    records = [{"prompt": f"Q: What is {i}? A:", "reference": f"{i}"} for i in range(n)]
+def write_questions(path, reference):
+    records = [{"prompt": f"Q: What is {i}? A:", "reference": reference(i)} for i in range(30)]
     path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
     return str(path)
 
@@ -58,7 +58,7 @@ def test_header_shows_no_question_that_is_asked(open_domain_qa, tmp_path):
     assert len(prompts) == len(references) >= 2000
     assert not any(prompt in header for prompt in prompts)
 
-    path = write_questions(tmp_path / "questions.jsonl", 30)
+    path = write_questions(tmp_path / "questions.jsonl", str)
     args = open_domain_qa.parse(["--data", path, "--shots", "3"])
     header, prompts, references = open_domain_qa.load_data(args)
     assert header.splitlines()[0] == "Q: What is 0? A: 0"
@@ -67,13 +67,9 @@ def test_header_shows_no_question_that_is_asked(open_domain_qa, tmp_path):
 
 
 def test_answers_and_aliases_end_where_the_authors_end_them(open_domain_qa, tmp_path):
-    records = [
-        {"prompt": f"Q: {i}? A:", "reference": ["St. Lucia, an island", f"{i}", ".net"]}
-        for i in range(30)
-    ]
-    path = tmp_path / "questions.jsonl"
-    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
-    args = open_domain_qa.parse(["--data", str(path)])
+    aliases = ["St. Lucia, an island", "1", ".net"]
+    path = write_questions(tmp_path / "questions.jsonl", lambda i: aliases)
+    args = open_domain_qa.parse(["--data", path])
     assert args.stop == [".", ",", "\n"]
     references = open_domain_qa.load_data(args)[2]
     assert {aliases[0] for aliases in references} == {"St"}

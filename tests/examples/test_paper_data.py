@@ -13,7 +13,7 @@ import pytest
 
 from sklearn_clm.evaluation import run_trials
 from tests.evaluation.simulated import simulated_data
-from tests.examples.loading import EXAMPLES, load
+from tests.examples.loading import EXAMPLES, load, run
 
 BLOCKS = re.findall(r"```\n(.*?)```", (EXAMPLES / "paper_data.md").read_text("utf-8"), re.DOTALL)
 
@@ -32,7 +32,12 @@ def test_the_program_writes_table_curves_and_figures(tmp_path, monkeypatch, caps
         "max",
         "first_k",
         "--epsilons",
-        *["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"],
+        "0.1",
+        "0.2",
+        "0.3",
+        "0.4",
+        "0.5",
+        "0.6",
     ]
     load(EXAMPLES / "paper_trials.py", monkeypatch).main(command)
     assert sorted(path.name for path in Path("out").iterdir()) == [
@@ -96,6 +101,5 @@ def test_the_scripts_take_the_options_of_the_page():
     calls = re.findall(r"python (examples/\w+\.py) (.*?)(?=\npython|\Z)", commands, re.DOTALL)
     assert len(calls) == 3
     for script, options in calls:
-        command = [sys.executable, EXAMPLES.parent / script, "--help"]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        shown = run(EXAMPLES.parent / script, "--help")
         assert set(re.findall(r"--[\w-]+", options)) <= set(re.findall(r"--[\w-]+", shown))

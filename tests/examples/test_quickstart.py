@@ -1,17 +1,16 @@
 """The quickstart as a newcomer runs it."""
 
 import ast
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests.examples.loading import EXAMPLES, run
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("matplotlib")
 
-SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "quickstart.py"
+SCRIPT = EXAMPLES / "quickstart.py"
 
 
 def test_the_estimator_stands_within_the_first_forty_lines():
@@ -26,10 +25,7 @@ def test_the_estimator_stands_within_the_first_forty_lines():
 
 @pytest.mark.slow
 def test_the_quickstart_keeps_what_it_promises():
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)], capture_output=True, text=True, encoding="utf-8", check=True
-    )
-    rows = {line[:30].strip(): line[30:].split() for line in done.stdout.splitlines()}
+    rows = {line[:30].strip(): line[30:].split() for line in run(SCRIPT).splitlines()}
     for row in ("a right report in the set", "all trusted sentences right"):
         promised, found = (int(share.rstrip("%")) / 100 for share in rows[row])
         assert promised == 0.9

@@ -109,7 +109,7 @@ def test_calls_run_in_parallel_and_no_draw_is_made_in_vain():
     assert ask.n_calls == sum(wanted)
 
 
-def test_failed_calls_are_repeated_as_told():
+def test_failed_calls_are_repeated_as_told(caplog):
     failures = {}
 
     def ask(prompt):
@@ -120,24 +120,19 @@ def test_failed_calls_are_repeated_as_told():
 
     assert responses(FunctionGenerator(ask, max_retries=2), n_samples=1) == [["yes"]] * 12
     failures.clear()
-    with pytest.raises(ConnectionError, match="gone") as raised:
+    with (
+        caplog.at_level("INFO", "sklearn_clm"),
+        pytest.raises(ConnectionError, match="gone") as raised,
+    ):
         FunctionGenerator(ask, max_retries=1, max_concurrency=1).sample(PROMPTS[:1], 1)
     assert failures == {PROMPTS[0]: 2}
     assert PROMPTS[0] in raised.value.__notes__[0]
+    assert caplog.text.count(f"for the prompt '{PROMPTS[0]}', attempt") == 2
 
 
 def test_a_function_that_takes_no_prompt_alone_is_refused_at_once():
     with pytest.raises(TypeError, match=r"ask must take a prompt alone.*context"):
         FunctionGenerator(lambda prompt, context: 1 / 0).sample(PROMPTS, 1)
-
-
-def test_what_is_repeated_names_its_prompt(caplog):
-    def ask(prompt):
-        raise RuntimeError("upstream 500")
-
-    with caplog.at_level("INFO", "sklearn_clm"), pytest.raises(RuntimeError):
-        FunctionGenerator(ask, max_retries=1).sample(PROMPTS[:1], 1)
-    assert caplog.text.count(f"for the prompt '{PROMPTS[0]}', attempt") == 2
 
 
 def test_a_prompt_that_a_filter_refuses_counts_as_a_miss():

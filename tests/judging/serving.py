@@ -1,6 +1,5 @@
 """Servers of the page for tests: processes that can be killed, and one in a thread."""
 
-import contextlib
 import http.client
 import json
 import multiprocessing
@@ -98,12 +97,3 @@ def ask(address, message=None):
     found = json.loads(answer.read())
     connection.close()
     return found
-
-
-def is_even(pair):
-    return pair["references"][0][0][0] == "yes"
-
-
-def until_it_ends(work):
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        work()

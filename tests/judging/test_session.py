@@ -1,11 +1,12 @@
 """The order of pairs, what is kept, what is taken back, and when a calibration goes on."""
 
-import threading
+from functools import partial
 
 import pytest
 
 from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.judging import JudgingSession
+from tests.toy import together
 
 PAIRS = [WantedVerdict(JudgedPrompt("prompt", ("a",)), f"response {i}") for i in range(6)]
 
@@ -173,18 +174,10 @@ def test_two_people_are_given_different_prompts(judge):
 
 
 def test_people_who_press_at_once_give_one_verdict(tmp_path):
-    pair, barrier, notices = WantedVerdict(JudgedPrompt("a"), "b"), threading.Barrier(2), []
-
-    def press(name, key):
-        session = JudgingSession(HumanJudge(tmp_path / "v.sqlite", judge=name), [pair])
+    pair, path = WantedVerdict(JudgedPrompt("a"), "b"), tmp_path / "v.sqlite"
+    ada, eve = (JudgingSession(HumanJudge(path, judge=name), [pair]) for name in ("Ada", "Eve"))
+    for session in (ada, eve):
         session.turn()
-        barrier.wait()
-        notices.append(session.act(pair.id, key).notice)
-
-    people = [threading.Thread(target=press, args=one) for one in (("Ada", "y"), ("Eve", "n"))]
-    for person in people:
-        person.start()
-    for person in people:
-        person.join()
-    assert len(HumanJudge(tmp_path / "v.sqlite").history()) == 1
-    assert sorted(map(bool, notices)) == [False, True]  # the other one is told
+    turns = together([partial(ada.act, pair.id, "y"), partial(eve.act, pair.id, "n")])
+    assert len(HumanJudge(path).history()) == 1
+    assert sorted(bool(turn.notice) for turn in turns) == [False, True]  # the other one is told

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sklearn_clm.scoring import exact_match
+from sklearn_clm.scoring import admission_matrix, exact_match
 from sklearn_clm.scoring._exact_match import answer_key
 
 
@@ -65,6 +65,7 @@ def test_aliases(kind):
     aliases = kind(["USA", "United States"])
     assert exact_match(aliases, "the United States.") is True
     assert exact_match(aliases, "United Kingdom") is False
+    assert admission_matrix(exact_match, [aliases], [["Usa", "UK"]]).tolist() == [[True, False]]
 
 
 @pytest.mark.parametrize(
