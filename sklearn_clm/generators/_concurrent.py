@@ -47,6 +47,9 @@ class ConcurrentGenerator(BaseGenerator):
         of, free = (os.getpid(), self.max_concurrency), threading.Semaphore(self.max_concurrency)
         _Calls(self, queue, _SLOTS.setdefault(self, {}).setdefault(of, free)).answer()
 
+    def _prepare(self) -> None:
+        """Make in the caller's thread what all calls use."""
+
     @abstractmethod
     def _check(self, prompts: Iterable[Prompt]) -> None:
         """Refuse bad parameters and prompts before anything is paid for."""
@@ -155,6 +158,8 @@ class _Calls:
             self.slots.release()  # nobody waits for it
             requests = self.draws.take_ahead(1, 1.0 - ahead)
         for request in requests:
+            if not self.n_threads:
+                self.generator._prepare()
             self.under_way.add(request)
             self.todo.put(request)
             if self.n_threads < min(len(self.under_way), self.generator.max_concurrency):

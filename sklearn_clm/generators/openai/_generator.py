@@ -17,7 +17,7 @@ from sklearn_clm.generators._draws import Generation, Prompt, check_text, draw_s
 from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._prompts import prompt_line
 from sklearn_clm.generators.openai._answers import parse_choices, token_count
-from sklearn_clm.generators.openai._service import Secret, ServiceError, Usage, service_of
+from sklearn_clm.generators.openai._service import Secret, Service, ServiceError, Usage, service_of
 
 Request = dict[str, object]
 
@@ -214,11 +214,17 @@ class OpenAIGenerator(ConcurrentGenerator):
         for prompt in prompts:
             self._request(prompt)
 
-    def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
+    def _prepare(self) -> None:
+        # not in threads: a process that is forked meanwhile would inherit a lock of OpenSSL
+        self._service()
+
+    def _service(self) -> Service:
         # the environment is read each time: it may be set after a first try
         key = os.environ.get("OPENAI_API_KEY") if self.api_key is None else self.api_key.reveal()
-        service = service_of(os.getpid(), self._address(), key, self.timeout, self.max_retries)
-        missing = list(draws)
+        return service_of(os.getpid(), self._address(), key, self.timeout, self.max_retries)
+
+    def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
+        service, missing = self._service(), list(draws)
         try:
             while missing:
                 request = self._request(prompt, missing, seed)
