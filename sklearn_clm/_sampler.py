@@ -302,7 +302,7 @@ class ConformalSampler(CalibratedEstimator):
         )
         shift = None
         if weights is not None and self.shift is not None:
-            digests = prompts.digests()[rows]
+            digests = prompts.digests[rows]
             kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
         given = None if groups is None else names  # those of a function it finds again
@@ -388,7 +388,7 @@ class ConformalSampler(CalibratedEstimator):
         checked, data = check_fitted_prompts(self, X), self.calibration_.data
         if data is not None and data.prompts is not None:
             seen = np.append(data.prompts, self.calibration_.source.trained_on)
-            if n_seen := int(np.isin(checked.digests(), seen).sum()):
+            if n_seen := int(np.isin(checked.digests, seen).sum()):
                 text = "predict: %d of %d prompts calibrated, or trained the generator."
                 _LOGGER.info(text, n_seen, len(checked))
         return self._sets(checked, groups)

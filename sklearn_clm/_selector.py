@@ -242,7 +242,7 @@ class ComponentSelector(CalibratedEstimator):
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
         names = None if groups is None else names
-        by_digest = dict(zip(prompts.digests().tolist(), references))
+        by_digest = dict(zip(prompts.digests.tolist(), references))
         audited = self.judging if isinstance(self.judging, AuditedJudging) else None
         bare = audited is not None
 
@@ -250,7 +250,7 @@ class ComponentSelector(CalibratedEstimator):
             """Split, score and judge a few draws, before the others are paid for."""
             found = components_of(few, draws)
             said = [[one.response for one in row] for row in draws]
-            known = [by_digest[digest] for digest in few.digests().tolist()]
+            known = [by_digest[digest] for digest in few.digests.tolist()]
             if any(len(one.components) for one in found):
                 with noting_kept_draws():
                     ComponentVerdicts(admission, known, said, found, None, bare=bare).try_on(0)
@@ -270,7 +270,7 @@ class ComponentSelector(CalibratedEstimator):
         data = ComponentCalibrationData.from_arrays(
             [one.scores for one in split],
             [np.full(len(one.components), -1) for one in split],
-            prompts=prompts.digests(),
+            prompts=prompts.digests,
             provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
         )
         asked = [[draw.response for draw in row] for row in draws], split, self.n_jobs

@@ -172,7 +172,7 @@ def held_out(log: SampleLog, content: Mapping[str, Any]) -> SampleLog:
     if (judge is None) == (log.verdicts is None):
         wanted = "verdicts (--label)" if judge is None else f"{judge} of --reference, --references"
         raise ValueError(f"SAMPLES must be judged as in calibration: name a column of {wanted}.")
-    is_new = ~np.isin(check_prompts(log.prompts).digests(), content["prompts"])
+    is_new = ~np.isin(check_prompts(log.prompts).digests, content["prompts"])
     n_seen = len(is_new) - int(is_new.sum())
     if n_seen == len(is_new):
         raise ValueError(f"SAMPLES must hold prompts that did not calibrate: all {n_seen} did.")

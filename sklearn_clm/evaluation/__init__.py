@@ -86,7 +86,7 @@ The promise is about the whole set. What a user sees is up to you:
 
 A service loads what was calibrated, and answers one prompt at a time, in threads or, with
 :meth:`sklearn_clm.ConformalSampler.apredict`, in an event loop (async). ``to_dict()`` is a set as
-JSON, and `on_accept` is told of each response as soon as it joins a set, so that it can be
+JSON, and `on_accept` receives each response as soon as it joins a set, so that it can be
 streamed:
 
 >>> import asyncio, json, os, random, tempfile

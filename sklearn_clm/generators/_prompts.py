@@ -4,6 +4,7 @@ import hashlib
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class CheckedPrompts:
         index = None if self.index is None else self.index.take(rows)
         return replace(self, prompts=prompts, index=index)
 
+    @cached_property
     def digests(self) -> np.ndarray:
         """Numbers that tell prompts from each other."""
         digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)

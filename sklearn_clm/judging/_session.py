@@ -45,9 +45,9 @@ class JudgingSession:
     wanted : sequence of WantedVerdict or callable, default=()
         The pairs; or a function that raises :class:`sklearn_clm.caching.VerdictsWanted` as long
         as it wants verdicts, such as one that runs a calibration. It is called again whenever all
-        that it wanted is judged. What it returns in the end is shown as text. What a model said
-        that people audit is told after their verdict. Each person is
-        given the prompts in an order of their own, the responses of a prompt one after the other.
+        that it wanted is judged. What it returns in the end is shown as text. Where people audit
+        a model, its verdict is shown after theirs. Each person is given the prompts in an order of
+        their own, the responses of a prompt one after the other.
     judged_by : str, default=None
         Who judges; None is what the judge says.
 
@@ -172,7 +172,7 @@ class JudgingSession:
         self._read()
         if not self._has_said(pair, key):
             return _NOT_OPEN
-        by_model = self._by_model.get(pair.id)  # told now, and never before
+        by_model = self._by_model.get(pair.id)  # shown now, and never before
         agrees = ", too" if by_model is (key == "y") else ""
         return "" if by_model is None else f"The model says {'yes' if by_model else 'no'}{agrees}."
 

@@ -283,10 +283,7 @@ class SamplerCalibration(Calibration):
             )
             memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
         if self.data is not None:
-            # copies of a prompt have the same draws
-            of_prompt = dict(zip(prompts.digests().tolist(), sets.closed))
-            rows = [one.generations for one in of_prompt.values()]
-            warn_of_repeated_draws(rows, self.data)
+            warn_of_repeated_draws([one.generations for one in sets.closed], prompts, self.data)
         return sets.closed
 
 

@@ -89,7 +89,7 @@ class Collection:
             np.full((n, k_max), -1, dtype=np.int8),
             provenance=provenance,
             texts=np.tile(np.arange(k_max), (n, 1)),
-            prompts=self.prompts.digests(),
+            prompts=self.prompts.digests,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,8 +127,10 @@ class Collection:
 
     def _name_prompt(self, error: Exception) -> None:
         """Say which prompt a judge was asked about when it failed."""
-        reference, response = getattr(error, "asked_about", (None, None))
-        for i, given in enumerate(self.verdicts.references if response is not None else ()):
+        if not hasattr(error, "asked_about"):
+            return
+        reference, response = error.asked_about
+        for i, given in enumerate(self.verdicts.references):
             aliases = given if isinstance(given, (list, tuple, set)) else [given]
             # of a function nobody knows which one it was
             same = any(one is reference or callable(one) for one in aliases)

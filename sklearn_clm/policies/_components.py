@@ -127,7 +127,7 @@ def prompts_of_sampler(
         )
     # those that weights have kept for the sampler, each as often as there
     left, kept = Counter(record.data.prompts.tolist()), []
-    for i, digest in zip(rows.tolist(), prompts.take(rows).digests().tolist()):
+    for i, digest in zip(rows.tolist(), prompts.take(rows).digests.tolist()):
         if left[digest]:
             left[digest] -= 1
             kept.append(i)

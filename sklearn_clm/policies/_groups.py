@@ -67,23 +67,23 @@ class Groups(BaseEstimator):
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> list[Hashable]:
         """The group of each prompt, as given or found from it; prompts are None if not known."""
-        told = None
+        computed = None
         if self.by is not None and prompts is not None:
-            told = [self.by(prompt) for prompt in prompts]
+            computed = [self.by(prompt) for prompt in prompts]
         names, of_prompt = check_groups(
-            given_or_told("groups", "Groups(by=function)", given, told), n_prompts
+            given_or_computed("groups", "Groups(by=function)", given, computed), n_prompts
         )
         return [names[g] for g in of_prompt]
 
 
-def given_or_told(name: str, by: str, given: object, told: object) -> object:
-    """What is given for each prompt, or what a function has told of it: one of the two."""
-    if (given is None) == (told is None):
+def given_or_computed(name: str, by: str, given: object, computed: object) -> object:
+    """What is given for each prompt, or what a function computes of it: one of the two."""
+    if (given is None) == (computed is None):
         raise ValueError(
             f"{name} must be given, one for each prompt, or be told by {by} from prompts that are "
             f"known, got {'neither' if given is None else 'both'} instead."
         )
-    return told if given is None else given
+    return computed if given is None else given
 
 
 def asked_groups(options: Groups | None) -> dict[str, Any]:

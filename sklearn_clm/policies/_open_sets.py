@@ -113,7 +113,7 @@ class _OpenSet:
         self.qualities: list[float] = []
         self.texts: list[int] = []
         self.seen: dict[object, int] = {}
-        self.shown: set[int] = set()  # accepted draws that the caller was told of
+        self.shown: set[int] = set()  # accepted draws that `on_accept` received
 
 
 class OpenSets(ABC):

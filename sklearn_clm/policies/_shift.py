@@ -16,7 +16,7 @@ from sklearn_clm.calibration import Provenance, keep_by_weight
 from sklearn_clm.calibration._shift import check_weights
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._groups import given_or_told
+from sklearn_clm.policies._groups import given_or_computed
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,10 @@ class CovariateShift(BaseEstimator):
 
     def of(self, given: object, prompts: CheckedPrompts) -> np.ndarray:
         """The weight of each prompt, as given or found from it."""
-        told = None if self.weight is None else [self.weight(prompt) for prompt in prompts]
-        given = given_or_told("prompt_weight", "CovariateShift(weight=function)", given, told)
+        computed = None if self.weight is None else [self.weight(prompt) for prompt in prompts]
+        given = given_or_computed(
+            "prompt_weight", "CovariateShift(weight=function)", given, computed
+        )
         weights = check_weights(given, float(self.weight_bound), "prompt_weight")
         if len(weights) != len(prompts):
             raise ValueError(

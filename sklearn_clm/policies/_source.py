@@ -45,7 +45,7 @@ class DrawSource:
     ) -> "tuple[DrawSource, np.ndarray]":
         """The source of draws, trained where it can be, and positions of the other prompts."""
         own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
-        digests = prompts.digests()
+        digests = prompts.digests
         train, rest = np.arange(0), np.arange(n)
         if is_trainable(own):
             rng: RandomState = random_state
@@ -124,7 +124,7 @@ class DrawSource:
 
     def has_learnt(self, prompts: CheckedPrompts) -> np.ndarray:
         """Which of the prompts trained the generator."""
-        return np.isin(prompts.digests(), self.trained_on)
+        return np.isin(prompts.digests, self.trained_on)
 
     def unguaranteed(self, sets: Sequence[Any], prompts: CheckedPrompts) -> list[Any]:
         """The sets of prompts, without a guarantee where the prompt trained the generator."""
@@ -143,19 +143,24 @@ class DrawSource:
             )
 
 
-def warn_of_repeated_draws(rows: Sequence[Sequence[Generation]], data: CalibrationData) -> None:
+def warn_of_repeated_draws(
+    rows: Sequence[Sequence[Generation]], prompts: CheckedPrompts, data: CalibrationData
+) -> None:
     """Warn where each prompt's first draws are all alike, which those of calibration were not."""
     if data.texts is None or data.k_max < _FIRST_DRAWS:
         return
-    taken = [row[:_FIRST_DRAWS] for row in rows if len(row) >= _FIRST_DRAWS]
+    taken = [i for i, row in enumerate(rows) if len(row) >= _FIRST_DRAWS]
     # first what is quickly seen: most calls of predict end here
-    if not taken or any(one.response != row[0].response for row in taken for one in row):
+    if not taken or any(
+        one.response != rows[i][0].response for i in taken for one in rows[i][:_FIRST_DRAWS]
+    ):
         return
+    n_taken = len(np.unique(prompts.digests[taken]))  # copies of a prompt have the same draws
     alike = (data.texts[:, :_FIRST_DRAWS] == data.texts[:, :1]).all(axis=1)
     share = (1.0 + alike.sum()) / (1.0 + len(alike))
-    if share ** len(taken) < _BY_CHANCE:
+    if share**n_taken < _BY_CHANCE:
         warn(
-            f"the first {_FIRST_DRAWS} draws of each of {len(taken)} prompts are all alike, which "
+            f"the first {_FIRST_DRAWS} draws of each of {n_taken} prompts are all alike, which "
             f"they were for {alike.sum()} of {len(alike)} prompts in calibration: the generator "
             "seems to ignore start. sample(prompts, n_samples, start=j) must give the draws j, "
             "j + 1, ...; where it gives the first ones again and again, the guarantee does not "

@@ -142,7 +142,7 @@ def test_audited_prompts_are_kept_by_their_weight_as_others_are():
     # whoever has no other identifier of a request than its prompt
     audited = check_prompts([p for i in range(8000) if monitor.should_audit(p := f"question {i}")])
     shift = CovariateShift(weight_bound=2.0)
-    kept, _ = shift.applied(np.full(len(audited), 0.5), audited.digests(), 0)
+    kept, _ = shift.applied(np.full(len(audited), 0.5), audited.digests, 0)
     assert abs(len(kept) / len(audited) - 0.25) < 5 * np.sqrt(0.25 * 0.75 / len(audited))
 
 
