@@ -126,8 +126,8 @@ def search_answers(
 ) -> AnswerPath:
     """Learn a path on the optimisation part alone; n prompts will calibrate."""
     in_use, data = data.k_max, with_references(data)
-    paths = TextPaths.of(data.quality, data.similarity, tiers)
-    present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
+    scores = data.quality, data.similarity
+    paths, present, features = TextPaths.of_all_draws(*scores, data.first, tiers)
     right = np.broadcast_to(data.admissible[:, np.newaxis, :], present.shape)
     folds = folds_of(data.n_prompts)
     found: list[tuple[AnswerPath, float, tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
@@ -202,11 +202,7 @@ class Answers:
         self.texts = np.zeros(self.chance.shape, dtype=np.intp)
         paths, waiting = path.model.paths(len(rows)), np.arange(len(rows))
         for k in range(table.k_max):
-            at = rows[waiting]
-            table.ensure(at, k + 1)
-            quality, similarity = table.data.quality[at, k], table.data.similarity[at, k]
-            paths.update(waiting, quality, similarity, table.texts[at, k])
-            chance, _ = path.model.probabilities(paths, waiting)
+            chance, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
             self.chance[waiting, k] = chance.max(axis=1)
             self.texts[waiting, k] = chance.argmax(axis=1)
             chance = self.chance[waiting, k]

@@ -47,8 +47,9 @@ from sklearn_clm.calibration._two_phase import AuditRecord
 class Entries(ABC):
     """Entries of n prompts, with scores and labels that may be unknown.
 
-    Each belongs to the prompt `owner`; the largest score of a `wanted` label counts, 0 or 1. Of
-    entries with the largest score of their prompt that of highest `preference` is asked for first.
+    Each belongs to the prompt `owner`; the largest score of a `wanted` label counts, 0 or 1; an
+    entry without a score yet has -inf. Of entries with the largest score of their prompt that of
+    highest `preference` is asked for first.
     """
 
     reach: np.ndarray | None = None  # of shape (n,): bounds the scores of draws to come
@@ -57,16 +58,13 @@ class Entries(ABC):
         self,
         owner: np.ndarray,
         n_prompts: int,
+        scores: np.ndarray,
         wanted: int,
         preference: np.ndarray | None = None,
     ) -> None:
-        self.owner, self.n_prompts, self.wanted = owner, n_prompts, wanted
+        self.owner, self.n_prompts = owner, n_prompts
+        self.scores, self.wanted = scores, wanted
         self.preference = np.zeros(len(owner)) if preference is None else preference
-
-    @property
-    @abstractmethod
-    def scores(self) -> np.ndarray:
-        """Score of each entry, of shape (m,); -inf where there is none yet."""
 
     @property
     @abstractmethod

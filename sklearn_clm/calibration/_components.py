@@ -242,14 +242,9 @@ class ComponentEntries(Entries):
     """
 
     def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge | None = None) -> None:
-        super().__init__(data.prompt_index, data.n_prompts, wanted=0)
         self.thresholds, ranks = np.unique(data.scores, return_inverse=True)
-        self._scores = ranks.astype(np.float64)
+        super().__init__(data.prompt_index, data.n_prompts, ranks.astype(np.float64), wanted=0)
         self._labels, self._judge = data.labels.copy(), judge
-
-    @property
-    def scores(self) -> np.ndarray:
-        return self._scores
 
     @property
     def labels(self) -> np.ndarray:

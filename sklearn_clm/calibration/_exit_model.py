@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._texts import TEXT_FEATURES, ScoreScale, TextPaths
 from sklearn_clm.calibration._tiers import Tiers
 
@@ -113,7 +114,17 @@ class ExitModel:
     def paths(self, n_prompts: int) -> TextPaths:
         """Empty paths of `n_prompts` prompts."""
         scales = self.quality_scale, self.similarity_scale
-        return TextPaths(n_prompts, self.k_max, *scales, self.tiers)
+        return TextPaths(n_prompts, self.k_max, *scales, self.tiers, self.same_text)
+
+    def after_next_draw(
+        self, table: Table, at: np.ndarray, paths: TextPaths, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """:meth:`probabilities` after the next draw of prompts, at `at` of a table."""
+        draw = paths.n_draws[rows]
+        table.ensure(at, draw + 1)
+        data = table.data
+        paths.update(rows, data.quality[at, draw], data.similarity[at, draw], table.texts[at, draw])
+        return self.probabilities(paths, rows)
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
@@ -179,8 +190,8 @@ def fit_exit_model(
     n, k_max = data.quality.shape
     learn = partial(learnt, new_classifier, folds_of(n))
     labels = data.admissible
-    paths = TextPaths.of(data.quality, data.similarity, tiers)
-    present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
+    scores = data.quality, data.similarity
+    paths, present, features = TextPaths.of_all_draws(*scores, data.first, tiers)
     # after the first draws each one more tells much, later ones little
     moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
     taught = np.zeros_like(present)

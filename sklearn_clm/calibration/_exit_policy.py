@@ -38,10 +38,8 @@ epsilon for c = floor((n + 1) epsilon) - 1.
 
 import numpy as np
 
-from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._exit_model import ExitModel, counted
-from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._texts import text_of_draw
+from sklearn_clm.calibration._table import DrawEntries, Table
 
 
 class ExitRule:
@@ -74,65 +72,36 @@ class ExitRule:
         return self.done
 
 
-class ExitEntries(Entries):
-    """The texts of the prompts at `rows` of a table, scored by tau as far as draws were made.
+class ExitEntries(DrawEntries):
+    """All draws of the prompts at `rows` of a table, scored by tau as far as draws were made.
 
-    A repetition is judged by the response that stands for its text, the first one.
+    A repetition has no score: it is judged by the response that stands for its text, the first one.
     """
 
     reach: np.ndarray  # m_k after the last draw made, +inf before the first
 
     def __init__(self, table: Table, rows: np.ndarray, model: ExitModel) -> None:
         n, k_max = len(rows), model.k_max
-        super().__init__(np.repeat(np.arange(n), k_max), n, wanted=1)
-        self._table, self._rows = table, rows
-        self._model, self._paths = model, model.paths(n)
-        # the draw in which each draw's text occurs first; itself where it was not made
-        self.texts = np.tile(np.arange(k_max), (n, 1))
         # tau(c) at first draws of texts, m_k after draw k; -inf where draws do not tell yet
         self.tau, self.exits = np.full((2, n, k_max), -np.inf)
+        owner, draws = np.indices((n, k_max)).reshape(2, -1)
+        # scores are a view of tau
+        super().__init__(table, rows[owner], draws, owner, n, scores=self.tau.reshape(-1))
+        self._of_prompt, self._model, self._paths = rows, model, model.paths(n)
         self.reach = np.full(n, np.inf)
         if not table.is_lazy:
             for _ in range(k_max):
                 self.draw(np.arange(n))
 
-    @property
-    def scores(self) -> np.ndarray:
-        return self.tau.reshape(-1)
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self.text_labels.reshape(-1)
-
-    @property
-    def text_labels(self) -> np.ndarray:
-        """Labels at the first draw of each text, of shape (n, K); -1 at repetitions."""
-        draws = np.arange(self.texts.shape[1])
-        labels = self._table.labels_at(self._rows[:, np.newaxis], draws[np.newaxis])
-        return np.where(self.texts == draws, labels, np.int8(-1))
-
-    def ask(self, entries: np.ndarray) -> None:
-        prompts, draws = np.divmod(entries, self.texts.shape[1])
-        self._table.ask(self._rows[prompts], draws)
-
     def draw(self, prompts: np.ndarray) -> None:
-        table, rows, made = self._table, self._rows[prompts], self._paths.n_draws[prompts]
-        table.ensure(rows, made + 1)
-        for k in np.unique(made):
-            some, at = prompts[made == k], rows[made == k]
-            similarity = table.data.similarity[at, k]
-            self.texts[some, k] = text_of_draw(
-                self.texts[some, :k], table.texts[at, k], similarity, self._model.same_text
-            )
-            quality = table.data.quality[at, k]
-            self._paths.update(some, quality, similarity, self.texts[some, k])
-            text, arrival = self._model.probabilities(self._paths, some)
-            before = self.reach[some]
-            after = np.minimum(before, arrival / self._model.rho)
-            if k == self._model.k_max - 1:
-                after = np.full(len(some), -np.inf)
-            self.tau[some] = np.maximum(self.tau[some], counted(before, text, after))
-            self.exits[some, k] = self.reach[some] = after
+        k, before = self._paths.n_draws[prompts], self.reach[prompts]
+        text, arrival = self._model.after_next_draw(
+            self._table, self._of_prompt[prompts], self._paths, prompts
+        )
+        after = np.minimum(before, arrival / self._model.rho)
+        after[k == self._model.k_max - 1] = -np.inf
+        self.tau[prompts] = np.maximum(self.tau[prompts], counted(before, text, after))
+        self.exits[prompts, k] = self.reach[prompts] = after
 
     def draw_to(self, level: float) -> None:
         """Make as many draws as prediction makes at a level."""

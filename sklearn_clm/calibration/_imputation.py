@@ -32,8 +32,7 @@ def impute_labels(
     """
     first = texts_of_draws(data.similarity, first, same_text_of(data.similarity, first, known))
     known = _shared(known, first)
-    paths = TextPaths.of(data.quality, data.similarity)
-    present, features = paths.after_each_draw(data.quality, data.similarity, first)
+    paths, present, features = TextPaths.of_all_draws(data.quality, data.similarity, first)
     present, features = present[:, -1], features[:, -1]
     lower = np.tril(np.asarray(data.similarity, dtype=np.float64), -1)
     scaled = paths.similarity_scale(lower + np.swapaxes(lower, 1, 2))

@@ -123,14 +123,12 @@ class DrawEntries(Entries):
         draws: np.ndarray,
         owner: np.ndarray,
         n_prompts: int,
+        scores: np.ndarray | None = None,
         preference: np.ndarray | None = None,
     ) -> None:
-        super().__init__(owner, n_prompts, wanted=1, preference=preference)
+        scores = np.ones(len(owner)) if scores is None else scores
+        super().__init__(owner, n_prompts, scores, wanted=1, preference=preference)
         self._table, self.rows, self.draws = table, rows, draws
-
-    @property
-    def scores(self) -> np.ndarray:
-        return np.ones(len(self.owner))
 
     @property
     def labels(self) -> np.ndarray:

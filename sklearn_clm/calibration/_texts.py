@@ -53,9 +53,10 @@ class TextPaths:
         quality_scale: ScoreScale,
         similarity_scale: ScoreScale,
         tiers: Tiers | None = None,
+        same_text: float | None = None,
     ) -> None:
         shape = (n_prompts, k_max)
-        self.tiers = tiers
+        self.tiers, self.same_text = tiers, same_text
         self.quality_scale, self.similarity_scale = quality_scale, similarity_scale
         self.k_max = k_max
         self.n_draws = np.zeros(n_prompts, dtype=np.intp)
@@ -69,36 +70,38 @@ class TextPaths:
         self.alike = np.zeros((*shape, k_max), dtype=np.float32)  # similarities of texts
 
     @classmethod
-    def of(
-        cls, quality: np.ndarray, similarity: np.ndarray, tiers: Tiers | None = None
-    ) -> "TextPaths":
-        """Empty paths of prompts whose scores make the scales."""
+    def of_all_draws(
+        cls,
+        quality: np.ndarray,
+        similarity: np.ndarray,
+        texts: np.ndarray,
+        tiers: Tiers | None = None,
+    ) -> tuple["TextPaths", np.ndarray, np.ndarray]:
+        """Paths of prompts whose scores make the scales, at their end.
+
+        With their :meth:`text_features` after each draw, (n, K, K) and (n, K, K, f).
+        """
         n_prompts, k_max = quality.shape
         earlier, later = np.triu_indices(k_max, 1)
         of_similarity = ScoreScale.of(similarity[:, later, earlier])
-        return cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity, tiers)
-
-    def after_each_draw(
-        self, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """:meth:`text_features` after each draw of all prompts: (n, K, K) and (n, K, K, f)."""
-        rows = np.arange(len(quality))
-        found = []
-        for k in range(self.k_max):
-            self.update(rows, quality[:, k], similarity[:, k], first[:, k])
-            found.append(self.text_features(rows))
+        paths = cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity, tiers)
+        rows, found = np.arange(n_prompts), []
+        for k in range(k_max):
+            paths.update(rows, quality[:, k], similarity[:, k], texts[:, k])
+            found.append(paths.text_features(rows))
         present, features = (np.stack(one, axis=1) for one in zip(*found))
-        return present, features
+        return paths, present, features
 
     def update(
-        self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
+        self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, equal: np.ndarray
     ) -> None:
         """Take the next draw of each of the prompts at `rows`, each at most once.
 
-        `similarity`, of shape (m, at least the draws so far), is that to earlier draws, and `first`
-        the draw in which the text occurred first: the draw itself where it is new.
+        `similarity`, of shape (m, at least the draws so far), is that to earlier draws, and `equal`
+        the draw that holds an equal response first, the draw itself where there is none.
         """
         draw = self.n_draws[rows]
+        first = text_of_draw(self.first[rows], equal, draw, similarity, self.same_text)
         self.first[rows, draw] = first
         new = first == draw
         scaled = self.quality_scale(quality)
@@ -168,30 +171,35 @@ class TextPaths:
 
 
 def texts_of_draws(
-    similarity: np.ndarray, first: np.ndarray, same_text: float | None
+    similarity: np.ndarray, equal: np.ndarray, same_text: float | None
 ) -> np.ndarray:
     """Draw in which each draw's text occurs first, near duplicates counted as one: (n, K)."""
-    texts = np.empty_like(first)
-    for j in range(first.shape[1]):
-        texts[:, j] = text_of_draw(texts[:, :j], first[:, j], similarity[:, j], same_text)
+    texts = equal.copy()
+    for j in range(equal.shape[1]):
+        draw = np.full(len(equal), j)
+        texts[:, j] = text_of_draw(texts, equal[:, j], draw, similarity[:, j], same_text)
     return texts
 
 
 def text_of_draw(
-    texts: np.ndarray, first: np.ndarray, similarity: np.ndarray, same_text: float | None
+    texts: np.ndarray,
+    equal: np.ndarray,
+    draw: np.ndarray,
+    similarity: np.ndarray,
+    same_text: float | None,
 ) -> np.ndarray:
     """Draw in which the text of the next draw occurs first, near duplicates counted as one.
 
-    Of m prompts with j draws each, `texts`, of shape (m, j), says the same for these. `first` is
-    the draw that holds an equal response first, j where there is none. A response repeats the
-    earliest text to which its similarity is above `same_text`; clusters do not chain.
+    Of m prompts, whose next draw is `draw`, `texts`, (m, K), says the same for earlier draws, and
+    `equal` is the draw that holds an equal response first, `draw` itself where there is none. A
+    response repeats the earliest text to which its similarity is above `same_text`; clusters do not
+    chain.
     """
-    j = texts.shape[1]
-    own = np.concatenate((texts, np.full((len(texts), 1), j)), axis=1)
-    found = own[np.arange(len(texts)), first]
-    if same_text is None:
-        return found
-    alike = (texts == np.arange(j)) & (similarity[:, :j].astype(np.float64) > same_text)
-    # a column for none of them
-    alike = np.concatenate((alike, np.ones((len(texts), 1), dtype=bool)), axis=1)
-    return np.where(first == j, alike.argmax(axis=1), found)
+    new = equal == draw
+    text = np.where(new, draw, texts[np.arange(len(texts)), equal])
+    if same_text is None or not draw.any():
+        return text
+    earlier = np.arange(int(draw.max()))
+    alike = similarity[:, : len(earlier)].astype(np.float64) > same_text
+    alike &= (texts[:, : len(earlier)] == earlier) & (earlier < draw[:, np.newaxis])
+    return np.where(new & alike.any(axis=1), alike.argmax(axis=1), text)

@@ -411,18 +411,16 @@ class ExitPolicy(Policy):
         ):
             level = settle(entries, n - allowed)
         entries.draw_to(level)
-        labels = entries.text_labels
         smallest, hopeless = np.nan, None
         if not table.is_lazy or level == -np.inf:
-            shown = entries.texts == np.arange(path.k_max)
-            hopeless = int(np.sum(~np.any(shown & (labels != 0), axis=1)))
+            highest = np.maximum(entries.largest(entries.labels != 0), entries.reach)
+            hopeless = int(np.sum(highest == -np.inf))
             smallest = min((hopeless + 1) / (n + 1), 1.0)
             if pac:
                 smallest = float(smallest_epsilon(hopeless, n, part.delta))
+        labels = table.labels[part.rows]
+        # at -inf predict returns all draws, like texts or not
         right = np.any((entries.tau >= level) & (labels == 1), axis=1)
-        if level == -np.inf and not table.is_lazy:
-            # predict returns all draws, like texts or not
-            right = (table.labels[part.rows] == 1).any(axis=1)
         result = LevelResult.at(
             level,
             entries,

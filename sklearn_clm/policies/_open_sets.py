@@ -11,7 +11,6 @@ from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import Claim, Configuration, SamplingRule
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import text_key
-from sklearn_clm.calibration._texts import text_of_draw
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
@@ -105,13 +104,12 @@ class Sampling:
 class _OpenSet:
     """The set of a prompt that sampling has not stopped on."""
 
-    __slots__ = ("draws", "qualities", "row", "rule", "seen", "shown", "texts")
+    __slots__ = ("draws", "qualities", "row", "rule", "seen", "shown")
 
     def __init__(self, rule: Any, row: int = 0) -> None:
         self.rule, self.row = rule, row
         self.draws: list[Generation] = []
         self.qualities: list[float] = []
-        self.texts: list[int] = []
         self.seen: dict[object, int] = {}
         self.shown: set[int] = set()  # accepted draws that `on_accept` received
 
@@ -259,18 +257,15 @@ class ExitSets(OpenSets):
         quality = self._of.quality_of(members, draws, start)[:, 0]
         similarity = self._of.similarity_of(draws, [range(start)] * len(members))
         sets = [self._open[i] for i in members]
-        before = np.array([one.texts for one in sets], dtype=np.intp).reshape(len(sets), start)
-        first = np.full(len(sets), start)
+        equal = np.full(len(sets), start)
         if self._rule.equal_texts:
-            first[:] = [
+            equal[:] = [
                 one.seen.setdefault(text_key(one.draws[start].response), start) for one in sets
             ]
-        first = text_of_draw(before, first, similarity, self._rule.model.same_text)
-        for one, text, value in zip(sets, first.tolist(), quality.tolist(), strict=True):
+        for one, value in zip(sets, quality.tolist(), strict=True):
             one.qualities.append(value)
-            one.texts.append(text)
         rows = np.array([one.row for one in sets], dtype=np.intp)
-        self._paths.update(rows, quality, similarity, first)
+        self._paths.update(rows, quality, similarity, equal)
         chances, arrival = self._rule.model.probabilities(self._paths, rows)
         for m, one in enumerate(sets):
             one.rule.update(chances[m], float(arrival[m]))

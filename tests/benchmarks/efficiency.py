@@ -43,7 +43,6 @@ from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import AdmissionTest
-from sklearn_clm.calibration._texts import texts_of_draws
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from sklearn_clm.policies._exit import degree_two
 from tests.calibration.tables import lazy_table
@@ -319,9 +318,8 @@ def _exits(model: ExitModel, data: CalibrationData) -> Exits:
     n, k_max = data.quality.shape
     paths, rows = model.paths(n), np.arange(n)
     text, arrival = np.zeros((n, k_max, k_max)), np.zeros((n, k_max))
-    texts = texts_of_draws(data.similarity, data.first, model.same_text)
     for k in range(k_max):
-        paths.update(rows, data.quality[:, k], data.similarity[:, k], texts[:, k])
+        paths.update(rows, data.quality[:, k], data.similarity[:, k], data.first[:, k])
         text[:, k], arrival[:, k] = model.probabilities(paths, rows)
     return [exit_scores(text, arrival, rho) for rho in BALANCES]
 

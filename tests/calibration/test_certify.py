@@ -46,19 +46,16 @@ class Listed(Entries):
     """
 
     def __init__(self, owner, n, scores, truth, known, wanted, r, rng, is_drawn):
-        super().__init__(owner, n, wanted, rng.choice([-np.inf, 0.0, 1.0], len(owner)))
+        preference = rng.choice([-np.inf, 0.0, 1.0], len(owner))
+        super().__init__(owner, n, scores.copy(), wanted, preference)
         self.full, self.truth, self.r, self.rng = scores, truth, r, rng
         self._labels = np.where(known, truth, -1)
         self.drawn, self.asked, self.allowed = np.ones(len(owner), dtype=bool), [], []
         # what a draw shows for the first time may be known already: it then says two things at once
         self.checks_batches = is_drawn or not known.any()
         if not is_drawn:
-            self.drawn[:] = False
+            self.drawn[:], self.scores[:] = False, -np.inf
             self.reach = np.full(n, np.inf)
-
-    @property
-    def scores(self):
-        return np.where(self.drawn, self.full, -np.inf)
 
     @property
     def labels(self):
@@ -70,6 +67,7 @@ class Listed(Entries):
             missing = np.flatnonzero((self.owner == i) & ~self.drawn)
             assert self.reach[i] > -np.inf
             self.drawn[missing[:1]] = True
+            self.scores[missing[:1]] = self.full[missing[:1]]
             left = self.full[missing[1:]]
             bound = left.max() if len(left) else -np.inf
             # what is said of draws to come is sometimes just right, and never rises

@@ -13,14 +13,14 @@ from sklearn_clm.calibration import (
     learn_then_test,
     search_frontier,
 )
-from sklearn_clm.calibration._certify import Entries, ranked, settle
+from sklearn_clm.calibration._certify import ranked, settle
 from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.calibration._texts import texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers
@@ -53,23 +53,10 @@ def _table(data: CalibrationData, first: np.ndarray, draws: bool = True) -> Tabl
     return lazy_table(data, draws=draws)
 
 
-class _Texts(Entries):
+def _texts(tau: np.ndarray, table: Table) -> DrawEntries:
     """The texts of a table, with their scores."""
-
-    def __init__(self, tau: np.ndarray, table: Table) -> None:
-        super().__init__(np.repeat(np.arange(len(tau)), tau.shape[1]), len(tau), wanted=1)
-        self._tau, self._table = tau, table
-
-    @property
-    def scores(self) -> np.ndarray:
-        return self._tau.reshape(-1)
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self._table.labels.reshape(-1)
-
-    def ask(self, entries: np.ndarray) -> None:
-        self._table.ask(*np.divmod(entries, self._tau.shape[1]))
+    owner, draws = np.indices(tau.shape).reshape(2, -1)
+    return DrawEntries(table, owner, draws, owner, len(tau), scores=tau.reshape(-1))
 
 
 def _learnt(world: World, rng: np.random.Generator, kind: str) -> ExitModel:
@@ -141,7 +128,7 @@ def exit_policy(
         rank = setting.n - int(n_errors(setting.n, setting.epsilon, setting.delta))
         if judge is not None:
             found = judge(tau[chosen], table)
-        elif settle(_Texts(tau[chosen], table), rank) != ranked(found, rank):
+        elif settle(_texts(tau[chosen], table), rank) != ranked(found, rank):
             raise AssertionError("lazy judging does not find the level of all labels")
     return _fails(found, scores, setting, n_errors)
 
