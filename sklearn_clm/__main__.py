@@ -30,7 +30,6 @@ from sklearn_clm.judging import serve
 from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._files import write_content
-from sklearn_clm.policies._rules import Certified
 
 __all__ = ["main"]
 
@@ -288,7 +287,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         )
     record = replace(sampler.calibration_, provenance=known)
     claim = replace(record.claim, unknown=record.unknown)
-    record = replace(record, rules={None: Certified(record.rule, claim)})
+    record = replace(record, rules={None: replace(record.rule, claim=claim)})
     if arguments.report is not None:
         sampler.calibration_ = record
         CalibrationReport.from_estimator(sampler).save(arguments.report)

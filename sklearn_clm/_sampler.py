@@ -17,7 +17,7 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_data, split_of
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tiers import check_tiers
+from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import frozen, score_fingerprint
@@ -33,7 +33,7 @@ from sklearn_clm.policies import (
     ThresholdPolicy,
 )
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._base import Policy, Terms, draw_budgets
+from sklearn_clm.policies._base import Policy, draw_budgets
 from sklearn_clm.policies._calibration import Calibration, SamplerCalibration
 from sklearn_clm.policies._collection import SCORES, Collection, TryOut
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator, in_thread
@@ -347,22 +347,25 @@ class ConformalSampler(CalibratedEstimator):
         own, source = self._known(data)
         names = self._groups_of(data, own, groups)
         refuse_other_shift(self.shift, known := data.provenance)
-        policy, k_max = self._policy, draw_budgets(self.k_max)[-1]
+        policy, budgets, tiers = self._policy, draw_budgets(self.k_max), self._tiers(source)
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
         if own is None:
-            check_data(given := data.truncate(k_max))
-            table = Table(given)
+            check_data(given := data.truncate(budgets[-1]))
+            table = Table(given, budgets=budgets, tiers=tiers)
         else:
-            table = own.table(data, lazily=self._lazy_judging is not None, k_max=k_max)
+            table = own.table(data, budgets, tiers, lazily=self._lazy_judging is not None)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         losses = {} if self.losses is None else self.losses.claimed()
         claim = self._claim_of(
             self.epsilon, known, names is not None, guarantee=policy.guarantee, losses=losses
         )
+        others = self._judged_otherwise(table, own)
         with nullcontext() if own is None else own.drawing(self.memory_):
-            rules = policy.calibrate(table, parts, self._terms(table, own, source), claim)
+            rules = policy.calibrate(
+                table, parts, claim, self._lazy_judging or LazyJudging(), **others
+            )
         record = self._record(rules, table, own, source, self._kept_with(known, names is not None))
         self._keep(record, own)
         return self
@@ -557,25 +560,26 @@ class ConformalSampler(CalibratedEstimator):
         self._check_scores(source.generator)
         return source
 
-    def _terms(self, table: Table, own: Collection | None, source: DrawSource) -> Terms:
-        """What the tests of a calibration are asked for."""
+    def _judged_otherwise(self, table: Table, own: Collection | None) -> dict[str, Any]:
+        """Other losses of sets, or people who audit: what looks at all draws and labels."""
         audited = self.judging if isinstance(self.judging, AuditedJudging) else None
-        losses = audit = judging = None
-        if self.losses is not None or audited is not None:
-            if own is None or table.is_lazy:
-                raise ValueError(
-                    "data must be all that this sampler has collected, with all labels, where "
-                    "there are losses or people audit, got other data instead."
-                )
-            losses = None if self.losses is None else own.set_losses(self.losses)
-            audit = audited and Audit(audited, own.by_people(audited.people), source.seed)
-        if table.is_lazy:
-            judging = self._lazy_judging or LazyJudging()
-        budgets = draw_budgets(self.k_max)
-        tiers, now = (trait(one, "tiers") for one in (source.generator, self.generator))
-        if tiers is not None and now is not None and now.n_draws == tiers.n_draws:
-            tiers = now  # draws do not depend on prices
-        return Terms(self.epsilon, self.delta, budgets, judging, losses, audit, tiers)
+        if self.losses is None and audited is None:
+            return {}
+        if own is None or table.is_lazy:
+            raise ValueError(
+                "data must be all that this sampler has collected, with all labels, where "
+                "there are losses or people audit, got other data instead."
+            )
+        if audited is not None:
+            return {"audit": Audit(audited, own.by_people(audited.people), own.source.seed)}
+        return {"losses": self.losses and own.set_losses(self.losses)}
+
+    def _tiers(self, source: DrawSource) -> Tiers | None:
+        """Prices of the draws, those of now where they are the same draws."""
+        tiers: Tiers | None = trait(source.generator, "tiers")
+        now: Tiers | None = trait(self.generator, "tiers")
+        # draws do not depend on prices
+        return now if tiers and now and now.n_draws == tiers.n_draws else tiers
 
     def _record(
         self,
@@ -608,7 +612,7 @@ class ConformalSampler(CalibratedEstimator):
         self.achievable_epsilon_ = record.achievable_epsilon
         self.generator_, self.seed_ = record.source.generator, record.source.seed
         if record.by_group is not None:
-            self.groups_ = {name: one.rule for name, one in record.by_group.items()}
+            self.groups_ = record.by_group
         if record.data is None:
             self._collected = None
             return
@@ -621,7 +625,7 @@ class ConformalSampler(CalibratedEstimator):
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SamplerCalibration:
         source = self._source_of(repr(name), read["provenance"])
-        k_max = max(one.rule.k_max for one in read["rules"].values())
+        k_max = max(rule.k_max for rule in read["rules"].values())
         if k_max not in draw_budgets(self.k_max):
             raise ValueError(
                 f"k_max must be that of {name!r}, {k_max}, got {self.k_max!r} instead."

@@ -40,7 +40,7 @@ from sklearn_clm.policies._components import (
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
-from sklearn_clm.policies._rules import Certified, SelectionRule, rules_of_parts
+from sklearn_clm.policies._rules import SelectionRule, rules_of_parts
 from sklearn_clm.policies._source import progress_bar
 from sklearn_clm.policies._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm.scoring import get_splitter
@@ -327,7 +327,7 @@ class ComponentSelector(CalibratedEstimator):
             rules=rules_of_parts(
                 parts,
                 self._claim_of(self.alpha, data.provenance, grouped, about="components"),
-                SelectionRule(np.inf),
+                partial(SelectionRule, gamma_hat=np.inf),
                 test,
             ),
             sampler=sampler,
@@ -484,7 +484,7 @@ class ComponentSelector(CalibratedEstimator):
 
     def _test_of(
         self, data: ComponentCalibrationData, own: ComponentCollection | None
-    ) -> Callable[[Part, Claim], Certified]:
+    ) -> Callable[[Part, Claim], SelectionRule]:
         """The test of a part: by the labels of the data, or by people who audit them."""
         if not isinstance(self.judging, AuditedJudging):
             return partial(threshold_of_part, data)
@@ -506,7 +506,7 @@ class ComponentSelector(CalibratedEstimator):
         self.gamma_hat_, result = record.rule.gamma_hat, record.tests
         self.achievable_alpha_ = (np.nan, np.nan) if result is None else result.achievable_alpha
         if record.by_group is not None:
-            self.groups_ = {name: one.rule.gamma_hat for name, one in record.by_group.items()}
+            self.groups_ = {name: rule.gamma_hat for name, rule in record.by_group.items()}
         if record.sampler is not None:
             self.sampler_ = record.sampler
         if record.data is None:

@@ -6,12 +6,13 @@ look at earlier draws alone, so that draws made one by one are those that would 
 labels belong to texts, so that equal responses of a prompt share one.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._tiers import Tiers
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
 """``judge(rows, draws)``: two arrays of positions, of equal length; gives the verdicts in order, as
@@ -24,7 +25,8 @@ class Table:
     `data` is what is known; its arrays of scores are shared: where draws are missing, ``draw(rows,
     n_draws)`` makes them there until the prompts at `rows` have so many each. `judge` is asked for
     labels. Either is None where nothing is missing. `texts`, of shape (n, K), names for each draw
-    the draw in which its text occurs first.
+    the draw in which its text occurs first. `budgets` are numbers of draws after which sampling may
+    end, ascending, by default K alone; `tiers` are prices of draws, where they differ.
     """
 
     def __init__(
@@ -32,8 +34,12 @@ class Table:
         data: CalibrationData,
         draw: Callable[[np.ndarray, int | np.ndarray], None] | None = None,
         judge: Judge | None = None,
+        *,
+        budgets: Sequence[int] | None = None,
+        tiers: Tiers | None = None,
     ) -> None:
         self.data = data
+        self.budgets, self.tiers = budgets or [data.k_max], tiers
         self._draw, self.judge = draw, judge
         n, k_max = data.quality.shape
         self.n_judgements = 0  # of distinct texts

@@ -156,9 +156,9 @@ def _groups(record: Record) -> Iterable[Section]:
     if record.by_group is None:
         return
     rows = []
-    for name, (rule, claim) in record.by_group.items():
-        status, smallest = "certified" if claim.holds else "null", ""
-        errors: Row = (claim.null or "", "")
+    for name, rule in record.by_group.items():
+        status, smallest = "certified" if rule.certified else "null", ""
+        errors: Row = (rule.claim.null or "", "")
         if rule.result is not None:
             bound, n_errors = rule.errors
             n = rule.result.n_calibration
@@ -169,7 +169,7 @@ def _groups(record: Record) -> Iterable[Section]:
         rows.append((str(name), status, rule.words, *errors, *costs, smallest))
     others = "Prompts of other groups are refused: no rule serves all prompts together."
     columns = (*record.rule.priced, f"smallest {record.claim.level_name}")
-    audited = any(claim.audit is not None for _, claim in record.by_group.values())
+    audited = any(rule.claim.audit is not None for rule in record.by_group.values())
     errors_by = "refused by the model, or by people alone" if audited else "errors"
     header = ("group", "", "rule", errors_by, _INTERVAL, *columns)
     yield Section("Groups", (others, _OF_GROUPS), (header, *rows))

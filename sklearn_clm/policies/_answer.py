@@ -25,10 +25,11 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
-from sklearn_clm.policies._base import Policy, Terms
+from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
-from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._rules import Certified, Everything, Row, Rule, Rules
+from sklearn_clm.policies._judging import LazyJudging, classifier_factory
+from sklearn_clm.policies._losses import SetLosses
+from sklearn_clm.policies._rules import Everything, Row, Rule, Rules
 from sklearn_clm.policies._verdicts import bounding
 
 
@@ -74,9 +75,9 @@ class AnswerLevel(LevelRule):
         return {**super().content(), "k_min": self.k_min, "cut": self.cut}
 
     @classmethod
-    def of_content(cls, content: dict[str, Any], k_max: int) -> Self:
+    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
         k_min, cut = int(content["k_min"]), float(content["cut"])
-        return replace(super().of_content(content, k_max), k_min=k_min, cut=cut)
+        return replace(super().of_content(claim, content, k_max), k_min=k_min, cut=cut)
 
 
 class AnswerPolicy(Policy):
@@ -137,17 +138,23 @@ class AnswerPolicy(Policy):
         """Those with which ``score`` is the share answered."""
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
 
-    def calibrate(self, table: Table, parts: list[Part], terms: Terms, claim: Claim) -> Rules:
+    def calibrate(
+        self, table: Table, parts: list[Part], claim: Claim, judging: LazyJudging, **others: Any
+    ) -> Rules:
         about = replace(claim, level=self.alpha, about="answers")
-        return super().calibrate(table, parts, terms, about)
+        return super().calibrate(table, parts, about, judging, **others)
 
-    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> AnswerPath:
-        part = table.part(rows)
-        if terms.judging is not None:
-            labels, _ = terms.judging.labels(table, rows, table.texts[rows])
-            part = part.with_labels(labels)
-        n = table.data.n_prompts - len(rows)
-        return self._learnt(part, n, terms.delta, terms.tiers)
+    def search(
+        self,
+        table: Table,
+        rows: np.ndarray,
+        claim: Claim,
+        judging: LazyJudging,
+        losses: SetLosses | None = None,
+    ) -> AnswerPath:
+        labels, _ = judging.labels(table, rows, table.texts[rows])
+        part, n = table.part(rows).with_labels(labels), table.data.n_prompts - len(rows)
+        return self._learnt(part, n, claim.delta, table.tiers)
 
     def fit(
         self, data: CalibrationData, *, delta: float = 0.05, tiers: Tiers | None = None
@@ -187,8 +194,13 @@ class AnswerPolicy(Policy):
         return search_answers(data, classifiers, n, self.alpha, delta, tiers)
 
     def test(
-        self, path: AnswerPath, table: Table, part: Part, terms: Terms, claim: Claim
-    ) -> Certified:
+        self,
+        path: AnswerPath,
+        table: Table,
+        part: Part,
+        claim: Claim,
+        losses: SetLosses | None = None,
+    ) -> Rule:
         n, judged_before = len(part.rows), table.n_judgements
         levels = path.levels[path.start(n, self.alpha, part.delta) :]
         answers = Answers(table, part.rows, path, levels[0])
@@ -203,7 +215,7 @@ class AnswerPolicy(Policy):
             passed = count_passed(passes, len(levels))
         if not passed:
             why = _why_nothing(answers.at(levels[0])[0], table, claim, n)
-            return Certified(Everything(table.k_max), claim.nullified(why))
+            return Everything(claim.nullified(why), table.k_max)
         level = float(levels[passed - 1])
         answered, draws = answers.at(level)
         result = LevelResult(
@@ -215,8 +227,8 @@ class AnswerPolicy(Policy):
             draws=draws,
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
-        rule = AnswerLevel.of(path.model, table, result, k_min=path.k_min, cut=path.cut)
-        return Certified(rule, replace(claim, answered=result.size))
+        claim = replace(claim, answered=result.size)
+        return AnswerLevel.of(claim, path.model, table, result, k_min=path.k_min, cut=path.cut)
 
 
 def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:

@@ -53,8 +53,6 @@ from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import AuditRecord, smallest_level
-from sklearn_clm.policies._base import Policy, Terms
-from sklearn_clm.policies._rules import Certified, Everything
 from sklearn_clm.policies._verdicts import Verdicts, bounding
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
@@ -179,27 +177,22 @@ class Steps(ABC):
         All of that has to be admitted by people."""
 
     @abstractmethod
-    def by_people(self, step: int, part: Part, claim: Claim) -> Certified:
+    def by_people(self, step: int, part: Part, claim: Claim) -> Any:
         """The usual test on the prompts of a part, with people for its judge."""
 
     @abstractmethod
-    def rule(self, step: int | None, found: Any) -> Any:
-        """The rule of a step with what the tests found; of None, that of nothing certified."""
-
-    @abstractmethod
-    def result(self, step: int, tests: dict[str, Any], smallest: float) -> Any:
-        """What was found, from the fields that all sequences of tests share."""
+    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Any:
+        """The rule of a step of which this is claimed; `tests` are fields of what was found."""
 
 
 class SetSteps(Steps):
     """Rules that make sets of responses."""
 
     def __init__(
-        self, policy: Policy, path: Any, table: Table, part: Part, terms: Terms, people: Verdicts
+        self, policy: Any, path: Any, table: Table, part: Part, claim: Claim, people: Verdicts
     ) -> None:
         self.policy, self.path, self.table, self.part = policy, path, table, part
-        self.terms, self.people = terms, people
-        self.level, self.digests = terms.epsilon, table.data.prompts
+        self.people, self.level, self.digests = people, claim.level, table.data.prompts
         self.by_model = table.labels
 
     @abstractmethod
@@ -222,14 +215,10 @@ class SetSteps(Steps):
 
         return ~admitted.any(axis=1), pairs
 
-    def by_people(self, step: int, part: Part, claim: Claim) -> Certified:
+    def by_people(self, step: int, part: Part, claim: Claim) -> Any:
         labels = self.people.labels[:, : self.table.k_max]
         table = Table(self.table.filled().with_labels(labels), judge=self.people)
-        terms = replace(self.terms, audit=None)
-        return self.policy.test(self.only(step), table, part, terms, claim)
-
-    def rule(self, step: int | None, found: Any) -> Any:
-        return Everything(self.terms.budgets[-1], found)
+        return self.policy.test(self.only(step), table, part, claim)
 
 
 @dataclass(frozen=True)
@@ -240,7 +229,7 @@ class Audit:
     verdicts: Verdicts
     seed: int
 
-    def test(self, steps: Steps, claim: Claim) -> Certified:
+    def test(self, steps: Steps, claim: Claim) -> Any:
         """Test one of the steps by people's standard."""
         part, n_prompts = steps.part, len(steps.part.rows)
         n_audits = min(self.judging.n_audits, n_prompts)
@@ -251,9 +240,8 @@ class Audit:
             self.verdicts.forget()  # they may have changed their minds
         if design == "people":
             rows = np.sort(part.rows[order[:n_audits]])
-            certified = steps.by_people(step, part._replace(rows=rows), claim)
             return self._with_words(
-                certified,
+                steps.by_people(step, part._replace(rows=rows), claim),
                 f"People judged what {n_audits} calibration prompts were given, which were drawn "
                 "at random.",
             )
@@ -286,15 +274,12 @@ class Audit:
                 n_refused, n_prompts, n_missed, n_audits, rows, prompts, draws, said
             ),
         }
-        found = steps.result(step, tests, smallest)
-        if passes:
-            certified = Certified(steps.rule(step, found), claim)
-        else:
+        if not passes:
             exact = design != "betting"  # or else a bound, by verdicts that were not made
             why = nothing_passed(claim, n_prompts, steps.what, smallest, exact=exact)
-            certified = Certified(steps.rule(None, found), claim.nullified(why))
+            claim = claim.nullified(why)
         return self._with_words(
-            certified,
+            steps.rule(step, claim, tests, smallest),
             f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
             f"people audited {len(audited)}{how} by {len(said)} verdicts on what it admits, and "
             f"rejected {n_missed}.",
@@ -319,10 +304,9 @@ class Audit:
         return first[audited], p_value, smallest
 
     @staticmethod
-    def _with_words(certified: Certified, words: str) -> Certified:
-        rule, claim = certified
-        null = None if claim.null is None else f"{claim.null} {words}"
-        return Certified(rule, replace(claim, null=null, audit=words))
+    def _with_words(rule: Any, words: str) -> Any:
+        null = None if rule.certified else f"{rule.claim.null} {words}"
+        return replace(rule, claim=replace(rule.claim, null=null, audit=words))
 
     def _chosen(self, steps: Steps, n_audits: int) -> tuple[int, str]:
         """The step that is tested, and the design, from the part that shapes alone."""

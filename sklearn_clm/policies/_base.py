@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -16,14 +15,13 @@ from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._losses import SetLosses
-from sklearn_clm.policies._rules import Certified, Everything, Rule, Rules, rules_of_parts
+from sklearn_clm.policies._rules import Everything, Rule, Rules, rules_of_parts
 from sklearn_clm.policies._verdicts import bounding
 
 if TYPE_CHECKING:
-    from sklearn_clm.policies._audited import Audit
+    from sklearn_clm.policies._audited import Audit, SetSteps
 
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
@@ -36,23 +34,11 @@ def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
     return sorted({int(k) for k in budgets})
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What a calibration is asked for."""
-
-    epsilon: float
-    delta: float
-    budgets: list[int]  # to choose from, ascending
-    judging: LazyJudging | None  # how labels are asked for; None where all are known
-    losses: SetLosses | None  # other losses that are tested
-    audit: "Audit | None" = None  # of the labels, by people
-    tiers: Tiers | None = None  # prices of draws, where they differ
-
-
 class Policy(BaseEstimator, ABC):
     """How sampling stops and what is returned, with parameters of its own."""
 
     rule: ClassVar[type[Rule]]  # that it finds
+    steps: "ClassVar[type[SetSteps]]"  # of which people who audit test one
     _learnt_as: ClassVar[str] = ""  # the attribute that a `fit` on other data sets
     guarantee: Literal["pac", "marginal"]
     set_score: Any = "max"  # what predict reports of a set
@@ -97,18 +83,36 @@ class Policy(BaseEstimator, ABC):
         return False
 
     @abstractmethod
-    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Any:
+    def search(
+        self,
+        table: Table,
+        rows: np.ndarray,
+        claim: Claim,
+        judging: LazyJudging,
+        losses: SetLosses | None = None,
+    ) -> Any:
         """Search, or learn, on the optimisation part: the prompts at `rows`."""
 
     @abstractmethod
-    def test(self, path: Any, table: Table, part: Part, terms: Terms, claim: Claim) -> Certified:
+    def test(
+        self, path: Any, table: Table, part: Part, claim: Claim, losses: SetLosses | None = None
+    ) -> Rule:
         """Test the prompts of a part; the claim says what is promised where a test passes."""
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """Draw whose label is that of each draw: by default the first with an equal response."""
         return table.texts[rows]
 
-    def calibrate(self, table: Table, parts: list[Part], terms: Terms, claim: Claim) -> Rules:
+    def calibrate(
+        self,
+        table: Table,
+        parts: list[Part],
+        claim: Claim,
+        judging: LazyJudging,
+        *,
+        losses: SetLosses | None = None,
+        audit: "Audit | None" = None,
+    ) -> Rules:
         """Search on one part of the prompts, and test on the others.
 
         Parts are the groups, where there are any, and at last all prompts, whose `claim` is
@@ -123,13 +127,15 @@ class Policy(BaseEstimator, ABC):
         elif len(whole.rows) >= claim.fewest_prompts:
             table.ensure(whole.searched, table.k_max)
             with bounded(also=True):
-                path = self.search(table, whole.searched, terms)
+                path = self.search(table, whole.searched, claim, judging, losses)
 
-        def test(part: Part, own: Claim) -> Certified:
+        def test(part: Part, own: Claim) -> Rule:
             with nullcontext() if len(parts) == 1 else bounded():
-                return self.test(path, table, part, terms, own)
+                if audit is None:
+                    return self.test(path, table, part, own, losses)
+                return audit.test(self.steps(self, path, table, part, own, audit.verdicts), own)
 
-        return rules_of_parts(parts, claim, Everything(terms.budgets[-1]), test)
+        return rules_of_parts(parts, claim, partial(Everything, k_max=table.k_max), test)
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """All texts without a label: what tests may ask for as long as their path is not known.

@@ -23,7 +23,7 @@ from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._files import claim_content, claim_of, reading, record_of
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
-from sklearn_clm.policies._rules import Certified, Rule, Rules
+from sklearn_clm.policies._rules import Rule, Rules
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, progress_bar, warn_of_repeated_draws
 
@@ -53,12 +53,12 @@ class Calibration(ABC):
     @property
     def rule(self) -> Any:
         """The rule for all prompts together."""
-        return self.rules[None].rule
+        return self.rules[None]
 
     @property
     def claim(self) -> Claim:
         """What may be said of all prompts together."""
-        return self.rules[None].claim
+        return self.rule.claim
 
     @property
     def tests(self) -> Any:
@@ -78,7 +78,7 @@ class Calibration(ABC):
     @property
     def claims_in_use(self) -> dict[Hashable | None, Claim]:
         """Their claims."""
-        return {name: one.claim for name, one in self.in_use.items()}
+        return {name: rule.claim for name, rule in self.in_use.items()}
 
     @property
     def stated(self) -> Claim:
@@ -113,7 +113,7 @@ class Calibration(ABC):
     @property
     def digest(self) -> str:
         """Digest of all that decides what a prompt gets, as far as it is known."""
-        decisive = [(name, _content_of(rule)) for name, (rule, _) in self.in_use.items()]
+        decisive = [(name, _content_of(rule)) for name, rule in self.in_use.items()]
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {self.asked.get('set_score')}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -148,10 +148,11 @@ class Calibration(ABC):
     def content(self) -> dict[str, Any]:
         """What a file holds."""
         rules = []
-        for group, (rule, claim) in self.rules.items():
-            type(rule).of_content(rule.content(), rule.k_max)  # what cannot be read is not written
+        for group, rule in self.rules.items():
+            # what cannot be read is not written
+            type(rule).of_content(rule.claim, rule.content(), rule.k_max)
             taken = {"taken": list(rule.taken)} if rule.taken else {}
-            rules.append({**claim_content(group, claim), **_content_of(rule), **taken})
+            rules.append({**claim_content(group, rule.claim), **_content_of(rule), **taken})
         return {
             "format": self.file_format,
             # what was not asked for is no unknown
@@ -169,10 +170,10 @@ class Calibration(ABC):
             groups, provenance = content["groups"], record_of(Provenance, content["provenance"])
             rules: Rules = {}
             for one in content["rules"]:
-                rule: Any = Rule.of_kind(one["kind"]).of_content(one, one["k_max"])
+                rule: Any = Rule.of_kind(one["kind"]).of_content(claim_of(one), one, one["k_max"])
                 if "taken" in one:
                     rule = replace(rule, taken=tuple(map(float, one["taken"])))
-                rules[one["group"]] = Certified(rule, claim_of(one))
+                rules[one["group"]] = rule
             if None not in rules:
                 raise ValueError("no rule is for all prompts")
             return {
@@ -223,7 +224,7 @@ class SamplerCalibration(Calibration):
     @property
     def k_max(self) -> int:
         """The budget in force; of several groups the largest."""
-        return max(one.rule.k_max for one in self.in_use.values())
+        return max(rule.k_max for rule in self.in_use.values())
 
     @property
     def achievable_epsilon(self) -> AchievableEpsilon:

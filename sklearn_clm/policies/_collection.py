@@ -13,6 +13,7 @@ from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_data
 from sklearn_clm.calibration._table import Table, text_key
+from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import score_fingerprint
@@ -246,12 +247,14 @@ class Collection:
         known.n_draws = np.minimum(self.n_draws, data.k_max)
         return known
 
-    def table(self, data: CalibrationData, *, lazily: bool, k_max: int) -> Table:
+    def table(
+        self, data: CalibrationData, budgets: list[int], tiers: Tiers | None, *, lazily: bool
+    ) -> Table:
         """A table of these draws, which asks for what `data` lack.
 
         Verdicts of people are looked up anew: they may have changed their minds.
         """
-        labels = data.labels
+        labels, k_max = data.labels, budgets[-1]
         # labels from elsewhere stay
         if data.provenance.admission is not None and self.verdicts.of_people:
             self.verdicts.forget()
@@ -262,8 +265,8 @@ class Collection:
         known = known.truncate(k_max) if k_max < known.k_max else known
         if known.unknown is None:
             check_data(known)
-            return Table(known)
-        return Table(known, self.draw, self.verdicts)
+            return Table(known, budgets=budgets, tiers=tiers)
+        return Table(known, self.draw, self.verdicts, budgets=budgets, tiers=tiers)
 
     def set_losses(self, losses: Losses) -> SetLosses:
         """Tests of other losses on the sets of these draws."""

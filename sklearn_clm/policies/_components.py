@@ -26,7 +26,7 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._audited import Pairing, Pairs, Steps
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
-from sklearn_clm.policies._rules import Certified, SelectionRule
+from sklearn_clm.policies._rules import SelectionRule
 from sklearn_clm.policies._verdicts import ComponentVerdicts, bounding
 from sklearn_clm.scoring._components import (
     DistinctComponents,
@@ -200,11 +200,11 @@ def select_components(
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
     prompts = CheckedPrompts([one.prompt for one in sets], numeric=False)
     rules = [record.rules[name] for name in record.groups_of(groups, prompts)]
-    shown = sets[np.array([rule.certified for rule, _ in rules], dtype=bool)]
+    shown = sets[np.array([rule.certified for rule in rules], dtype=bool)]
     split = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
     selected = []
-    for one, (rule, claim) in zip(sets, rules, strict=True):
+    for one, rule in zip(sets, rules, strict=True):
         components, scores, occurrences = next(split) if rule.certified else nothing
         chosen = np.flatnonzero(scores >= rule.gamma_hat)
         selected.append(
@@ -213,8 +213,8 @@ def select_components(
                 scores=scores[chosen],
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=one,
-                guaranteed=claim.holds,
-                claim=claim,
+                guaranteed=rule.certified,
+                claim=rule.claim,
             )
         )
     maker = record.sampler if sets.sampler is None else sets.sampler  # lost in a pickle of sets
@@ -223,12 +223,12 @@ def select_components(
     return selected
 
 
-def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) -> Certified:
+def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) -> SelectionRule:
     """Test the components of the prompts of a part from the highest score down."""
     result = component_learn_then_test(data.take(part.rows), claim.level, part.delta)
     if result.gamma_hat == np.inf:
         claim = claim.nullified(why_nothing(result, claim))
-    return Certified(SelectionRule(result.gamma_hat, result), claim)
+    return SelectionRule(claim, result.gamma_hat, result)
 
 
 class ComponentSteps(Steps):
@@ -259,14 +259,16 @@ class ComponentSteps(Steps):
 
         return np.isin(rows, of_prompt[selected & (data.labels == 0)]), pairs
 
-    def by_people(self, step: int, part: Part, claim: Claim) -> Certified:
+    def by_people(self, step: int, part: Part, claim: Claim) -> SelectionRule:
         unknown = self.data.with_labels(np.full(self.data.n_components, -1))
         said = self.people.judged(unknown, self.level, [part], lazily=True)
         return threshold_of_part(said, part, claim)
 
-    def result(self, step: int, tests: dict[str, Any], smallest: float) -> ComponentThreshold:
+    def rule(
+        self, step: int, claim: Claim, tests: dict[str, Any], smallest: float
+    ) -> SelectionRule:
         gamma, tested = self.thresholds[step], self.data.take(self.part.rows)
-        return ComponentThreshold(
+        found = ComponentThreshold(
             thresholds=np.array([gamma]),
             n_components=np.array([np.sum(tested.scores >= gamma) / tested.n_prompts]),
             alpha=self.level,
@@ -275,9 +277,7 @@ class ComponentSteps(Steps):
             provenance=self.data.provenance,
             **tests,
         )
-
-    def rule(self, step: int | None, found: ComponentThreshold) -> SelectionRule:
-        return SelectionRule(found.gamma_hat, found)
+        return SelectionRule(claim, found.gamma_hat, found)
 
 
 def why_nothing(result: ComponentThreshold, claim: Claim) -> str:

@@ -26,11 +26,11 @@ from sklearn_clm.calibration._texts import ScoreScale, texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._audited import SetSteps
-from sklearn_clm.policies._base import Policy, Terms
-from sklearn_clm.policies._judging import classifier_factory
+from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies._judging import LazyJudging, classifier_factory
+from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._open_sets import ExitSets, Sampling
 from sklearn_clm.policies._rules import (
-    Certified,
     Everything,
     Outcomes,
     Row,
@@ -94,6 +94,7 @@ class LevelResult:
 class LevelRule(SetRule):
     """An exit policy at a certified level."""
 
+    claim: Claim
     model: ExitModel = field(repr=False)
     equal_texts: bool  # not where data do not tell which responses are equal
     level: float  # u-hat
@@ -152,18 +153,20 @@ class LevelRule(SetRule):
         errors = n_errors, len(found.sizes), bound
         return Outcomes(errors, {"size": found.sizes, "draws": found.draws})
 
-    def open_sets(self, of: Sampling, claim: Claim) -> ExitSets:
-        return ExitSets(self, of, claim)
+    def open_sets(self, of: Sampling) -> ExitSets:
+        return ExitSets(self, of)
 
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""
         return ExitRule(self.level, self.model.rho, self.k_max)
 
     @classmethod
-    def of(cls, model: ExitModel, table: Table, result: LevelResult, **others: Any) -> Self:
+    def of(
+        cls, claim: Claim, model: ExitModel, table: Table, result: LevelResult, **others: Any
+    ) -> Self:
         """The rule at the level of a result."""
-        taken = shares_taken(result.draws, model.k_max)
-        return cls(model, table.data.texts is not None, result.level, result, taken, **others)
+        taken, equal_texts = shares_taken(result.draws, model.k_max), table.data.texts is not None
+        return cls(claim, model, equal_texts, result.level, result, taken, **others)
 
     def content(self) -> dict[str, Any]:
         return {
@@ -173,8 +176,9 @@ class LevelRule(SetRule):
         }
 
     @classmethod
-    def of_content(cls, content: dict[str, Any], k_max: int) -> Self:
+    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
         return cls(
+            claim,
             _model_of(content["model"], k_max),
             bool(content["equal_texts"]),
             float(content["level"]),
@@ -259,6 +263,54 @@ def _classifier_of(content: dict[str, Any]) -> Any:
     return classifier
 
 
+class LevelSteps(SetSteps):
+    """Levels of an exit policy, one of which people audit."""
+
+    what: ClassVar[str] = "exit level"
+    path: ExitModel
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """From the lowest, at which all texts are returned."""
+        every = self._seen.tau[self._seen.tau > -np.inf]
+        return np.unique(np.append(self._v[self._v > -np.inf], every.min()))
+
+    @property
+    def refusals(self) -> np.ndarray:  # type: ignore[override]
+        return np.searchsorted(np.sort(self._v), self.levels, side="left")
+
+    @cached_property
+    def _seen(self) -> ExitEntries:
+        return self._entries(self.part.searched)
+
+    @cached_property
+    def _v(self) -> np.ndarray:
+        return self._seen.largest(self._seen.labels == 1)
+
+    @cached_property
+    def _tested(self) -> ExitEntries:
+        return self._entries(self.part.rows)
+
+    def _entries(self, rows: np.ndarray) -> ExitEntries:
+        return ExitEntries(self.table, rows, self.path)
+
+    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        return self._tested.tau >= self.levels[step], self._tested.tau
+
+    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
+        found = LevelResult.at(
+            float(self.levels[step]),
+            self._tested,
+            n_optimization=len(self.part.searched),
+            smallest_epsilon=smallest,
+            n_errors=int(tests["n_errors"][0]),
+            audit=tests["audit"],
+        )
+        if not claim.holds:
+            return Everything(claim, self.table.k_max, replace(found, level=-np.inf))
+        return LevelRule.of(claim, self.path, self.table, found)
+
+
 class ExitPolicy(Policy):
     """One nested level in place of three thresholds, learnt from the optimisation part.
 
@@ -301,6 +353,7 @@ class ExitPolicy(Policy):
     """
 
     rule: ClassVar[type[Rule]] = LevelRule
+    steps: ClassVar[type[SetSteps]] = LevelSteps
     _learnt_as: ClassVar[str] = "model_"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
@@ -385,21 +438,28 @@ class ExitPolicy(Policy):
         # some prompts have to choose the level
         return self.guarantee == "pac" and self.path is None
 
-    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> ExitModel:
-        part = table.part(rows)
-        if terms.judging is not None:
-            _, known = terms.judging.labels(table, rows, self.texts(table, rows))
-            part = part.with_labels(known)
+    def search(
+        self,
+        table: Table,
+        rows: np.ndarray,
+        claim: Claim,
+        judging: LazyJudging,
+        losses: SetLosses | None = None,
+    ) -> ExitModel:
+        _, known = judging.labels(table, rows, self.texts(table, rows))
         learner = ExitPolicy(**self.get_params(deep=False))
-        return learner.fit(part, epsilon=terms.epsilon, tiers=terms.tiers).model_
+        part = table.part(rows).with_labels(known)
+        return learner.fit(part, epsilon=claim.level, tiers=table.tiers).model_
 
     def test(
-        self, path: ExitModel, table: Table, part: Part, terms: Terms, claim: Claim
-    ) -> Certified:
-        if terms.audit is not None:
-            people = terms.audit.verdicts
-            return terms.audit.test(LevelSteps(self, path, table, part, terms, people), claim)
-        n, epsilon = len(part.rows), terms.epsilon
+        self,
+        path: ExitModel,
+        table: Table,
+        part: Part,
+        claim: Claim,
+        losses: SetLosses | None = None,
+    ) -> Rule:
+        n, epsilon = len(part.rows), claim.level
         pac = self.guarantee == "pac"
         allowed = int(np.floor((n + 1) * epsilon)) - 1
         if pac:
@@ -434,57 +494,5 @@ class ExitPolicy(Policy):
         if level == -np.inf:
             # lazily, what was not judged may be right
             why = nothing_passed(claim, n, "exit level", smallest, exact=not table.is_lazy)
-            return Certified(Everything(path.k_max, result), claim.nullified(why))
-        return Certified(LevelRule.of(path, table, result), claim)
-
-
-class LevelSteps(SetSteps):
-    """Levels of an exit policy, one of which people audit."""
-
-    what: ClassVar[str] = "exit level"
-    policy: ExitPolicy
-    path: ExitModel
-
-    @cached_property
-    def levels(self) -> np.ndarray:
-        """From the lowest, at which all texts are returned."""
-        every = self._seen.tau[self._seen.tau > -np.inf]
-        return np.unique(np.append(self._v[self._v > -np.inf], every.min()))
-
-    @property
-    def refusals(self) -> np.ndarray:  # type: ignore[override]
-        return np.searchsorted(np.sort(self._v), self.levels, side="left")
-
-    @cached_property
-    def _seen(self) -> ExitEntries:
-        return self._entries(self.part.searched)
-
-    @cached_property
-    def _v(self) -> np.ndarray:
-        return self._seen.largest(self._seen.labels == 1)
-
-    @cached_property
-    def _tested(self) -> ExitEntries:
-        return self._entries(self.part.rows)
-
-    def _entries(self, rows: np.ndarray) -> ExitEntries:
-        return ExitEntries(self.table, rows, self.path)
-
-    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._tested.tau >= self.levels[step], self._tested.tau
-
-    def result(self, step: int, tests: dict[str, Any], smallest: float) -> LevelResult:
-        found = LevelResult.at(
-            float(self.levels[step]),
-            self._tested,
-            n_optimization=len(self.part.searched),
-            smallest_epsilon=smallest,
-            n_errors=int(tests["n_errors"][0]),
-            audit=tests["audit"],
-        )
-        return found if tests["n_valid"] else replace(found, level=-np.inf)
-
-    def rule(self, step: int | None, found: LevelResult) -> Any:
-        if step is None:
-            return super().rule(None, found)
-        return LevelRule.of(self.path, self.table, found)
+            return Everything(claim.nullified(why), path.k_max, result)
+        return LevelRule.of(claim, path, table, result)

@@ -95,7 +95,10 @@ class LazyJudging(BaseEstimator):
 
         Those of the prompts at `rows`, (n, K); `texts`, (n, K), is the draw in which each draw's
         text occurs first. Returns all as bool, and those that were judged: 1, 0, or -1 for unknown.
+        A table that is filled has them all.
         """
+        if not table.is_lazy:
+            return table.labels[rows] == 1, table.labels[rows]
         if self.optimization_admission is not None and isinstance(table.judge, Verdicts):
             # kept apart, so that none of these labels ever enters a test
             other = table.judge.by(self.optimization_admission)

@@ -45,9 +45,9 @@ class Sampling:
         self._quality = bind_quality(record.quality, record.source.generator)
         self._similarity, self._n_jobs = record.similarity, n_jobs
         self._names, self._n_drawn = names, 0
-        self._taken = {name: rule.taken for name, (rule, _) in record.in_use.items()}
+        self._taken = {name: rule.taken for name, rule in record.in_use.items()}
         self._parts: dict[Hashable | None, OpenSets] = {
-            name: rule.open_sets(self, claim) for name, (rule, claim) in record.in_use.items()
+            name: rule.open_sets(self) for name, rule in record.in_use.items()
         }
 
     @property
@@ -241,8 +241,8 @@ class ThresholdSets(OpenSets):
 class ExitSets(OpenSets):
     """An exit policy on many prompts, by a LevelRule; texts as in ExitResult."""
 
-    def __init__(self, rule: Any, of: Sampling, claim: Claim) -> None:
-        super().__init__(of, claim)
+    def __init__(self, rule: Any, of: Sampling) -> None:
+        super().__init__(of, rule.claim)
         self._rule, self._paths = rule, rule.model.paths(0)
         self._free: list[int] = []
 

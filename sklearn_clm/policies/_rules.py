@@ -1,4 +1,4 @@
-"""Rules: what prediction runs; `Everything` where nothing is certified of sets."""
+"""Rules: what prediction runs, and what may be said of it; `Everything` where that is nothing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
@@ -59,7 +59,7 @@ class Outcomes(NamedTuple):
 
 
 class Rule(ABC):
-    """What prediction runs, as calibration found it.
+    """What prediction runs, as calibration found it, and what may be said of that.
 
     A rule states itself in reports, writes itself into a file and reads itself from one: nobody
     else knows of its kind.
@@ -69,10 +69,15 @@ class Rule(ABC):
     heading: ClassVar[str]  # in reports
     priced: ClassVar[tuple[str, ...]]  # what `costs` are
     counts: ClassVar[str]  # what its outcomes count, in a sentence
-    certified: ClassVar[bool] = True
+    claim: Claim
     k_max: Any  # budget of draws, where it is part of the rule
     result: Any  # the tests; None where there were none, or for a calibration from a file
     taken: tuple[float, ...] = ()  # share of the prompts tested that took more than k draws
+
+    @property
+    def certified(self) -> bool:
+        """Whether anything is claimed of what it gives."""
+        return self.claim.holds
 
     @property
     @abstractmethod
@@ -109,7 +114,7 @@ class Rule(ABC):
 
     @classmethod
     @abstractmethod
-    def of_content(cls, content: dict[str, Any], k_max: int) -> Self:
+    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
         """The rule of such a content, from a file."""
 
     @staticmethod
@@ -149,7 +154,7 @@ class SetRule(Rule):
     )
 
     @abstractmethod
-    def open_sets(self, of: Sampling, claim: Claim) -> OpenSets:
+    def open_sets(self, of: Sampling) -> OpenSets:
         """The sets of prompts before their first draw."""
 
 
@@ -157,12 +162,12 @@ class SetRule(Rule):
 class Everything(SetRule):
     """All draws, of which nothing is claimed: the rule where nothing is certified."""
 
+    claim: Claim
     k_max: int
     result: Any = field(default=None, repr=False)
 
     kind: ClassVar[str] = "everything"
     heading: ClassVar[str] = "Everything"
-    certified: ClassVar[bool] = False
     lambda_hat: ClassVar[None] = None  # type: ignore[misc]
     means: ClassVar[dict[str, float]] = {}  # type: ignore[misc]
 
@@ -181,21 +186,22 @@ class Everything(SetRule):
         everything = Configuration(np.inf, -np.inf, np.inf)
         return Outcomes.of_thresholds(data, everything, self.k_max, set_score, None)
 
-    def open_sets(self, of: Sampling, claim: Claim) -> OpenSets:
-        return ThresholdSets(None, self.k_max, of, claim)
+    def open_sets(self, of: Sampling) -> OpenSets:
+        return ThresholdSets(None, self.k_max, of, self.claim)
 
     def content(self) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def of_content(cls, content: dict[str, Any], k_max: int) -> "Everything":
-        return cls(k_max)
+    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> "Everything":
+        return cls(claim, k_max)
 
 
 @dataclass(frozen=True)
 class SelectionRule(Rule):
     """Select the components that score at least `gamma_hat`; +inf selects nothing."""
 
+    claim: Claim
     gamma_hat: float
     result: ComponentThreshold | None = field(default=None, repr=False)
 
@@ -207,10 +213,6 @@ class SelectionRule(Rule):
         "no more errors."
     )
     k_max: ClassVar[None] = None  # type: ignore[misc]
-
-    @property
-    def certified(self) -> bool:  # type: ignore[override]
-        return self.gamma_hat < np.inf
 
     @property
     def words(self) -> str:
@@ -251,26 +253,19 @@ class SelectionRule(Rule):
         return {"gamma_hat": self.gamma_hat}
 
     @classmethod
-    def of_content(cls, content: dict[str, Any], k_max: object) -> "SelectionRule":
-        return cls(float(content["gamma_hat"]))
+    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: object) -> "SelectionRule":
+        return cls(claim, float(content["gamma_hat"]))
 
 
-class Certified(NamedTuple):
-    """A rule, and what may be said of what it gives."""
-
-    rule: Any
-    claim: Claim
-
-
-Rules: TypeAlias = dict[Hashable | None, Certified]
+Rules: TypeAlias = dict[Hashable | None, Any]
 """The rule of each group; None is that of all prompts together."""
 
 
 def rules_of_parts(
     parts: list[Part],
     claim: Claim,
-    nothing: Any,
-    test: Callable[[Part, Claim], Certified],
+    nothing: Callable[[Claim], Rule],
+    test: Callable[[Part, Claim], Rule],
 ) -> Rules:
     """The rule of each part: `nothing` where it has too few prompts, otherwise as tested.
 
@@ -288,5 +283,5 @@ def rules_of_parts(
         in_all = None
         if n and n_searched and part.group is None:
             in_all = size_that_leaves(own.fewest_prompts, n_searched / (n + n_searched))
-        rules[part.group] = Certified(nothing, own.nullified(too_few(n, own, in_all)))
+        rules[part.group] = nothing(own.nullified(too_few(n, own, in_all)))
     return rules

@@ -26,10 +26,11 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies._audited import SetSteps
-from sklearn_clm.policies._base import Policy, Terms
+from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies._judging import LazyJudging
+from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._open_sets import Sampling, ThresholdSets
 from sklearn_clm.policies._rules import (
-    Certified,
     Everything,
     Outcomes,
     Row,
@@ -44,6 +45,7 @@ from sklearn_clm.policies._verdicts import bounding
 class ThresholdRule(SetRule):
     """Algorithm 1 with certified thresholds; `means` are those of other losses."""
 
+    claim: Claim
     lambda_hat: Configuration
     k_max: int
     result: LearnThenTestResult | None = field(default=None, repr=False)
@@ -77,24 +79,68 @@ class ThresholdRule(SetRule):
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
         return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.result)
 
-    def open_sets(self, of: Sampling, claim: Claim) -> ThresholdSets:
-        return ThresholdSets(self.lambda_hat, self.k_max, of, claim)
+    def open_sets(self, of: Sampling) -> ThresholdSets:
+        return ThresholdSets(self.lambda_hat, self.k_max, of, self.claim)
 
     @classmethod
-    def of(cls, found: LearnThenTestResult, draws: np.ndarray, means: dict[str, float]) -> Self:
+    def of(
+        cls, claim: Claim, found: LearnThenTestResult, draws: np.ndarray, means: dict[str, float]
+    ) -> Self:
         """The rule that was chosen, by which calibration prompts took so many draws."""
         chosen: Any = found.lambda_hat
         k_max: Any = found.k_max_hat
-        return cls(chosen, k_max, found, means, shares_taken(draws, k_max))
+        return cls(claim, chosen, k_max, found, means, shares_taken(draws, k_max))
 
     def content(self) -> dict[str, Any]:
         values = zip(Configuration._fields, map(float, self.lambda_hat))
         return {"lambda_hat": dict(values)}
 
     @classmethod
-    def of_content(cls, content: dict[str, Any], k_max: int) -> "ThresholdRule":
+    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> "ThresholdRule":
         values = {name: float(value) for name, value in content["lambda_hat"].items()}
-        return cls(Configuration(**values), k_max)
+        return cls(claim, Configuration(**values), k_max)
+
+
+class ThresholdSteps(SetSteps):
+    """The configurations of a path, one of which people audit."""
+
+    what: ClassVar[str] = "configuration"
+    path: Frontier
+
+    @cached_property
+    def refusals(self) -> np.ndarray:  # type: ignore[override]
+        return self._columns(self.path, self.part.searched).risks.n_errors
+
+    @property
+    def shares(self) -> np.ndarray:
+        # of a path from other data, what these say
+        return super().shares if len(self.part.searched) else self.path.loss[:, np.newaxis]
+
+    def only(self, step: int) -> Frontier:
+        return self.path.ordered(np.array([step]))
+
+    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.part.rows
+        return self._columns(self.only(step), rows)[0].accepted, self.table.data.quality[rows]
+
+    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
+        columns = self._columns(self.only(step), self.part.rows)
+        found = LearnThenTestResult(
+            frontier=columns.frontier,
+            n_optimization=len(self.part.searched),
+            epsilon=self.level,
+            smallest_epsilon=smallest,
+            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
+            risks=columns.risks,
+            provenance=self.table.data.provenance,
+            **tests,
+        )
+        if not claim.holds:
+            return Everything(claim, self.table.k_max, found)
+        return ThresholdRule.of(claim, found, columns[0].samples, {})
+
+    def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
+        return Columns(self.table, rows, path, get_set_score(self.policy.set_score))
 
 
 class ThresholdPolicy(Policy):
@@ -128,6 +174,7 @@ class ThresholdPolicy(Policy):
     """
 
     rule: ClassVar[type[Rule]] = ThresholdRule
+    steps: ClassVar[type[SetSteps]] = ThresholdSteps
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "set_score": [str, callable, SetScore],
@@ -184,23 +231,29 @@ class ThresholdPolicy(Policy):
                 f"frontier, got {k_max!r} instead."
             )
 
-    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Frontier:
-        part = table.part(rows)
-        if terms.judging is not None:
-            part = part.with_labels(terms.judging.labels(table, rows, table.texts[rows])[0])
+    def search(
+        self,
+        table: Table,
+        rows: np.ndarray,
+        claim: Claim,
+        judging: LazyJudging,
+        losses: SetLosses | None = None,
+    ) -> Frontier:
+        labels, _ = judging.labels(table, rows, table.texts[rows])
+        part = table.part(rows).with_labels(labels)
         frontier = search_frontier(
             part,
             set_score=self.set_score,
             n_lambdas=self.n_lambdas,
-            k_max=terms.budgets,
+            k_max=table.budgets,
             **self.weights,
         )
-        if terms.losses is None:
+        if losses is None:
             return frontier
         # the set of all draws errs least, but may well have the largest of other losses
         columns = Columns(Table(part), np.arange(len(rows)), frontier, self._score)
-        p_values = [AdmissionTest(columns, terms.epsilon, terms.delta).p_values()]
-        for test in terms.losses.tests(columns, rows, terms.delta):
+        p_values = [AdmissionTest(columns, claim.level, claim.delta).p_values()]
+        for test in losses.tests(columns, rows, claim.delta):
             for m in range(len(frontier)):
                 test.passes(m)
             p_values.append(test.p_values())
@@ -211,15 +264,15 @@ class ThresholdPolicy(Policy):
         return get_set_score(self.set_score)
 
     def test(
-        self, path: Frontier, table: Table, part: Part, terms: Terms, claim: Claim
-    ) -> Certified:
-        if terms.audit is not None:
-            people = terms.audit.verdicts
-            steps = ThresholdSteps(self, path, table, part, terms, people)
-            return terms.audit.test(steps, claim)
+        self,
+        path: Frontier,
+        table: Table,
+        part: Part,
+        claim: Claim,
+        losses: SetLosses | None = None,
+    ) -> Rule:
         columns = Columns(table, part.rows, path, self._score)
-        admission = AdmissionTest(columns, terms.epsilon, part.delta)
-        losses = terms.losses
+        admission = AdmissionTest(columns, claim.level, part.delta)
         others = [] if losses is None else losses.tests(columns, part.rows, part.delta)
         with bounding(table.judge, part.rows, admission.may_ask):
             found = certify_frontier(
@@ -234,8 +287,8 @@ class ThresholdPolicy(Policy):
         means = {name: float(one.means[position]) for name, one in zip(names, others)}
         if found.position is None:
             why = self._why_nothing(found, claim, means)
-            return Certified(Everything(terms.budgets[-1], found), claim.nullified(why))
-        return Certified(ThresholdRule.of(found, columns[position].samples, means), claim)
+            return Everything(claim.nullified(why), table.k_max, found)
+        return ThresholdRule.of(claim, found, columns[position].samples, means)
 
     def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
         n, (low, high) = result.n_calibration, result.achievable_epsilon
@@ -261,47 +314,3 @@ class ThresholdPolicy(Policy):
             exact=result.n_judgements is None,
             advice=advice,
         )
-
-
-class ThresholdSteps(SetSteps):
-    """The configurations of a path, one of which people audit."""
-
-    what: ClassVar[str] = "configuration"
-    path: Frontier
-
-    @cached_property
-    def refusals(self) -> np.ndarray:  # type: ignore[override]
-        return self._columns(self.path, self.part.searched).risks.n_errors
-
-    @property
-    def shares(self) -> np.ndarray:
-        # of a path from other data, what these say
-        return super().shares if len(self.part.searched) else self.path.loss[:, np.newaxis]
-
-    def only(self, step: int) -> Frontier:
-        return self.path.ordered(np.array([step]))
-
-    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.part.rows
-        return self._columns(self.only(step), rows)[0].accepted, self.table.data.quality[rows]
-
-    def result(self, step: int, tests: dict[str, Any], smallest: float) -> LearnThenTestResult:
-        columns = self._columns(self.only(step), self.part.rows)
-        return LearnThenTestResult(
-            frontier=columns.frontier,
-            n_optimization=len(self.part.searched),
-            epsilon=self.level,
-            smallest_epsilon=smallest,
-            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
-            risks=columns.risks,
-            provenance=self.table.data.provenance,
-            **tests,
-        )
-
-    def rule(self, step: int | None, found: LearnThenTestResult) -> Any:
-        if step is None:
-            return super().rule(None, found)
-        return ThresholdRule.of(found, self._columns(found.frontier, self.part.rows)[0].samples, {})
-
-    def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
-        return Columns(self.table, rows, path, get_set_score(self.policy.set_score))

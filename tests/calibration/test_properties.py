@@ -17,7 +17,6 @@ from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
-from sklearn_clm.policies._rules import Certified
 from sklearn_clm.policies._thresholds import ThresholdRule
 from tests.calibration.oracle import run
 from tests.calibration.strategies import MEASURES, calibration_data, mean_of_members, thresholds
@@ -112,8 +111,7 @@ PROMPTS = [f"prompt {i}" for i in range(70)]
 
 def use(sampler, lambdas, k_max):
     """Predict with these thresholds, whatever was calibrated."""
-    rule = ThresholdRule(Configuration(*lambdas), k_max)
-    rules = {None: Certified(rule, sampler.calibration_.claim)}
+    rules = {None: ThresholdRule(sampler.calibration_.claim, Configuration(*lambdas), k_max)}
     sampler.calibration_ = replace(sampler.calibration_, rules=rules)
 
 

@@ -524,7 +524,7 @@ def test_reports_of_selectors_say_what_each_group_will_get():
         assert float(shown["components selected"]) == pytest.approx(chosen.sum() / n, abs=1e-3)
         low, high = interval(shown["95 % interval"])
         assert low < n_errors / n < high
-        smallest = one.calibration_.rules[name].rule.result.smallest_alpha
+        smallest = one.calibration_.rules[name].result.smallest_alpha
         assert 0 <= float(shown["smallest alpha"]) - smallest < 1e-4
     for name in ("wrong", "rare"):
         shown = rows[name]

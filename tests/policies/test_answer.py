@@ -114,8 +114,7 @@ def test_files(tmp_path):
     for classifier in (ShareOfDraws(), degree_two(), LogisticRegression()):
         classifier.fit(X, X[:, 0] > 0.5)
         model = replace(sampler.calibration_.rule.model, text_classifier=classifier)
-        rule = replace(sampler.calibration_.rule, model=model)
-        rules = {None: sampler.calibration_.rules[None]._replace(rule=rule)}
+        rules = {None: replace(sampler.calibration_.rule, model=model)}
         sampler.calibration_ = replace(sampler.calibration_, rules=rules)
         sampler.save_calibration(path)
         loaded = clone(sampler).load_calibration(path)

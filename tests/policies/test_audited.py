@@ -21,10 +21,10 @@ from sklearn_clm.policies import (
     CovariateShift,
     ExitPolicy,
     Groups,
+    LazyJudging,
     ThresholdPolicy,
 )
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._base import Terms
 from tests.reports import ReportModel, cases
 from tests.toy import ToyModel, questions
 from tests.validity.audits import _People as People
@@ -287,10 +287,10 @@ def test_a_rule_that_looks_best_of_many_is_not_taken_at_its_word():
         table = Table(CalibrationData(quality, similarity, by_model))
         seen, tested = map(np.sort, np.split(rng.permutation(200), [66]))
         audit = Audit(AuditedJudging(len, n_audits=60), People(truth), world)
-        terms, policy = Terms(0.2, 0.05, [6], None, None, audit), ThresholdPolicy()
-        path = policy.search(table, seen, terms)
-        part = Part(tested, seen, 0.05)
-        n_certified += policy.test(path, table, part, terms, Claim(0.2, 0.05)).rule.certified
+        rules = ThresholdPolicy().calibrate(
+            table, [Part(tested, seen, 0.05)], Claim(0.2, 0.05), LazyJudging(), audit=audit
+        )
+        n_certified += rules[None].certified
     assert n_certified >= binom.ppf(0.05, n_worlds, 0.8)
 
 

@@ -85,7 +85,7 @@ def test_thresholds_of_components_are_those_of_the_function_of_arrays(guarantee)
         part = data.take(np.flatnonzero(np.arange(N) % 3 == g))
         wanted = component_learn_then_test(part, 0.3, level)
         assert one.groups_[f"ward {g}"] == wanted.gamma_hat
-        found = one.calibration_.rules[f"ward {g}"].rule.result
+        found = one.calibration_.rules[f"ward {g}"].result
         np.testing.assert_array_equal(found.p_values, wanted.p_values)
     pooled = component_learn_then_test(data, 0.3, 0.05)
     assert one.gamma_hat_ == pooled.gamma_hat

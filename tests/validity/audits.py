@@ -20,9 +20,8 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import _Design
-from sklearn_clm.policies import AuditedJudging, ThresholdPolicy, _audited
+from sklearn_clm.policies import AuditedJudging, LazyJudging, ThresholdPolicy, _audited
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._base import Terms
 from sklearn_clm.policies._components import ComponentCollection, ComponentSteps
 from sklearn_clm.policies._verdicts import Verdicts
 
@@ -124,10 +123,8 @@ def audits(
     policy = ThresholdPolicy(n_lambdas=N_LAMBDAS)
     judging = AuditedJudging(len, n_audits=N_AUDITS, design=design)
     people = audit(judging, _People(truth), int(rng.integers(2**31)))
-    terms = Terms(setting.epsilon, setting.delta, [truth.shape[1]], None, None, people)
-    path = policy.search(table, part.searched, terms)
     claim = Claim(setting.epsilon, setting.delta)
-    rule = policy.test(path, table, part, terms, claim).rule
+    rule = policy.calibrate(table, [part], claim, LazyJudging(), audit=people)[None]
     if not rule.certified:
         return None
     population = world.population
@@ -148,7 +145,7 @@ def audits_of_components(
     audit = Audit(AuditedJudging(len, n_audits=N_AUDITS, design=design), people, 0)
     steps = ComponentSteps(data, part, setting.epsilon, asked)
     claim = Claim(setting.epsilon, setting.delta, about="components")
-    if not audit.test(steps, claim).rule.certified:
+    if not audit.test(steps, claim).certified:
         return None
     return risk_of_all(world.name, "components") > setting.epsilon
 
@@ -160,9 +157,9 @@ class _Broken(Audit):
         step, order = 0, self._order(steps)  # all draws, whose risk is just above epsilon
         refused, pairs_of = steps.seen_by_model(step)
         if self.p_value(steps, step, order, refused, pairs_of) > steps.part.delta:
-            return SimpleNamespace(rule=SimpleNamespace(certified=False))
+            return SimpleNamespace(certified=False)
         lambdas = steps.path.configuration(step)
-        return SimpleNamespace(rule=SimpleNamespace(certified=True, lambda_hat=lambdas))
+        return SimpleNamespace(certified=True, lambda_hat=lambdas)
 
     def said(self, steps, prompts, draws):
         return self.verdicts.ask(prompts, draws)

@@ -35,7 +35,7 @@ def sampler_groups_all(
     sampler = sampler_for(world, set_score, setting, seed)
     sampler.set_params(groups=Groups(guarantee=guarantee))
     _quietly(sampler.fit, prompts, references, groups=groups)
-    rules = {name: one.rule for name, one in sampler.calibration_.by_group.items()}
+    rules = sampler.calibration_.by_group
     known = {name: rule for name, rule in rules.items() if name in watched and rule.certified}
     if not known:
         return None
