@@ -39,6 +39,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 
+from sklearn_clm.caching import HumanJudge  # noqa: E402
+
 # Fixtures that give the directories of tiny checkpoints, made when first asked for.
 from tests.tiny_models import gpt2_path, llama_path, t5_path, vit_gpt2_path  # noqa: E402, F401
 
@@ -58,6 +60,18 @@ def pytest_make_collect_report(collector):
     if report.skipped and report.nodeid.startswith("tests/") and "unable to" in report.longrepr[2]:
         report.outcome, report.longrepr = "failed", report.longrepr[2]
     return report
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """Verdicts of people, none given yet."""
+    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Where a model of tests/toy.py notes its draws."""
+    return tmp_path / "draws"
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import sklearn_clm
-from sklearn_clm import ConformalSampler
 from sklearn_clm import __main__ as cli
 from sklearn_clm.__main__ import main
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
@@ -15,7 +14,7 @@ from sklearn_clm.calibration import CalibrationData, Provenance, learn_then_test
 from sklearn_clm.evaluation import plan
 from sklearn_clm.policies import ThresholdPolicy
 from tests.evaluation.simulated import simulated_data
-from tests.toy import Answering
+from tests.toy import Answering, toy_sampler
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +39,14 @@ def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
     content = json.loads(Path("thresholds.json").read_text(encoding="utf-8"))
     assert content["format"] == "sklearn_clm.calibration/3"
     assert content["provenance"]["generator"] is None
-    sampler = ConformalSampler(Answering(), k_max=6, epsilon=0.35, random_state=3)
+    sampler = toy_sampler(Answering(), k_max=6, epsilon=0.35, random_state=3)
     sampler.load_calibration("thresholds.json")
     assert sampler.lambda_hat_ == expected
     assert sampler.seed_ == 3
     assert content["provenance"]["seed"] is None
     assert "Provenance unknown: generator, seed, quality" in output
-    other = ConformalSampler(
-        Answering(), k_max=6, epsilon=0.35, policy=ThresholdPolicy(set_score="sum")
-    )
+    policy = ThresholdPolicy(set_score="sum")
+    other = toy_sampler(Answering(), k_max=6, epsilon=0.35, policy=policy)
     with pytest.raises(ValueError, match="set_score"):
         other.load_calibration("thresholds.json")
 

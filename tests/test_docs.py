@@ -56,18 +56,10 @@ def test_every_chapter_has_an_example_that_runs(name):
 @pytest.mark.slow
 def test_pages_build_without_warnings_and_dead_links(tmp_path):
     pytest.importorskip("pdoc")
-    command = [
-        sys.executable,
-        *["-m", "pdoc", "-d", "numpy", "-t", ".ci/pages", "-o"],
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        [*command, "sklearn_clm", *packages()],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=README.parent,
-    )
+    command = [sys.executable, "-m", "pdoc", "-d", "numpy", "-t", ".ci/pages", "-o", str(tmp_path)]
+    command += ["sklearn_clm", *packages()]
+    options = {"capture_output": True, "text": True, "check": True, "cwd": README.parent}
+    done = subprocess.run(command, **options)
     assert "warn" not in done.stderr.lower(), done.stderr
     pages = {path: Page(path.read_text("utf-8")) for path in tmp_path.rglob("*.html")}
     assert len(pages) >= 10

@@ -58,8 +58,7 @@ def k_max_search(generator, n_jobs=None):
     return GridSearchCV(sampler, {"k_max": [3, 8]}, cv=3, n_jobs=n_jobs).fit(X, Y)
 
 
-def test_grid_search_over_k_max_draws_each_sample_once(tmp_path):
-    log = str(tmp_path / "draws")
+def test_grid_search_over_k_max_draws_each_sample_once(log, tmp_path):
     generator = CachedGenerator(ToyModel(log=log), str(tmp_path / "cache.sqlite"))
     search = k_max_search(generator)
     calls = drawn(log)
@@ -90,14 +89,12 @@ def test_grid_search_judges_and_scores_each_draw_once(tmp_path):
         return float(a == b)
 
     file = str(tmp_path / "cache.sqlite")
-    sampler = ConformalSampler(
+    sampler = toy_sampler(
         CachedGenerator(ToyModel(), file),
-        epsilon=0.45,
         admission=CachedAdmission(judge, file, key="judge"),
         quality=CachedScore(quality, file, key="quality"),
         similarity=CachedScore(similarity, file, key="similarity"),
         policy=ThresholdPolicy(),
-        random_state=0,
     )
     grid = {"k_max": [2, 4], "policy__set_score": ["max", "sum"]}
     cached = GridSearchCV(sampler, grid, cv=2).fit(X[:100], Y[:100])
@@ -135,13 +132,9 @@ def test_scorers_agree_with_the_metrics():
     }
     assert set(SCORERS) == set(expected)
     for name, scorer in SCORERS.items():
-        assert scorer(sampler, new, references) == pytest.approx(expected[name])
-        assert pickle.loads(pickle.dumps(scorer))(sampler, new, references) == pytest.approx(
-            expected[name]
-        )
-    assert SCORERS["neg_objective"](sampler, new, references) == pytest.approx(
-        sampler.score(new, references)
-    )
+        for one in (scorer, pickle.loads(pickle.dumps(scorer))):
+            assert one(sampler, new, references) == pytest.approx(expected[name])
+    assert sampler.score(new, references) == pytest.approx(expected["neg_objective"])
 
 
 def test_objective_scorer_of_a_null_calibration():
@@ -157,11 +150,9 @@ def test_scorers_use_the_admission_of_the_sampler():
 
 
 @pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
-def test_cross_validate_with_many_scorers(tmp_path, n_jobs):
-    log = str(tmp_path / "draws")
-    result = cross_validate(
-        toy_sampler(ToyModel(log=log)), X, Y, cv=3, scoring=SCORERS, n_jobs=n_jobs
-    )
+def test_cross_validate_with_many_scorers(log, n_jobs):
+    sampler = toy_sampler(log=log)
+    result = cross_validate(sampler, X, Y, cv=3, scoring=SCORERS, n_jobs=n_jobs)
     assert set(result) == {"fit_time", "score_time", *(f"test_{name}" for name in SCORERS)}
     assert ((result["test_coverage"] >= 0) & (result["test_coverage"] <= 1)).all()
     n_fit = 2 * len(X) * 5

@@ -121,8 +121,7 @@ def test_a_generator_is_trained_before_a_file_is_loaded(fitted_classifier, tmp_p
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"lambda_hat": {"similarity": 0.1}}, {"kind": "something else"}],
+    "changes", [{"lambda_hat": {"similarity": 0.1}}, {"kind": "something else"}]
 )
 def test_rules_that_cannot_be(fitted, tmp_path, changes):
     path = tmp_path / "x.json"

@@ -35,8 +35,7 @@ from tests import toy
 from tests.toy import Answering, ToyModel, Trained, Unscored, drawn, questions
 
 N_FIT = 150
-
-
+X, y = questions(N_FIT)
 toy_sampler = functools.partial(toy.toy_sampler, k_max=8, epsilon=0.3, random_state=3)
 
 
@@ -91,8 +90,7 @@ def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_s
     assert clone(sampler).fit(*questions(120)).predict(prompts) == together
 
 
-def test_predict_draws_only_what_the_rule_asks_for(fitted, tmp_path):
-    log = tmp_path / "draws"
+def test_predict_draws_only_what_the_rule_asks_for(fitted, log):
     sampler = toy_sampler(log=str(log)).fit(*questions(N_FIT))
     assert len(drawn(log)) == N_FIT * 8
     log.unlink()
@@ -119,9 +117,7 @@ def test_each_round_is_one_call_over_all_open_prompts():
 
 
 @pytest.mark.parametrize("similarity", ["rouge_l", "exact_match"])
-def test_fit_transform_reuses_the_draws_of_fit(tmp_path, similarity):
-    log = tmp_path / "draws"
-    X, y = questions(N_FIT)
+def test_fit_transform_reuses_the_draws_of_fit(log, similarity):
     sampler = toy_sampler(log=str(log), similarity=similarity, epsilon=0.25)
     sets = sampler.fit_transform(X, y)
     assert len(drawn(log)) == N_FIT * 8
@@ -149,9 +145,8 @@ def test_fit_transform_with_a_trained_generator():
 def test_calibration_never_sees_what_trained_the_generator(training_fraction):
     X, y = questions(100)
     original = Trained()
-    sampler = ConformalSampler(
-        original, k_max=3, random_state=0, training_fraction=training_fraction, epsilon=0.5
-    ).fit(X, y)
+    options = {"k_max": 3, "epsilon": 0.5, "training_fraction": training_fraction}
+    sampler = toy_sampler(original, **options).fit(X, y)
     assert not hasattr(original, "seen_")
     calibrating = {X[i] for i in sampler.calibration_indices_}
     assert len(sampler.generator_.seen_) == round(100 * training_fraction)
@@ -160,9 +155,7 @@ def test_calibration_never_sees_what_trained_the_generator(training_fraction):
     assert sampler.calibration_data_.n_prompts == len(calibrating)
 
 
-def test_collect_once_calibrate_often(tmp_path):
-    log = tmp_path / "draws"
-    X, y = questions(N_FIT)
+def test_collect_once_calibrate_often(log):
     sampler = toy_sampler(log=str(log))
     data = sampler.collect(X, y)
     with pytest.raises(NotFittedError):
@@ -181,7 +174,6 @@ def test_collect_once_calibrate_often(tmp_path):
 
 
 def test_calibrate_on_loaded_data_without_collecting(tmp_path):
-    X, y = questions(N_FIT)
     first = toy_sampler().fit(X, y)
     first.calibration_data_.save(tmp_path / "data.npz")
     second = toy_sampler().calibrate(CalibrationData.load(tmp_path / "data.npz"))
@@ -191,7 +183,6 @@ def test_calibrate_on_loaded_data_without_collecting(tmp_path):
 
 
 def test_budget_inside_the_guarantee():
-    X, y = questions(N_FIT)
     sampler = toy_sampler(k_max=[6, 2, 4], epsilon=0.3).fit(X, y)
     assert sampler.k_max_ in (2, 4, 6)
     assert sampler.calibration_data_.k_max == 6
@@ -269,8 +260,7 @@ def test_the_named_epsilon_works():
     assert sampler.lambda_hat_ is not None
 
 
-def test_null_raised_keeps_what_was_collected(tmp_path):
-    log = tmp_path / "draws"
+def test_null_raised_keeps_what_was_collected(log):
     X, y = questions(120)
     sampler = toy_sampler(epsilon=0.02, k_max=4, on_null="raise", delta=0.5, log=str(log))
     with pytest.raises(NullCalibrationError, match="smallest epsilon that would have worked"):
@@ -305,9 +295,7 @@ def test_too_few_prompts_says_how_many_it_takes():
 
 @pytest.mark.parametrize("row", [["  "] * 3, ["", "yes", "yes"]])
 def test_empty_responses_are_draws_unless_all_are_empty(row):
-    sampler = ConformalSampler(
-        Answering(row), k_max=3, quality=lambda prompt, draw: 1.0, random_state=0
-    )
+    sampler = toy_sampler(Answering(row), k_max=3, quality=lambda prompt, draw: 1.0)
     if "yes" in row:
         assert sampler.fit(questions(30)[0], ["yes"] * 30).lambda_hat_ is not None
         return
@@ -434,13 +422,8 @@ def test_each_reference_of_a_list_is_judged_by_itself_and_a_dict_whole(kind):
 )
 def test_fit_transform_equals_transform_and_calibration_risk(n, k_max, epsilon, set_score, seed):
     X, y = questions(n, first=seed % 1000)
-    sampler = ConformalSampler(
-        ToyModel(),
-        k_max=k_max,
-        epsilon=epsilon,
-        policy=ThresholdPolicy(set_score=set_score),
-        random_state=seed,
-    )
+    policy = ThresholdPolicy(set_score=set_score)
+    sampler = toy_sampler(k_max=k_max, epsilon=epsilon, policy=policy, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullCalibrationWarning)
         sets = sampler.fit_transform(X, y)
@@ -457,7 +440,6 @@ def test_fit_transform_equals_transform_and_calibration_risk(n, k_max, epsilon, 
 
 
 def test_data_of_another_generator_bring_that_generator():
-    X, y = questions(N_FIT)
     other = toy_sampler().set_params(generator__skill=0.9)
     data = other.collect(X, y)
     sampler = toy_sampler().fit(X, y)

@@ -156,10 +156,8 @@ def test_selection_is_by_the_best_occurrence(selector):
 @pytest.mark.parametrize("component_score", ["span_likelihood", "support"])
 def test_sets_never_select_more_than_all_samples_would(component_score):
     """Proposition 4.4: calibration's loss on K samples bounds that of any set."""
-    selector = ComponentSelector(
-        sampler(), alpha=0.8, admission="exact_match", component_score=component_score
-    )
-    selector.fit(X, Y)
+    options = OPTIONS | {"alpha": 0.8, "component_score": component_score}
+    selector = ComponentSelector(sampler(), **options).fit(X, Y)
     every = PredictionSets(
         [
             PredictionSet(x, [d.response for d in row], [1.0] * 6, range(6), 6, 1, True, True, row)
@@ -202,12 +200,8 @@ def test_arrays_alone():
 
 
 def test_null_gives_empty_selections_and_a_warning():
-    wrong = ComponentSelector(
-        sampler(),
-        alpha=0.1,
-        component_score=lambda prompt, component: 0.5,
-        admission=lambda reference, component: False,
-    )
+    parts = {"component_score": lambda *of: 0.5, "admission": lambda *of: False}
+    wrong = ComponentSelector(sampler(), alpha=0.1, **parts)
     with pytest.warns(NullCalibrationWarning, match="alpha.*beforehand"):
         wrong.fit(X, Y)
     assert wrong.gamma_hat_ == np.inf
@@ -320,12 +314,8 @@ def test_paid_draws_survive_a_failure(what):
             raise RuntimeError("no verdict today")
         return True
 
-    for made in (
-        ComponentSelector(sampler(log), component_score=score, admission=admission),
-        ComponentSelector(
-            sampler(log).fit(*cases(60, first=700)), component_score=score, admission=admission
-        ),
-    ):
+    for of in (sampler(log), sampler(log).fit(*cases(60, first=700))):
+        made = ComponentSelector(of, component_score=score, admission=admission)
         log.clear()
         broken = True
         with pytest.raises(RuntimeError, match=f"no {what} today"):

@@ -62,13 +62,8 @@ LEVELS = {"near the floor": 0.25, "away from it": 0.6}
 TASKS = {"open_domain_qa": 1500, "summarization": 1200, "report_generation": 800}
 #: Simulated worlds where more draws help, so that epsilon can lie between one draw and all.
 WORLDS = (
-    "mixed",
-    "useless_quality",
-    "adversarial_quality",
-    "admissible_look_duplicate",
-    "heavy_ties",
-    "infinite_scores",
-    "rival_draws",
+    *("mixed", "useless_quality", "adversarial_quality", "admissible_look_duplicate"),
+    *("heavy_ties", "infinite_scores", "rival_draws"),
 )
 #: Share of hard prompts, and how sharp the answers to the others and to these are.
 ANSWERS = {
@@ -483,13 +478,9 @@ def _lazy(
     """A few judgements of each optimisation prompt, and what the tests need of the others."""
     table = lazy_table(calibration, draws=False)
     columns = Columns(table, np.arange(len(table.n_draws)), frontier, get_set_score("max"))
-    result = certify_frontier(
-        columns,
-        AdmissionTest(columns, epsilon, DELTA),
-        searched=np.arange(0),
-        weights={"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0},
-        select=select,
-    )
+    test, nobody = AdmissionTest(columns, epsilon, DELTA), np.arange(0)
+    weights = {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
+    result = certify_frontier(columns, test, searched=nobody, weights=weights, select=select)
     n = 1.5 * calibration.n_prompts
     judged = (n_known + table.n_judgements) / n
     drawn = (table.n_draws.sum() + n / 3 * new.k_max) / n

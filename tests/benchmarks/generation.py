@@ -162,14 +162,8 @@ def _sampler(generator: Any, quality: Any) -> Any:
 
     scores = np.random.default_rng(0).random((4_000, N_DRAWS))
     data = CalibrationData(scores, np.zeros((4_000, N_DRAWS, N_DRAWS)), scores > 0.92)
-    sampler = ConformalSampler(
-        generator,
-        policy=ThresholdPolicy(n_lambdas=40),
-        k_max=N_DRAWS,
-        epsilon=0.215,
-        quality=quality,
-        random_state=0,
-    )
+    options = {"policy": ThresholdPolicy(n_lambdas=40), "quality": quality, "random_state": 0}
+    sampler = ConformalSampler(generator, k_max=N_DRAWS, epsilon=0.215, **options)
     return sampler.calibrate(data)
 
 

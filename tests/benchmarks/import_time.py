@@ -11,10 +11,7 @@ from . import Row
 __all__ = ["rows"]
 
 _REFERENCE = "import sklearn, scipy.stats"
-_OURS = (
-    "import sklearn_clm",
-    "from sklearn_clm import ConformalSampler, ComponentSelector",
-)
+_OURS = ("import sklearn_clm", "from sklearn_clm import ConformalSampler, ComponentSelector")
 # processor time, which other work on the machine disturbs less than it does the clock
 _TIMED = "import time; start = time.process_time(); {}; print(time.process_time() - start)"
 

@@ -5,6 +5,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from validity.procedures import mean_quality
 
 from sklearn_clm.calibration import CalibrationData, risk_surface
 from sklearn_clm.calibration._search import threshold_grid
@@ -131,12 +132,6 @@ def algorithm_1_tuned(
     samples = np.where(stops.any(axis=1), stops.argmax(axis=1) + 1, k)
     members = accepted & (draws < samples[:, np.newaxis])
     return int(np.sum(~(members & data.admissible).any(axis=1)))
-
-
-def mean_quality(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
-    """A set score in vectorised form: the mean over the members."""
-    size = np.maximum(accepted.sum(axis=1), 1)
-    return np.where(accepted, quality, 0.0).sum(axis=1) / size
 
 
 def simulate(n: int, k: int, kind: str, *, seed: int = 0) -> CalibrationData:

@@ -34,14 +34,8 @@ def rows(quick: bool = False) -> Iterator[Row]:
         n_prompts = N_PROMPTS // 4 if quick else N_PROMPTS
         prompts = [f"question {i}" for i in range(n_prompts)]
         with _server() as url:
-            generator = OpenAIGenerator(
-                "m",
-                base_url=url,
-                api_key="x",
-                logprobs=False,
-                max_concurrency=N_AT_A_TIME,
-                draw_ahead=draw_ahead,
-            )
+            options = {"max_concurrency": N_AT_A_TIME, "draw_ahead": draw_ahead, "logprobs": False}
+            generator = OpenAIGenerator("m", base_url=url, api_key="x", **options)
             generator.sample(["warm up"], N_AT_A_TIME)
             before = generator.usage_
             start, cpu = perf_counter(), process_time()

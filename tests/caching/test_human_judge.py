@@ -28,11 +28,6 @@ REFERENCES = ["4", ["Paris", "paris"], "6"]
 RESPONSES = [["4", "five", "=2+2"], ["Paris\n", "Lyon", "Paris"], ["6", "", "6"]]
 
 
-@pytest.fixture
-def judge(tmp_path):
-    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
-
-
 def wanted(judge, prompts=PROMPTS, references=REFERENCES, responses=RESPONSES):
     with pytest.raises(VerdictsWanted) as caught:
         admission_matrix(judge, judge.asked(prompts, references), responses)
@@ -138,17 +133,6 @@ def test_tables_that_spreadsheets_save_are_read(judge, tmp_path, encoding, delim
     assert judge.verdicts(pairs) == [False, False]
 
 
-@pytest.mark.parametrize("response", ["x" * 200_000, "＝HYPERLINK(A1)"])
-def test_long_cells_and_what_looks_like_a_formula_come_back(judge, tmp_path, response):
-    pair, path = WantedVerdict(JudgedPrompt("a"), response), tmp_path / "wanted.csv"
-    judge.export(path, [pair])
-    table = path.read_bytes()
-    assert ",＝".encode() not in table  # a spreadsheet would compute it
-    path.write_bytes(table.replace(b",,,\r\n", b",y,,\r\n"))
-    assert judge.import_(path) == 1
-    assert judge.verdicts([pair]) == [True]
-
-
 def test_a_file_in_another_code_page_is_refused_and_blames_the_file(judge, tmp_path):
     pairs = wanted(judge)
     judge.record(pairs[0], True)
@@ -251,13 +235,16 @@ def test_a_second_question_is_answered_by_a_file_that_looks_the_same(judge, tmp_
     assert polite.import_(path) == 0
 
 
-def test_responses_of_any_beginning_come_back(judge, tmp_path):
-    responses = ["long " * 20_000, "\t'tab", "\rreturn", "\n= 1", " =1+1", "'quoted'"]
+def test_responses_of_any_length_and_beginning_come_back(judge, tmp_path):
+    responses = ["x" * 200_000, "\t'tab", "\rreturn", "\n= 1", " =1+1", "'quoted'", "＝TODAY()"]
     pairs, path = wanted(judge, ["?"], None, [responses]), tmp_path / "wanted.csv"
     judge.export(path, pairs)
-    assert ",' =1+1," in path.read_bytes().decode()  # no formula of a spreadsheet
-    fill(path, pairs, 6 * "y")
-    assert judge.import_(path) == 6
+    table = path.read_bytes()
+    assert b",' =1+1," in table  # no formula, which a spreadsheet would compute
+    assert ",＝".encode() not in table
+    path.write_bytes(table.replace(b",,,\r\n", b",y,,\r\n"))
+    assert judge.import_(path) == 7
+    assert judge.verdicts(pairs) == [True] * 7
 
 
 @pytest.mark.parametrize(

@@ -70,18 +70,14 @@ def rows_of(prompts, n, start=0, seed=0):
     return [[Streaming().draw(p, seed, j) for j in range(start, start + n)] for p in prompts]
 
 
-@pytest.mark.parametrize("kind", ["memory", "memory of one that serves", "cache"])
-@given(
-    calls=st.lists(
-        st.tuples(
-            st.lists(st.sampled_from("abcdef"), max_size=5),
-            st.integers(0, 4),
-            st.integers(0, 6),
-            st.integers(0, 1),
-        ),
-        max_size=6,
-    )
+# prompts, number of draws, the first one and the seed
+CALLS = st.tuples(
+    st.lists(st.sampled_from("abcdef"), max_size=5), *(st.integers(0, most) for most in (4, 6, 1))
 )
+
+
+@pytest.mark.parametrize("kind", ["memory", "memory of one that serves", "cache"])
+@given(calls=st.lists(CALLS, max_size=6))
 @settings(max_examples=50, deadline=None)
 def test_any_sequence_of_calls_asks_for_each_draw_once(kind, calls):
     generator = Serving() if "serves" in kind else Counting()

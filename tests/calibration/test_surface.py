@@ -35,15 +35,8 @@ def largest_times_size(quality, accepted):
         return np.max(np.where(accepted, quality, -np.inf), axis=1) * accepted.sum(axis=1)
 
 
-SET_SCORES = {
-    "first_k": "first_k",
-    "first_k_reject": "first_k_reject",
-    "max": "max",
-    "sum": "sum",
-    "callable": last_member,
-    "NaN": SOMETIMES_NAN,
-    "vectorised": largest_times_size,
-}
+SET_SCORES = {name: name for name in ("first_k", "first_k_reject", "max", "sum")}
+SET_SCORES |= {"callable": last_member, "NaN": SOMETIMES_NAN, "vectorised": largest_times_size}
 
 
 def assert_surface_equals_oracle(data, l1, l2, l3, set_score, **options):

@@ -141,8 +141,7 @@ def stricter(sampler):
 
 
 @pytest.mark.parametrize(
-    ("policy", "change"),
-    [(None, lambda sampler: fitted(random_state=1)), (ExitPolicy(), stricter)],
+    ("policy", "change"), [(None, lambda sampler: fitted(random_state=1)), (ExitPolicy(), stricter)]
 )
 def test_a_file_belongs_to_one_calibration(policy, change, tmp_path):
     sampler, path = fitted(policy=policy), tmp_path / "watch.sqlite"

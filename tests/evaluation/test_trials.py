@@ -65,14 +65,8 @@ def test_a_trial_is_learn_then_test_on_its_split(data, results):
     split = next(random_splits(600, 180, 6, random_state=0))
     used, test = data.take(split.calibration), data.take(split.test)
     for m, method in enumerate(results.methods):
-        expected = learn_then_test(
-            used,
-            EPSILONS,
-            set_score=method,
-            n_lambdas=6,
-            optimization_fraction=1 / 3,
-            random_state=split.seed,
-        )
+        options = {"n_lambdas": 6, "optimization_fraction": 1 / 3, "random_state": split.seed}
+        expected = learn_then_test(used, EPSILONS, set_score=method, **options)
         for e, result in enumerate(expected):
             assert results.null[m, 0, e] == (result.lambda_hat is None)
             chosen = tuple(one[m, 0, e] for one in results.thresholds.values())

@@ -10,23 +10,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BaseGenerator, Generation, check_keyed
 from sklearn_clm.generators._base import sample
-from tests.toy import n_stored
+from tests.toy import Answering, n_stored
 
 
-class Echo(BaseGenerator):
-    """Responds with what it was asked for; `shout` changes the distribution."""
-
-    chunk_size = 2
-
-    def __init__(self, shout=False, post=None):
-        self.shout = shout
-        self.post = post
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [
-            [Generation(f"{prompt}/{draw}/{seed}") for draw in range(start, start + n_samples)]
-            for prompt in prompts
-        ]
+def echo(prompt, draw):
+    return f"{prompt}/{draw}"
 
 
 class Foreign:
@@ -82,45 +70,45 @@ def test_a_generator_that_draws_in_no_way_is_refused():
 
 
 def test_prompts_are_checked_at_the_door():
-    for generator in (Echo(), Foreign([["a"]])):
+    for generator in (Answering(), Foreign([["a"]])):
         for prompts in ("why", b"why"):
             with pytest.raises(TypeError, match=r"prompts .*why"):
                 sample(generator, prompts, 1)
     for prompt in ("half \ud83d", ["a chat", {"content": "half \ud83d"}]):
         with pytest.raises(ValueError, match=r"prompts\[1\] .*position 5"):
-            sample(Echo(), ["fine", prompt], 1)
-    for wrong in (Echo, 3):
+            sample(Answering(), ["fine", prompt], 1)
+    for wrong in (Answering, 3):
         with pytest.raises(TypeError, match="generator must be an instance"):
             sample(wrong, ["?"], 1)
 
 
-class CountsCalls(Echo):
+class CountsCalls(Answering):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         self.n_calls = getattr(self, "n_calls", 0) + 1
         return [[Generation(f"{prompt}/{self.n_calls}")] * n_samples for prompt in prompts]
 
 
-class IgnoresStart(Echo):
+class IgnoresStart(Answering):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         return super().sample(prompts, n_samples, seed=seed)
 
 
 @pytest.mark.parametrize("prompt", ["a", np.array([1.0, 2.0])])
 def test_generators_that_do_not_repeat_a_draw_are_found_out(prompt):
-    assert check_keyed(Echo(), prompt, seed=3)
-    assert check_keyed(Echo(), prompt, n_draws=1)
+    assert check_keyed(Answering(echo), prompt, seed=3)
+    assert check_keyed(Answering(echo), prompt, n_draws=1)
     assert not check_keyed(CountsCalls(), prompt)
-    assert not check_keyed(IgnoresStart(), prompt)
+    assert not check_keyed(IgnoresStart(echo), prompt)
 
 
 def test_clones_share_models_but_no_estimator_and_no_list():
     model, classifier = object(), LogisticRegression(C=3.0)
-    generator = Echo(post=[model, classifier, {"b": [1]}, np.zeros(2)])
-    copy = clone(generator)
-    generator.post[2]["b"].append(2)
-    generator.post[3][0] = 1.0
-    assert copy.post[0] is model
-    assert copy.post[1] is not classifier
-    assert copy.post[1].C == 3.0
-    assert copy.post[2] == {"b": [1]}
-    assert copy.post[3].tolist() == [0.0, 0.0]
+    generator = Answering([model, classifier, {"b": [1]}, np.zeros(2)])
+    copy = clone(generator).answers
+    generator.answers[2]["b"].append(2)
+    generator.answers[3][0] = 1.0
+    assert copy[0] is model
+    assert copy[1] is not classifier
+    assert copy[1].C == 3.0
+    assert copy[2] == {"b": [1]}
+    assert copy[3].tolist() == [0.0, 0.0]

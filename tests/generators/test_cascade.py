@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import (
     CascadeGenerator,
@@ -19,7 +18,7 @@ from sklearn_clm.generators import (
 from sklearn_clm.generators._base import serve
 from sklearn_clm.generators._identity import fingerprint, is_trainable
 from sklearn_clm.policies import ExitPolicy
-from tests.toy import Keyed, ToyModel, Trained, Unscored, drawn, questions
+from tests.toy import Keyed, ToyModel, Trained, Unscored, drawn, questions, toy_sampler
 
 CHEAP, DEAR = ToyModel(skill=0.4), ToyModel(skill=0.9)
 PROMPTS, REFERENCES = questions(60)
@@ -55,8 +54,7 @@ def test_draw_j_is_draw_j_minus_offset_of_its_tier(wrap):
     assert check_keyed(stream, PROMPTS[0], n_draws=8)
 
 
-def test_a_dear_tier_is_asked_only_for_what_is_wanted(tmp_path):
-    log = tmp_path / "dear.txt"
+def test_a_dear_tier_is_asked_only_for_what_is_wanted(log):
     stream = cascade(CHEAP, ToyModel(skill=0.9, log=log))
     wanted = dict(enumerate([1, 5, 6, 8, 7]))
     arrived = {i: [] for i in wanted}
@@ -75,12 +73,9 @@ def test_a_dear_tier_is_asked_only_for_what_is_wanted(tmp_path):
 
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_a_sampler_draws_lazily_from_a_cascade(tmp_path, judging):
-    log = tmp_path / "dear.txt"
+def test_a_sampler_draws_lazily_from_a_cascade(log, judging):
     stream = cascade(CHEAP, ToyModel(skill=0.9, log=log))
-    sampler = ConformalSampler(
-        stream, k_max=8, epsilon=0.35, policy=ExitPolicy(), judging=judging, random_state=0
-    )
+    sampler = toy_sampler(stream, k_max=8, epsilon=0.35, policy=ExitPolicy(), judging=judging)
     prompts, references = questions(200)
     sampler.fit(prompts[:150], references[:150])
     n_fit = len(drawn(log))
@@ -94,8 +89,7 @@ def test_trained_generators_are_fitted_on_a_part_of_their_own():
     assert is_trainable(stream)
     assert not is_trainable(cascade())
     before = fingerprint(stream)
-    sampler = ConformalSampler(stream, k_max=8, epsilon=0.5, random_state=0)
-    sampler.fit(PROMPTS, REFERENCES)
+    sampler = toy_sampler(stream, k_max=8, epsilon=0.5).fit(PROMPTS, REFERENCES)
     assert not hasattr(stream, "generators_")
     assert sampler.calibration_data_.n_prompts == 30
     assert fingerprint(sampler.generator_) != before
@@ -134,11 +128,10 @@ def test_traits_are_those_of_all_generators():
         ({"n_draws": (2, 2)}, ValueError, "k_max"),
     ],
 )
-def test_bad_tiers_are_named_before_anything_is_drawn(tmp_path, changes, error, named):
-    log = tmp_path / "cheap.txt"
+def test_bad_tiers_are_named_before_anything_is_drawn(log, changes, error, named):
     stream = cascade(ToyModel(skill=0.3, log=log), DEAR).set_params(**changes)
     for judging in ("all", "lazy"):
-        sampler = ConformalSampler(stream, k_max=8, policy=ExitPolicy(), judging=judging)
+        sampler = toy_sampler(stream, k_max=8, policy=ExitPolicy(), judging=judging)
         with pytest.raises(error, match=named):
             sampler.fit(PROMPTS, REFERENCES)
     assert not log.exists()

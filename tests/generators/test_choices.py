@@ -62,12 +62,8 @@ def test_spans(text, tokens, spans):
 
 
 def test_choices_are_told_by_their_index():
-    choices = [
-        {"text": "c", "index": 2},
-        {"text": "a", "index": 0},
-        {"text": "again", "index": 0},
-        {"text": "beyond", "index": 9},
-    ]
+    given = [("c", 2), ("a", 0), ("again", 0), ("beyond", 9)]
+    choices = [{"text": text, "index": index} for text, index in given]
     found = parse_choices({"choices": choices}, 3, logprobs=False)
     assert {j: draw.response for j, draw in found.items()} == {0: "a", 2: "c"}
 

@@ -23,10 +23,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import DrawMemory
-from sklearn_clm.generators import (
-    DrawQueue,
-    EstimatorGenerator,
-)
+from sklearn_clm.generators import DrawQueue, EstimatorGenerator
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 LABELS = (ROWS[:, 0] + ROWS[:, 1] > 0).astype(int)

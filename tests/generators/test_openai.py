@@ -14,12 +14,11 @@ import pytest
 from generators.fault_server import FAULTS, FaultServer, tokens, words
 from sklearn.base import clone
 
-from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, OpenAIGenerator, ServiceError
 from sklearn_clm.generators._draws import draw_seed
 from sklearn_clm.scoring import LLMJudge
-from tests.toy import n_stored
+from tests.toy import n_stored, toy_sampler
 
 PROMPTS = [f"question {i}" for i in range(6)]
 ENDPOINTS = ("chat", "completions")
@@ -52,10 +51,7 @@ def test_draws_are_keyed_and_complete(server, endpoint):
 
 
 OF_CHAT = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 5}
-MESSAGES = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "Q: Who? {x}"},
-]
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Q: Who? {x}"}]
 
 
 @pytest.mark.parametrize(
@@ -179,16 +175,8 @@ def test_the_error_names_the_prompt_that_is_refused(server, prompt, shown):
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 def test_estimators_say_where_a_refused_prompt_stands(server, judging):
-    sampler = ConformalSampler(
-        generator_for(server, logprobs=False),
-        k_max=3,
-        epsilon=0.5,
-        admission="exact_match",
-        quality="self_consistency",
-        similarity="exact_match",
-        judging=judging,
-        random_state=0,
-    )
+    options = {"quality": "self_consistency", "similarity": "exact_match", "judging": judging}
+    sampler = toy_sampler(generator_for(server, logprobs=False), k_max=3, epsilon=0.5, **options)
     answers = ["maybe"] * len(PROMPTS)
     sampler.fit(PROMPTS, answers)
     server.refuses = "POISON"
@@ -268,15 +256,9 @@ def test_bad_parameters_and_prompts_cost_nothing(server, params, prompt, name):
 def test_fingerprints_follow_what_shapes_a_response():
     base = OpenAIGenerator("m", base_url="http://a/v1")
     same = [{"max_concurrency": 2}, {"timeout": 1.0}, {"api_key": "sk-2"}, {"n_per_request": 5}]
-    other = [
-        {"model": "n"},
-        {"temperature": 0.5},
-        {"prompt_template": "Q: {prompt}"},
-        {"base_url": "http://b/v1"},
-        {"endpoint": "completions"},
-        {"extra_body": {"top_k": 3}},
-        {"stop": ["\n"]},
-    ]
+    other = [{"model": "n"}, {"base_url": "http://b/v1"}, {"endpoint": "completions"}]
+    other += [{"temperature": 0.5}, {"stop": ["\n"]}, {"extra_body": {"top_k": 3}}]
+    other += [{"prompt_template": "Q: {prompt}"}]
     for params in same:
         assert clone(base).set_params(**params).fingerprint() == base.fingerprint()
     prints = {clone(base).set_params(**params).fingerprint() for params in other}
@@ -285,9 +267,8 @@ def test_fingerprints_follow_what_shapes_a_response():
 
 def test_a_progress_bar_shows_what_it_costs(server, capsys):
     generator = generator_for(server, logprobs=False)
-    sampler = ConformalSampler(
-        CachedGenerator(generator), k_max=2, quality="self_consistency", verbose=1
-    )
+    parts = {"quality": "self_consistency", "verbose": 1}
+    sampler = toy_sampler(CachedGenerator(generator), k_max=2, **parts)
     sampler.collect([f"question {i}" for i in range(5)], ["maybe"] * 5)
     shown = capsys.readouterr().err
     assert "draws=10" in shown

@@ -98,10 +98,7 @@ def test_nothing_waits_for_the_slowest(server):
         assert counts == [5] * len(PROMPTS)
 
 
-@pytest.mark.parametrize(
-    ("options", "n_at_a_time"),
-    [({"draw_ahead": True}, 4), ({}, 1)],
-)
+@pytest.mark.parametrize(("options", "n_at_a_time"), [({"draw_ahead": True}, 4), ({}, 1)])
 def test_idle_requests_draw_ahead_for_open_prompts(server, tmp_path, options, n_at_a_time):
     """Each answer waits for the rest."""
     full = threading.Event()

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.generators import (
-    BaseGenerator,
-    DrawQueue,
-    Generation,
-    QueueGenerator,
-    draw_stream,
-)
+from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, QueueGenerator, draw_stream
 from sklearn_clm.generators._base import serve
 
 K = 6
@@ -171,11 +165,6 @@ def test_draws_that_nobody_took_are_refused(draw):
             queue.put(0, 0, Generation("x"))
         assert not queue.is_open(0)
     assert queue.n_under_way == 0
-
-
-def test_no_draws_at_all_are_refused():
-    with pytest.raises(ValueError, match="n_draws must be at least 1, got 0 instead"):
-        DrawQueue(["a"], 0)
 
 
 class Counting(BaseGenerator):

@@ -152,18 +152,9 @@ def test_next_tokens_have_the_distribution_of_generate(kind, path):
     generator = TransformersGenerator(path, max_new_tokens=1, batch_size=500, **options)
     ours = [tokens[0] for _, tokens in recorded_tokens(generator, [prompt], n_draws)[0]]
     torch.manual_seed(0)
-    theirs = (
-        generator._load()
-        .model.generate(
-            **inputs_of(generator, prompt),
-            do_sample=True,
-            max_new_tokens=1,
-            num_return_sequences=n_draws,
-            pad_token_id=0,
-            **options,
-        )[:, -1]
-        .tolist()
-    )
+    options |= {"do_sample": True, "max_new_tokens": 1, "num_return_sequences": n_draws}
+    model, inputs = generator._load().model, inputs_of(generator, prompt)
+    theirs = model.generate(**inputs, pad_token_id=0, **options)[:, -1].tolist()
     tokens = sorted(set(ours) | set(theirs))
     table = np.array([[row.count(token) for token in tokens] for row in (ours, theirs)])
     table = np.column_stack([table[:, table.sum(0) >= 10], table[:, table.sum(0) < 10].sum(1)])
@@ -276,11 +267,9 @@ def test_image_prompts(vit_gpt2_path):
     images = [Image.fromarray(array) for array in arrays]
     assert all(len(row) == 2 for row in named.sample(images, 2))
     model, tokenizer = parts(vit_gpt2_path)
+    options = {"preprocess": lambda prompt: prompt.transpose(2, 0, 1) / 127.5 - 1.0}
     without_processor = TransformersGenerator(
-        model,
-        tokenizer=tokenizer,
-        max_new_tokens=6,
-        preprocess=lambda prompt: prompt.transpose(2, 0, 1) / 127.5 - 1.0,
+        model, tokenizer=tokenizer, max_new_tokens=6, **options
     )
     assert responses(without_processor.sample(arrays, 3)) == expected
 

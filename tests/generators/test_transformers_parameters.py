@@ -184,24 +184,13 @@ def test_a_generation_config_may_change_after_the_first_draw(model, generator):
 def test_fingerprints_tell_what_shapes_a_draw(model, llama_path):
     base = {"model": llama_path, "max_new_tokens": 8}
     reference = TransformersGenerator(**base).fingerprint()
-    same = [
-        {"batch_size": 3},
-        {"model": model, "tokenizer": llama_path},
-        {"device": "cpu"},
-        {"top_k": 50},
-    ]
-    other = [
-        {"max_new_tokens": 9},
-        {"temperature": 0.5},
-        {"top_k": None},
-        {"top_p": 0.9},
-        {"stop": ["\n"]},
-        {"dtype": "float64"},
-        {"prompt_template": "Q: {prompt}"},
-        {"prompt_template": lambda prompt: prompt + "!"},
-        {"prompt_template": lambda prompt: prompt + "?"},
-        {"tokenizer": tiny_models.byte_level_tokenizer(vocab_size=300)},
-    ]
+    same = [{"batch_size": 3}, {"device": "cpu"}, {"top_k": 50}]
+    same += [{"model": model, "tokenizer": llama_path}]
+    other = [{"max_new_tokens": 9}, {"temperature": 0.5}, {"top_k": None}, {"top_p": 0.9}]
+    other += [{"stop": ["\n"]}, {"dtype": "float64"}, {"prompt_template": "Q: {prompt}"}]
+    other += [{"prompt_template": lambda prompt: prompt + "!"}]
+    other += [{"prompt_template": lambda prompt: prompt + "?"}]
+    other += [{"tokenizer": tiny_models.byte_level_tokenizer(vocab_size=300)}]
     for change in same:
         assert TransformersGenerator(**{**base, **change}).fingerprint() == reference
     digests = [TransformersGenerator(**{**base, **change}).fingerprint() for change in other]

@@ -111,16 +111,9 @@ def test_draws_of_earlier_versions(kind, tmp_path):
             is_scale = ("norm" in name.lower() or "ln_" in name) and name.endswith("weight")
             values = rng.normal(0, 0.35, parameter.shape) + float(is_scale and parameter.ndim == 1)
             parameter.copy_(torch.tensor(values))
-    generator = TransformersGenerator(
-        checkpoint.model,
-        tokenizer=checkpoint.tokenizer,
-        processor=checkpoint.processor,
-        max_new_tokens=8,
-        temperature=0.9,
-        top_p=0.95,
-        stop=["."],
-        batch_size=16,
-    )
+    parts = {"tokenizer": checkpoint.tokenizer, "processor": checkpoint.processor}
+    options = {"max_new_tokens": 8, "temperature": 0.9, "top_p": 0.95, "stop": ["."]}
+    generator = TransformersGenerator(checkpoint.model, batch_size=16, **parts, **options)
     draws = recorded_tokens(generator, prompts_for(kind, 6), 8)
     tokens = [[tokens for _, tokens in row] for row in draws]
     assert tokens == json.loads(DATA.read_text())[kind]

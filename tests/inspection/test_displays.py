@@ -1,5 +1,6 @@
 """Figures: what they show, on which axes, and of which estimators."""
 
+import functools
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -8,7 +9,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 
-from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
@@ -25,7 +26,7 @@ from sklearn_clm.inspection import (
 )
 from sklearn_clm.policies import ExitPolicy
 from tests.evaluation.simulated import simulated_data
-from tests.toy import ToyModel
+from tests.toy import toy_sampler
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -55,8 +56,7 @@ def component_data():
     return ComponentCalibrationData.from_arrays(scores, rng.random((500, 4)) < scores**0.2)
 
 
-def sampling(k_max=6, epsilon=0.3, **options):
-    return ConformalSampler(ToyModel(), k_max=k_max, epsilon=epsilon, random_state=0, **options)
+sampling = functools.partial(toy_sampler, k_max=6, epsilon=0.3)
 
 
 @pytest.fixture(scope="module")

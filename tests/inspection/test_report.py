@@ -12,18 +12,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_clm import (
-    ComponentSelector,
-    ConformalSampler,
-    NullCalibrationWarning,
-    __version__,
-)
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning, __version__
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.calibration import (
-    CalibrationData,
-    ComponentCalibrationData,
-    Provenance,
-)
+from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation import chance_of_null
 from sklearn_clm.generators import FunctionGenerator, PrecomputedGenerator
@@ -36,10 +27,9 @@ from tests.toy import ToyModel, questions, toy_sampler
 
 def calibrated(data, epsilon=0.3, k_max=None, policy=None):
     k_max = data.k_max if k_max is None else k_max
-    sampler = ConformalSampler(ToyModel(), k_max=k_max, epsilon=epsilon, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return sampler.set_params(policy=policy).calibrate(data)
+        return toy_sampler(k_max=k_max, epsilon=epsilon, policy=policy).calibrate(data)
 
 
 def few(n_lambdas=6, **options):
@@ -48,10 +38,9 @@ def few(n_lambdas=6, **options):
 
 def fitted(n=200, references=None, **options):
     prompts, right = questions(n)
-    options = {"k_max": 5, "epsilon": 0.4, "random_state": 0, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullCalibrationWarning)
-        return ConformalSampler(ToyModel(), **options).fit(prompts, references or right)
+        return toy_sampler(**options).fit(prompts, references or right)
 
 
 def report_of(estimator):
@@ -393,18 +382,12 @@ def world(n=600, seed=0):
 def test_what_holds_within_groups_and_under_shift():
     prompts, right = questions(600)
     shift = CovariateShift(lambda prompt: 1.5 if odd(prompt) else 0.5, weight_bound=2.0)
-    one = ConformalSampler(ToyModel(), k_max=4, epsilon=0.4, random_state=0, policy=few())
-    one.set_params(shift=shift.set_params(estimated=True), groups=Groups(odd, guarantee="all"))
-    one.fit(prompts, right)
-    text = str(report_of(one))
-    for part in (
-        "of a certified group, distributed as the weights describe,",
-        "all hold together",
-        "With confidence 95 %",
-        "approximate: weights are estimated",
-        "prompts offered",
-    ):
+    parts = {"shift": shift.set_params(estimated=True), "groups": Groups(odd, guarantee="all")}
+    text = str(report_of(toy_sampler(k_max=4, policy=few(), **parts).fit(prompts, right)))
+    assert "of a certified group, distributed as the weights describe," in text
+    for part in ("all hold together", "With confidence 95 %", "prompts offered"):
         assert part in text
+    assert "approximate: weights are estimated" in text
     assert "from the same distribution" not in text
 
 
@@ -412,8 +395,7 @@ def test_what_holds_within_groups_and_under_shift():
 
 
 def grouped(data, names, **options):
-    one = ConformalSampler(ToyModel(), k_max=4, random_state=0, **options)
-    return one.calibrate(data, groups=names)
+    return toy_sampler(k_max=4, **options).calibrate(data, groups=names)
 
 
 @pytest.mark.parametrize("policy", [few(), ExitPolicy()])
@@ -539,11 +521,7 @@ def test_reports_of_selectors_say_what_each_group_will_get():
     assert [text.split(":")[0] for text in report.warnings] == null
 
 
-POOLED_SECTIONS = {
-    "Threshold (gamma-hat)",
-    "Tests of thresholds",
-    "What to expect of predict",
-}
+POOLED_SECTIONS = {"Threshold (gamma-hat)", "Tests of thresholds", "What to expect of predict"}
 
 
 def test_reports_of_selectors_leave_out_a_threshold_that_nobody_gets():

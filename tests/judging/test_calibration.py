@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.judging import JudgingSession
 from sklearn_clm.policies import ExitPolicy, LazyJudging
-from tests.toy import ToyModel, questions
+from tests.toy import questions, toy_sampler
 
 PROMPTS, REFERENCES = questions(60)
-OPTIONS = {"k_max": 5, "epsilon": 0.4, "delta": 0.2, "random_state": 0}
+
+
+def lazy_sampler(judge, **options):
+    return toy_sampler(admission=judge, **{"judging": "lazy", "delta": 0.2} | options)
 
 
 def is_right(pair):
@@ -43,7 +46,7 @@ def judge_all(judge, pairs, rule):
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 def test_the_thresholds_are_those_of_the_same_verdicts_given_as_a_rule(judge, judging):
-    sampler = ConformalSampler(ToyModel(), judging=judging, **OPTIONS)
+    sampler = toy_sampler(judging=judging, delta=0.2)
     by_rule = clone(sampler).fit(PROMPTS, REFERENCES)
     sampler.set_params(admission=judge)
     asked = judge.asked(PROMPTS, REFERENCES)
@@ -66,9 +69,7 @@ def test_files_that_ask_for_more_take_fewer_rounds_and_give_the_same(tmp_path):
     for i, n_more in enumerate((0, 40)):
         judge = HumanJudge(tmp_path / f"{i}" / "verdicts.sqlite", judge="Ada")
         judge.path.parent.mkdir()
-        sampler = ConformalSampler(
-            ToyModel(), admission=judge, judging="lazy", policy=ExitPolicy(), **OPTIONS
-        )
+        sampler = lazy_sampler(judge, policy=ExitPolicy())
         asked, n_rounds = judge.asked(PROMPTS, REFERENCES), 0
         while True:
             try:
@@ -90,8 +91,7 @@ def test_files_that_ask_for_more_take_fewer_rounds_and_give_the_same(tmp_path):
 
 @pytest.mark.parametrize("policy", [None, ExitPolicy()])
 def test_what_is_left_at_most_is_never_exceeded(judge, policy):
-    sampler = ConformalSampler(ToyModel(), judging="lazy", policy=policy, **OPTIONS)
-    sampler.set_params(admission=judge)
+    sampler = lazy_sampler(judge, policy=policy)
     asked = judge.asked(PROMPTS, REFERENCES)
     bounds = judged(judge, lambda: sampler.fit(PROMPTS, asked))
     assert len(bounds) > 1
@@ -103,14 +103,8 @@ def test_what_is_left_at_most_is_never_exceeded(judge, policy):
 
 
 def test_near_duplicates_are_one_text_of_what_is_left_at_most(judge):
-    sampler = ConformalSampler(
-        ToyModel(),
-        judging="lazy",
-        policy=ExitPolicy(same_text=0.5),
-        similarity=lambda a, b: 1.0,
-        admission=judge,
-        **OPTIONS,
-    )
+    policy = ExitPolicy(same_text=0.5)
+    sampler = lazy_sampler(judge, policy=policy, similarity=lambda a, b: 1.0)
     # of all draws: which ones to come are near duplicates is not known
     data = sampler.collect(PROMPTS, judge.asked(PROMPTS, REFERENCES))
     with pytest.raises(VerdictsWanted) as caught:
@@ -127,7 +121,7 @@ def test_a_cheap_judge_takes_the_optimisation_part(judge):
         return response == reference or len(response) % 3 == 0
 
     judging = LazyJudging(optimization_judgements=None, optimization_admission=lenient)
-    sampler = ConformalSampler(ToyModel(), judging=judging, admission=judge, **OPTIONS)
+    sampler = lazy_sampler(judge, judging=judging)
     asked = judge.asked(PROMPTS, REFERENCES)
     judged(judge, lambda: sampler.fit(PROMPTS, asked))
     assert cheap
@@ -142,16 +136,14 @@ def test_a_cheap_judge_takes_the_optimisation_part(judge):
     def right(reference, response):
         return response == reference
 
-    judging = LazyJudging(optimization_judgements=None, optimization_admission=lenient)
-    by_rule = ConformalSampler(ToyModel(), judging=judging, admission=right, **OPTIONS)
-    by_rule.fit(PROMPTS, REFERENCES)
+    by_rule = lazy_sampler(right, judging=clone(judging)).fit(PROMPTS, REFERENCES)
     assert by_rule.lambda_hat_ == sampler.lambda_hat_
     assert np.array_equal(by_rule.frontier_.lambdas, sampler.frontier_.lambdas)
 
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 def test_changed_verdicts_reach_the_next_calibration(judge, judging):
-    sampler = ConformalSampler(ToyModel(), judging=judging, admission=judge, **OPTIONS)
+    sampler = lazy_sampler(judge, judging=judging)
     asked = judge.asked(PROMPTS, REFERENCES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -169,8 +161,18 @@ def test_changed_verdicts_reach_the_next_calibration(judge, judging):
     assert (labels == 1).sum() < (data.labels == 1).sum()
 
 
+def test_people_are_asked_no_more_where_splits_have_no_seed(judge):
+    sampler = lazy_sampler(judge, random_state=None, k_max=3)
+    first, again = (
+        judged(judge, lambda: sampler.fit(PROMPTS, judge.asked(PROMPTS, REFERENCES)))
+        for _ in range(2)
+    )
+    assert 0 < sum(n for n, _ in first) < 180
+    assert again == []
+
+
 def test_labels_from_elsewhere_are_not_asked_for_again(judge):
-    sampler = ConformalSampler(ToyModel(), judging="lazy", admission=judge, **OPTIONS)
+    sampler = lazy_sampler(judge)
     collected = sampler.collect(PROMPTS, judge.asked(PROMPTS, REFERENCES))
     table = sampler.calibrate(collected.with_labels(np.ones(collected.quality.shape, dtype=bool)))
     assert table.lambda_hat_ is not None

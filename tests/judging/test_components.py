@@ -11,6 +11,7 @@ from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import JudgingSession
+from tests.judging.test_calibration import judge_all
 
 WORDS = ("sun", "rain", "snow", "fog", "wind", "hail")
 PROMPTS = [f"day {i}" for i in range(40)]
@@ -43,9 +44,8 @@ def rule(asked, sentence):
 
 @pytest.fixture(scope="module")
 def sampler():
-    sampler = ConformalSampler(
-        Forecaster(), k_max=4, epsilon=0.5, quality="self_consistency", admission=rule
-    )
+    parts = {"quality": "self_consistency", "admission": rule}
+    sampler = ConformalSampler(Forecaster(), k_max=4, epsilon=0.5, **parts)
     return sampler.fit(PROMPTS, asked(HumanJudge("")))
 
 
@@ -53,22 +53,19 @@ def asked(judge):
     return judge.asked(PROMPTS)
 
 
-def by_rule(sampler, **options):
-    return ComponentSelector(
-        sampler, alpha=0.4, component_score=score, admission=rule, **options
-    ).fit(PROMPTS, asked(HumanJudge("")))
+def selecting(sampler, judge, judging="all"):
+    parts = {"component_score": score, "admission": judge}
+    return ComponentSelector(sampler, alpha=0.4, judging=judging, **parts)
+
+
+def by_rule(sampler, judging="all"):
+    return selecting(sampler, rule, judging).fit(PROMPTS, asked(HumanJudge("")))
 
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_the_threshold_is_that_of_the_same_verdicts_as_a_table(sampler, tmp_path, judging):
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", question="Is it right?", judge="Ada")
-    selector = ComponentSelector(
-        sampler, alpha=0.4, component_score=score, admission=judge, judging=judging
-    )
-    fitted = []
-    session = JudgingSession(
-        judge, lambda: fitted.append(selector.fit(PROMPTS, asked(judge))) or selector.gamma_hat_
-    )
+def test_the_threshold_is_that_of_the_same_verdicts_as_a_table(sampler, judge, judging):
+    selector = selecting(sampler, judge, judging)
+    session = JudgingSession(judge, lambda: selector.fit(PROMPTS, asked(judge)).gamma_hat_)
     turn = session.turn()
     bounds = []
     while turn.pair is not None:
@@ -101,31 +98,23 @@ def test_any_judge_may_be_lazy(sampler):
     assert data.unknown is not None
     # another alpha asks for more of the same components
     lazy.set_params(alpha=0.5).calibrate(data)
-    assert (
-        lazy.gamma_hat_ == full.set_params(alpha=0.5).calibrate(full.calibration_data_).gamma_hat_
-    )
+    full.set_params(alpha=0.5).calibrate(full.calibration_data_)
+    assert lazy.gamma_hat_ == full.gamma_hat_
     with pytest.raises(ValueError, match=r"got \d+ unknown labels"):
         clone(lazy).calibrate(data)
 
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_changed_verdicts_reach_the_next_calibration(sampler, tmp_path, judging):
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", question="Is it right?", judge="Ada")
-    selector = ComponentSelector(
-        sampler, alpha=0.4, component_score=score, admission=judge, judging=judging
-    )
-    # every sentence is right, it is first said; in one file, so that the disk is waited for once
+def test_changed_verdicts_reach_the_next_calibration(sampler, judge, judging):
+    selector = selecting(sampler, judge)
+    # every sentence is right, it is first said
     with pytest.raises(VerdictsWanted) as caught:
-        selector.set_params(judging="all").fit(PROMPTS, asked(judge))
-    lines = [f"{pair.id},y\n" for pair in caught.value.wanted]
-    (tmp_path / "said.csv").write_text("id,verdict\n" + "".join(lines))
-    judge.import_(tmp_path / "said.csv")
+        selector.fit(PROMPTS, asked(judge))
+    judge_all(judge, caught.value.wanted, lambda pair: True)
     selector.set_params(judging=judging).fit(PROMPTS, asked(judge))
     data = selector.calibration_data_
     assert selector.gamma_hat_ == data.scores.min()
-    lines = [line.replace(",y", ",n") for line in lines[5:]]
-    (tmp_path / "corrected.csv").write_text("id,verdict\n" + "".join(lines))
-    judge.import_(tmp_path / "corrected.csv")
+    judge_all(judge, caught.value.wanted[5:], lambda pair: False)
     with pytest.warns(NullCalibrationWarning) as warned:
         selector.calibrate(data)
     assert ("is at least" in str(warned[0].message)) == (judging == "lazy")

@@ -17,18 +17,7 @@ DRAWN = ("a", "b", "b")
 def sets_of(prompts, answered):
     draws = tuple(map(Generation, DRAWN))
     sets = [
-        PredictionSet(
-            prompt,
-            ("a",) * own,
-            [0.9] * own,
-            [0] * own,
-            3,
-            0.5,
-            stopped=own,
-            guaranteed=True,
-            generations=draws,
-            claim=CLAIM,
-        )
+        PredictionSet(prompt, ("a",) * own, [0.9] * own, [0] * own, 3, 0.5, own, True, draws, CLAIM)
         for prompt, own in zip(prompts, answered)
     ]
     return PredictionSets(sets, 3, index=pd.Index([10 * i for i in range(len(sets))]))

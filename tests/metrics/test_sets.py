@@ -18,19 +18,9 @@ def sampled_sets(draw):
     for i in range(draw(st.integers(1, 6))):
         responses = draw(st.lists(st.sampled_from(["good", "bad", "ugly"]), min_size=1, max_size=6))
         accepted = [j for j in range(len(responses)) if draw(st.booleans())]
-        sets.append(
-            PredictionSet(
-                f"prompt {i}",
-                tuple(responses[j] for j in accepted),
-                [1.0] * len(accepted),
-                accepted,
-                len(responses),
-                1.0,
-                True,
-                True,
-                [Generation(response) for response in responses],
-            )
-        )
+        texts, quality = tuple(responses[j] for j in accepted), [1.0] * len(accepted)
+        of_stop = len(responses), 1.0, True, True, list(map(Generation, responses))
+        sets.append(PredictionSet(f"prompt {i}", texts, quality, accepted, *of_stop))
     return PredictionSets(sets, k_max=6)
 
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import binom
 from sklearn.base import clone
 
-from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
-from sklearn_clm.caching import HumanJudge, VerdictsWanted
+from sklearn_clm import ComponentSelector, NullCalibrationWarning
+from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Claim, two_phase_p_value
 from sklearn_clm.calibration._betting import audit_p_values
 from sklearn_clm.calibration._rows import Part
@@ -26,7 +26,7 @@ from sklearn_clm.policies import (
 )
 from sklearn_clm.policies._audited import Audit
 from tests.reports import ReportModel, cases
-from tests.toy import ToyModel, questions
+from tests.toy import questions, toy_sampler
 from tests.validity.audits import _People as People
 
 N_AUDITS = 40
@@ -55,17 +55,21 @@ def in_report(reference, component):
     return component in reference
 
 
+def noted(judge):
+    """The same judge, and what it is asked about."""
+    asked = []
+
+    def noting(reference, said):
+        asked.append(said)
+        return judge(reference, said)
+
+    return asked, noting
+
+
 def audited(auditor=people, *, admission=good, n_audits=N_AUDITS, design="auto", **options):
-    options = {
-        "k_max": 3,
-        "epsilon": 0.3,
-        "delta": 0.1,
-        "policy": ThresholdPolicy(n_lambdas=3),
-        "random_state": 0,
-        **options,
-    }
+    usual = {"k_max": 3, "epsilon": 0.3, "delta": 0.1, "policy": ThresholdPolicy(n_lambdas=3)}
     judging = AuditedJudging(auditor, n_audits=n_audits, design=design)
-    return ConformalSampler(ToyModel(), admission=admission, judging=judging, **options)
+    return toy_sampler(admission=admission, judging=judging, **usual | options)
 
 
 # --- what is found ----------------------------------------------------------------------------
@@ -118,12 +122,7 @@ def test_the_order_of_the_prompts_does_not_change_who_is_audited():
 
 def test_the_cheaper_judge_of_the_two_is_asked():
     """A rarely lenient model saves verdicts; of one that refuses much people know better."""
-    asked = []
-
-    def noting(reference, response):
-        asked.append(response)
-        return people(reference, response)
-
+    asked, noting = noted(people)
     by_model = audited(noting).fit(PROMPTS, REFERENCES)
     assert by_model.calibration_.claim.audit.startswith("The admission")
     assert len(asked) == N_AUDITS
@@ -131,8 +130,7 @@ def test_the_cheaper_judge_of_the_two_is_asked():
     assert by_people.calibration_.claim.audit.startswith("People")
 
 
-def test_the_model_sees_references_and_not_what_people_are_shown(tmp_path):
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+def test_the_model_sees_references_and_not_what_people_are_shown(judge):
     asked = judge.asked(PROMPTS, REFERENCES)
     sampler = audited(judge)
     data = sampler.collect(PROMPTS, asked)
@@ -143,12 +141,7 @@ def test_the_model_sees_references_and_not_what_people_are_shown(tmp_path):
 
 
 def test_people_stop_as_soon_as_it_is_decided():
-    asked = []
-
-    def noting(reference, response):
-        asked.append(response)
-        return people(reference, response)
-
+    asked, noting = noted(people)
     sampler = audited(noting, design="betting").fit(PROMPTS, REFERENCES)
     result, claim = sampler.result_, sampler.calibration_.claim
     audit = result.audit
@@ -177,8 +170,7 @@ def test_people_stop_where_nothing_can_be_certified_any_more():
 
 
 @pytest.mark.parametrize("design", ["two-phase", "betting", "people"])
-def test_people_who_take_their_time_find_the_same(tmp_path, design):
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+def test_people_who_take_their_time_find_the_same(judge, design):
     sampler = audited(judge, design=design)
     data, left = sampler.collect(PROMPTS, REFERENCES), []
     while True:
@@ -203,8 +195,7 @@ def test_people_who_take_their_time_find_the_same(tmp_path, design):
         assert len(judge.history()) == len(sampler.result_.audit.rows) < N_AUDITS / 2
 
 
-def test_verdicts_that_were_taken_back_count_as_people_say_now(tmp_path):
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+def test_verdicts_that_were_taken_back_count_as_people_say_now(judge):
     sampler = audited(judge, design="two-phase")
     data = sampler.collect(PROMPTS, REFERENCES)
     with pytest.raises(VerdictsWanted) as wanted:
@@ -299,34 +290,22 @@ def test_a_rule_that_looks_best_of_many_is_not_taken_at_its_word():
 def test_what_the_model_says_is_not_reported_as_the_error(auditor):
     report = str(CalibrationReport.from_estimator(audited(auditor).fit(PROMPTS, REFERENCES)))
     assert "error by the model's standard" in report
-    for of_the_model in (
-        "| error |",
-        "As many others",
-        "Achievable band",
-        "would gain",
-        "trivial:",
-    ):
-        assert of_the_model not in report
+    of_the_model = ("| error |", "As many others", "Achievable band", "would gain", "trivial:")
+    assert not [words for words in of_the_model if words in report]
 
 
 # --- components -------------------------------------------------------------------------------
 
 
-def selector_audited(auditor=in_report, *, admission=in_report, n_audits=60, **options):
-    sampler = ConformalSampler(ReportModel(), k_max=3, epsilon=0.5, random_state=0)
-    judging = AuditedJudging(auditor, n_audits=n_audits, design=options.pop("design", "two-phase"))
-    return ComponentSelector(
-        sampler, alpha=0.3, delta=0.1, admission=admission, judging=judging, **options
-    )
+def selector_audited(auditor=in_report, *, admission=in_report, n_audits=60, design="two-phase"):
+    sampler = toy_sampler(ReportModel(), k_max=3, epsilon=0.5)
+    judging = AuditedJudging(auditor, n_audits=n_audits, design=design)
+    options = {"alpha": 0.3, "delta": 0.1, "admission": admission, "judging": judging}
+    return ComponentSelector(sampler, **options)
 
 
 def test_people_judge_all_that_is_selected_and_one_rejection_is_an_error():
-    asked = []
-
-    def noting(reference, component):
-        asked.append(component)
-        return in_report(reference, component)
-
+    asked, noting = noted(in_report)
     selector = selector_audited(noting).fit(*CASES)
     result, data = selector.result_, selector.calibration_data_
     audit = result.audit
@@ -377,8 +356,7 @@ def test_people_alone_walk_the_thresholds_of_few_prompts():
     assert selector.calibration_.claim.audit.startswith("People")
 
 
-def test_people_who_audit_components_see_them_in_their_responses(tmp_path):
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+def test_people_who_audit_components_see_them_in_their_responses(judge):
     selector = selector_audited(judge)
     data = selector.collect(*CASES)
     session = JudgingSession(judge, lambda: selector.calibrate(data).gamma_hat_)

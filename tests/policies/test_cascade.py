@@ -17,6 +17,7 @@ from sklearn_clm.inspection import CalibrationReport, TradeOffDisplay
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging
 from tests.calibration.tables import data_of
 from tests.examples.loading import EXAMPLES
+from tests.toy import toy_sampler
 
 PARTS = {"quality": "self_consistency", "similarity": "exact_match"}
 
@@ -42,15 +43,8 @@ def cascade_of(tiers, prices=(1, 25)):
 def fitted(n=300, epsilon=0.2, policy=None, seed=0, tiers=None, prices=(1, 25), **choices):
     tiers = answers_of(n + 400, np.random.default_rng(seed)) if tiers is None else tiers
     prompts, generator = cascade_of(tiers, prices)
-    sampler = ConformalSampler(
-        generator,
-        k_max=sum(generator.n_draws),
-        epsilon=epsilon,
-        policy=policy or ExitPolicy(draw_price=0.2),
-        random_state=seed,
-        **PARTS,
-        **choices,
-    )
+    choices |= {"k_max": sum(generator.n_draws), "policy": policy or ExitPolicy(draw_price=0.2)}
+    sampler = toy_sampler(generator, epsilon=epsilon, random_state=seed, **PARTS, **choices)
     return sampler.fit(prompts[:n], ["0"] * n), prompts[n:]
 
 
@@ -87,16 +81,9 @@ def test_of_real_systems_the_dear_one_is_asked_where_cheap_ones_do_not_suffice()
     both = CascadeGenerator(
         [PrecomputedGenerator(questions, one) for one in tiers], n_draws=(2, 1), prices=(1, 25)
     )
-    sampler = ConformalSampler(
-        both,
-        k_max=3,
-        epsilon=0.14,
-        admission=lambda question, answer: verdicts[question, answer],
-        policy=ExitPolicy(),
-        quality=lambda question, answer: 1.0,
-        similarity=alike,
-        random_state=0,
-    )
+    parts = {"quality": lambda question, answer: 1.0, "similarity": alike}
+    parts |= {"admission": lambda question, answer: verdicts[question, answer]}
+    sampler = toy_sampler(both, k_max=3, epsilon=0.14, policy=ExitPolicy(), **parts)
     calibrating, new = np.split(np.random.default_rng(0).permutation(len(questions)), [1000])
     asked = [questions[i] for i in calibrating]
     sets = sampler.fit(asked, asked).predict([questions[i] for i in new])

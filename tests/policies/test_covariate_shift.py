@@ -28,10 +28,9 @@ def sampler(log=None, **options):
 
 @pytest.mark.parametrize("policy", [None, ExitPolicy()], ids=["thresholds", "exit"])
 @pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_rejected_prompts_are_neither_drawn_nor_judged(policy, judging, tmp_path):
-    log = tmp_path / "draws"
+def test_rejected_prompts_are_neither_drawn_nor_judged(policy, judging, log):
     shift = CovariateShift(weight_bound=1.5)
-    one = sampler(str(log), policy=policy, judging=judging, shift=shift)
+    one = sampler(log, policy=policy, judging=judging, shift=shift)
     one.fit(X, Y, prompt_weight=WEIGHTS)
     kept = one.calibration_indices_
     assert set(np.flatnonzero(WEIGHTS == 1.5)) <= set(kept)
@@ -50,7 +49,10 @@ def test_weights_are_told_by_a_callable_and_kept_in_a_file(tmp_path):
     told = sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).fit(X, Y)
     assert np.array_equal(told.calibration_indices_, given.calibration_indices_)
     told.save_calibration(tmp_path / "file.json")
-    assert sampler().load_calibration(tmp_path / "file.json").shift_ == told.shift_
+    for own in (None, told.shift):
+        assert sampler(shift=own).load_calibration(tmp_path / "file.json").shift_ == told.shift_
+    with pytest.raises(ValueError, match="weight_bound"):
+        sampler(shift=CovariateShift(weight_bound=4.0)).load_calibration(tmp_path / "file.json")
     # whatever the order of the prompts
     turned = sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).fit(X[::-1], Y[::-1])
     assert set(N - 1 - turned.calibration_indices_) == set(told.calibration_indices_)

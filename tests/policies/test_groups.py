@@ -32,11 +32,9 @@ def sampler(log=None, **options):
 
 
 def selector(given=None, **options):
-    options = {"alpha": 0.3, "admission": "exact_match"} | options
     few = {"k_max": 3, "epsilon": 0.5, "policy": ThresholdPolicy(n_lambdas=3)}
-    return ComponentSelector(
-        toy_sampler(ReportModel(), **few) if given is None else given, **options
-    )
+    given = toy_sampler(ReportModel(), **few) if given is None else given
+    return ComponentSelector(given, **{"alpha": 0.3, "admission": "exact_match"} | options)
 
 
 @functools.cache
@@ -259,13 +257,17 @@ def test_groups_of_the_first_step_alone():
 def test_groups_where_there_are_none(kind, tmp_path):
     data = kind.fitted.calibration_data_
     alone = kind.again().calibrate(data.take(np.arange(200)))
-    strange = kind.again().calibrate(data, groups=[(name,) for name in NAMES])
+    strange, endless = (
+        kind.again().calibrate(data, groups=names)
+        for names in ([(name,) for name in NAMES], [i % 3 or np.inf for i in range(N)])
+    )
     marginal = sampler(groups=Groups(guarantee="all"), policy=ExitPolicy(guarantee="marginal"))
     for call in (
         lambda: kind.make(groups=Groups()).fit(kind.X, kind.Y),
         lambda: kind.fitted.predict(kind.new),
         lambda: alone.predict(kind.new, groups=NAMES[:30]),
         lambda: strange.save_calibration(tmp_path / "file.json"),
+        lambda: endless.save_calibration(tmp_path / "file.json"),
         lambda: marginal.fit(*questions(N), groups=NAMES),
     ):
         with pytest.raises(ValueError, match="groups must"):

@@ -11,8 +11,7 @@ from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.toy import drawn, questions, toy_sampler
 
 K = 6
-
-
+X, Y = questions(150)
 sampler = functools.partial(toy_sampler, k_max=K, judging="lazy")
 
 
@@ -32,14 +31,12 @@ def same(one, other):
 @pytest.mark.parametrize("k_max", [K, [2, 4, K]])
 @pytest.mark.parametrize("select", ["objective", "last"])
 @pytest.mark.parametrize("set_score", ["max", "sum", "first_k", "first_k_reject"])
-def test_thresholds(set_score, select, k_max, tmp_path):
-    prompts, references = questions(150)
+def test_thresholds(set_score, select, k_max, log):
     options = {"policy": ThresholdPolicy(set_score=set_score, select=select), "k_max": k_max}
-    log = tmp_path / "draws"
-    lazy = sampler(log=str(log), **options).fit(prompts, references)
+    lazy = sampler(log=log, **options).fit(X, Y)
     assert lazy.n_draws_ == len(drawn(log)) <= 150 * K
     full = sampler(**options)
-    full.calibrate(full.collect(prompts, references))
+    full.calibrate(full.collect(X, Y))
     assert full.n_draws_ == 150 * K
     assert same(lazy, full)
     new, _ = questions(30, first=1000)
@@ -50,22 +47,20 @@ def test_thresholds(set_score, select, k_max, tmp_path):
 
 @pytest.mark.parametrize("guarantee", ["pac", "marginal"])
 @pytest.mark.parametrize("same_text", [None, 0.5])
-def test_exit_policies(guarantee, same_text, tmp_path):
-    prompts, references = questions(150)
+def test_exit_policies(guarantee, same_text, log):
     options = {"policy": ExitPolicy(same_text=same_text, guarantee=guarantee)}
-    log = tmp_path / "draws"
-    lazy = sampler(log=str(log), **options).fit(prompts, references)
+    lazy = sampler(log=log, **options).fit(X, Y)
     assert lazy.n_draws_ == len(drawn(log)) < 150 * K
     full = sampler(**options)
-    full.calibrate(full.collect(prompts, references))
+    full.calibrate(full.collect(X, Y))
     assert same(lazy, full)
     # every prompt that calibrates has the draws that predict makes for it
-    made, sets = lazy.calibration_data_.n_draws, lazy.predict(prompts)
+    made, sets = lazy.calibration_data_.n_draws, lazy.predict(X)
     searched = made == K
     assert np.array_equal(made[~searched], sets.n_samples[~searched])
     assert np.mean(searched) < 0.9
     assert [len(row) for row in lazy.calibration_draws_] == made.tolist()
-    assert lazy.fit_transform(prompts, references) == full.predict(prompts)
+    assert lazy.fit_transform(X, Y) == full.predict(X)
     assert len(drawn(log)) == lazy.n_draws_ + np.maximum(sets.n_samples - made, 0).sum()
 
 
@@ -73,32 +68,30 @@ def test_exit_policies(guarantee, same_text, tmp_path):
     "policy", [ThresholdPolicy(set_score="first_k", select="last"), ExitPolicy()]
 )
 def test_another_epsilon_draws_what_is_new(policy, tmp_path):
-    prompts, references = questions(150)
-    one = sampler(epsilon=0.5, policy=policy).fit(prompts, references)
+    one = sampler(epsilon=0.5, policy=policy).fit(X, Y)
     few = one.n_draws_
     one.set_params(epsilon=0.4).calibrate(one.calibration_data_)
     assert few <= one.n_draws_ < 150 * K
-    assert np.array_equal(
-        one.predict(prompts).n_samples,
-        sampler(policy=policy).fit(prompts, references).predict(prompts).n_samples,
-    )
+    anew = sampler(policy=policy).fit(X, Y)
+    assert np.array_equal(one.predict(X).n_samples, anew.predict(X).n_samples)
     data = one.calibration_data_
     data.save(tmp_path / "data.npz")
     read = CalibrationData.load(tmp_path / "data.npz")
     assert np.array_equal(read.n_draws, data.n_draws)
     assert read.n_made == data.n_made == one.n_draws_
-    with pytest.raises(ValueError, match="must hold all 6 draws"):
-        search_frontier(data)
-    with pytest.raises(ValueError, match="must hold all 6 draws"):
-        ExitPolicy().fit(data)
     with pytest.raises(ValueError, match="n_draws must"):
         CalibrationData(data.quality, data.similarity, np.ones((150, K)), n_draws=data.n_draws)
-    with pytest.raises(ValueError, match="must hold all 6 draws"):
-        one.calibrate(data.with_labels(np.ones((150, K))))
+    labelled = data.with_labels(np.ones((150, K)))
+    for use, given in (
+        (search_frontier, data),
+        (ExitPolicy().fit, data),
+        (one.calibrate, labelled),
+    ):
+        with pytest.raises(ValueError, match="must hold all 6 draws"):
+            use(given)
 
 
 @pytest.mark.parametrize("policy", [None, ExitPolicy(), ExitPolicy(guarantee="marginal")])
 def test_a_null_names_no_epsilon_that_nobody_knows(policy):
-    prompts, references = questions(90)
     with pytest.warns(NullCalibrationWarning, match="would have worked is at least"):
-        sampler(epsilon=0.05, policy=policy).fit(prompts, references)
+        sampler(epsilon=0.05, policy=policy).fit(X[:90], Y[:90])

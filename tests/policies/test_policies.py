@@ -6,14 +6,13 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._imputation import impute_labels
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from tests.calibration.tables import equal_texts, exit_scores_of, lazy_table
-from tests.toy import ToyModel
+from tests.toy import toy_sampler
 
 
 def drawn(n=60, k=6, seed=0):
@@ -103,9 +102,8 @@ def test_near_copies_count_as_one_where_labels_are_estimated():
     generator = PrecomputedGenerator(prompts, draws)
     sizes = {}
     for judging in ("all", "lazy"):
-        sampler = ConformalSampler(
-            generator, k_max=10, epsilon=0.15, random_state=0, judging=judging
-        ).fit(prompts[:400], references[:400])
+        sampler = toy_sampler(generator, k_max=10, epsilon=0.15, judging=judging)
+        sampler.fit(prompts[:400], references[:400])
         assert np.isfinite(sampler.lambda_hat_.similarity)
         sizes[judging] = sampler.predict(prompts[400:]).sizes.mean()
     assert sizes["lazy"] < 1.5 * sizes["all"]
@@ -115,7 +113,7 @@ def test_a_certified_rule_that_returns_everything_is_warned_of():
     rng = np.random.default_rng(0)
     labels = np.eye(3, dtype=bool)[rng.integers(3, size=60)]  # one draw, whatever its quality
     data = CalibrationData(rng.random((60, 3)), np.zeros((60, 3, 3)), labels)
-    sampler = ConformalSampler(ToyModel(), k_max=3, epsilon=0.08, random_state=0)
+    sampler = toy_sampler(k_max=3, epsilon=0.08)
     with pytest.warns(UserWarning, match="all 3 draws"):
         sampler.calibrate(data)
     assert sampler.result_.risks.size[sampler.result_.position] == 3

@@ -8,18 +8,16 @@ from sklearn.base import clone
 from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm import NullCalibrationWarning
-from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._tiers import Tiers
-from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.scoring import likelihood
 from tests.calibration.tables import exit_scores_of
-from tests.toy import ToyModel, Trained, drawn, questions, toy_sampler
+from tests.toy import Answering, ToyModel, Trained, drawn, questions, toy_sampler
 
 N, K = 150, 6
-
-
+X, Y = questions(N)
 sampler = functools.partial(toy_sampler, k_max=K)
 
 
@@ -42,17 +40,14 @@ class CountingJudge:
 
 
 def test_lazy_judging_certifies_the_same_with_fewer_judgements():
-    prompts, references = questions(N)
     judge = CountingJudge()
     lazy = sampler(
         admission=judge,
         judging=LazyJudging(optimization_judgements=None),
         policy=ThresholdPolicy(excess_weight=0.0),
-    ).fit(prompts, references)
+    ).fit(X, Y)
     every = CountingJudge()
-    full = sampler(admission=every, policy=ThresholdPolicy(excess_weight=0.0)).fit(
-        prompts, references
-    )
+    full = sampler(admission=every, policy=ThresholdPolicy(excess_weight=0.0)).fit(X, Y)
     assert lazy.lambda_hat_ == full.lambda_hat_
     assert np.array_equal(lazy.valid_lambdas_, full.valid_lambdas_)
     asked = judge.asked[1:]  # after the one that shows that the judge works
@@ -68,22 +63,19 @@ def test_lazy_judging_certifies_the_same_with_fewer_judgements():
     assert lazy.predict(new) == full.predict(new)
 
 
-def test_a_judge_that_cannot_work_is_found_before_draws_are_paid_for(tmp_path):
+def test_a_judge_that_cannot_work_is_found_before_draws_are_paid_for(log):
     def judge(reference, response):
         raise TypeError("the judge does not work")
 
-    log = tmp_path / "draws"
-    prompts, references = questions(N)
     with pytest.raises(TypeError, match="does not work"):
-        sampler(ToyModel(log=log), admission=judge, judging="lazy").fit(prompts, references)
+        sampler(ToyModel(log=log), admission=judge, judging="lazy").fit(X, Y)
     assert len(drawn(log)) < 10
 
 
 def test_another_epsilon_asks_for_what_is_new_alone():
-    prompts, references = questions(N)
     judge = CountingJudge()
     one = sampler(admission=judge, judging="lazy")
-    data = one.collect(prompts, references)
+    data = one.collect(X, Y)
     assert judge.asked == [("answer 0", judge.asked[0][1])]
     judge.asked.clear()
     assert data.unknown.all()
@@ -97,10 +89,9 @@ def test_another_epsilon_asks_for_what_is_new_alone():
 
 @pytest.mark.parametrize("policy", [None, ExitPolicy()])
 def test_a_judge_that_fails_half_way_loses_nothing(policy):
-    prompts, references = questions(N)
     judge = CountingJudge(fails_at=60)
     one = sampler(admission=judge, judging="lazy", policy=policy)
-    data = one.collect(prompts, references)
+    data = one.collect(X, Y)
     with pytest.raises(ConnectionError):
         one.calibrate(data)
     assert len(judge.asked) == 60
@@ -108,7 +99,7 @@ def test_a_judge_that_fails_half_way_loses_nothing(policy):
     asked = judge.asked[1:]  # after the one that shows that the judge works
     assert len(asked) == len(set(asked))
     fresh = sampler(admission=CountingJudge(), judging="lazy", policy=policy)
-    fresh.fit(prompts, references)
+    fresh.fit(X, Y)
     new, _ = questions(30, first=500)
     assert one.predict(new) == fresh.predict(new)
     assert one.n_judgements_ == fresh.n_judgements_
@@ -185,16 +176,13 @@ def test_files(tmp_path):
 
 
 def test_prediction_compares_accepted_draws_alone():
-    prompts, references = questions(N)
     compared = []
 
     def same(later, earlier):
         compared.append((later, earlier))
         return float(later == earlier)
 
-    fitted = sampler(similarity=same, policy=ThresholdPolicy(set_score="sum")).fit(
-        prompts, references
-    )
+    fitted = sampler(similarity=same, policy=ThresholdPolicy(set_score="sum")).fit(X, Y)
     for prompt in questions(20, first=N)[0]:
         compared.clear()
         one = fitted.predict([prompt])[0]
@@ -206,23 +194,6 @@ def test_prediction_compares_accepted_draws_alone():
                 if likelihood(prompt, draw) < fitted.lambda_hat_.quality
             ]
             assert not {later for later, _ in compared}.intersection(poor)
-
-
-class Repeating(BaseGenerator):
-    """Often "right", more often for some prompts than for others, otherwise one of a few texts."""
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [
-            [self._draw(int(prompt), j, seed) for j in range(start, start + n_samples)]
-            for prompt in prompts
-        ]
-
-    def _draw(self, prompt, j, seed):
-        right = np.random.default_rng([prompt, 1]).random() < 0.85
-        often = np.random.default_rng([prompt, 2]).choice([0.15, 0.5])
-        rng = np.random.default_rng([prompt, j, seed])
-        text = "right" if right and rng.random() < often else f"wrong {rng.integers(3)}"
-        return Generation(text, logprob=-float(rng.exponential()), n_tokens=1)
 
 
 def test_scores_that_many_prompts_share_are_no_sign_of_common_prompts():
@@ -237,23 +208,25 @@ def test_scores_that_many_prompts_share_are_no_sign_of_common_prompts():
     sampler(policy=policy, k_max=2).calibrate(other)
 
 
+def often_right(prompt, draw):
+    """More often for some prompts than for others, otherwise one of a few texts."""
+    of_prompt = draw_stream(prompt, 0, 0, salt=b"prompt")
+    share = (of_prompt.random() < 0.85) * of_prompt.choice([0.15, 0.5])
+    rng = draw_stream(prompt, 0, draw)
+    text = "right" if rng.random() < share else f"wrong {rng.integers(3)}"
+    return Generation(text, logprob=-float(rng.exponential()), n_tokens=1)
+
+
 def test_exit_policies_calibrated_without_texts_predict_without_them():
     # bare arrays do not tell which responses are equal: predict must not merge them either
-    epsilon, delta, n_new = 0.3, 0.05, 400
-    prompts = [str(i) for i in range(1, 500)]
-    one = sampler(
-        Repeating(),
-        k_max=8,
-        epsilon=epsilon,
-        delta=delta,
-        similarity=lambda a, b: float(a == b),
-        policy=ExitPolicy(),
-    )
+    epsilon, n_new = 0.4, 400
+    prompts, _ = questions(499)
+    options = {"similarity": lambda a, b: float(a == b), "policy": ExitPolicy()}
+    one = sampler(Answering(often_right), k_max=8, epsilon=epsilon, **options)
     data = one.collect(prompts, ["right"] * len(prompts))
     bare = CalibrationData(data.quality, data.similarity, data.admissible, data.provenance)
     one.calibrate(bare)
-    new = [str(i) for i in range(10_000, 10_000 + n_new)]
-    sets = one.predict(new)
+    sets = one.predict(questions(n_new, first=10_000)[0])
     # the sets of a prompt that calibrated are those that calibration looked at
     found = one.calibration_.rule
     tau, exits = exit_scores_of(found.model, bare)
@@ -264,29 +237,9 @@ def test_exit_policies_calibrated_without_texts_predict_without_them():
     assert risk <= epsilon + 3 * np.sqrt(epsilon * (1 - epsilon) / n_new)
 
 
-def test_people_are_asked_no_more_where_splits_have_no_seed(tmp_path):
-    prompts, references = questions(60)
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
-    n_asked = []
-    for _ in range(2):
-        one = sampler(admission=judge, judging=LazyJudging(), random_state=None, k_max=3)
-        n_asked.append(0)
-        while True:
-            try:
-                one.fit(prompts, judge.asked(prompts, references))
-                break
-            except VerdictsWanted as error:
-                n_asked[-1] += len(error.wanted)
-                for wanted in error.wanted:
-                    judge.record(wanted, wanted.response in wanted.asked.references)
-    assert n_asked[0] < 180
-    assert n_asked[1] == 0
-
-
 def test_a_policy_learns_from_prompts_without_references():
-    prompts, references = questions(N)
     judge = CountingJudge()
-    one = sampler(admission=judge).fit(prompts, references)
+    one = sampler(admission=judge).fit(X, Y)
     before, n_asked = one.calibration_, len(judge.asked)
     more, _ = questions(N, first=1000)
     unlabeled = one.collect(more, None)
@@ -294,14 +247,14 @@ def test_a_policy_learns_from_prompts_without_references():
     assert len(judge.asked) == n_asked
     assert one.calibration_ is before
     policy = ExitPolicy().fit(unlabeled)
-    taught = one.set_params(policy=policy).fit(prompts, references)
+    taught = one.set_params(policy=policy).fit(X, Y)
     assert taught.calibration_.rule.result.n_calibration == N
     assert taught.calibration_.rule.level > -np.inf
     # the chance of a text is its share, so that sets are better than in the order of arrival
     sets = taught.predict(questions(60, first=500)[0])
     assert sets.sizes.mean() < K / 2
     with pytest.raises(ValueError, match="other prompts"):
-        sampler(policy=policy).fit(more, references)
+        sampler(policy=policy).fit(more, Y)
 
 
 @pytest.mark.parametrize(
@@ -322,18 +275,17 @@ def test_policies_refuse_what_they_cannot_learn_from(policy, changes, error, nam
 
 @pytest.mark.parametrize("policy", [ExitPolicy(), AnswerPolicy(0.4)])
 @pytest.mark.parametrize("k_max", [K - 1, K + 1])
-def test_policies_of_another_budget_are_refused_before_anything_is_drawn(policy, k_max, tmp_path):
+def test_policies_of_another_budget_are_refused_before_anything_is_drawn(policy, k_max, log):
     learnt = policy.fit(sampler().collect(questions(40)[0], None))
-    other = sampler(ToyModel(log=tmp_path / "log.txt"), policy=learnt, k_max=k_max)
+    other = sampler(ToyModel(log=log), policy=learnt, k_max=k_max)
     with pytest.raises(ValueError, match="k_max"):
         other.fit(*questions(N, first=1000))
-    assert not (tmp_path / "log.txt").exists()
+    assert not log.exists()
 
 
 def test_prompts_that_trained_the_generator_teach_no_policy():
-    prompts, references = questions(N)
-    one = sampler(Trained()).fit(prompts, references)
-    assert one.collect(prompts, None).n_prompts == N // 2
+    one = sampler(Trained()).fit(X, Y)
+    assert one.collect(X, None).n_prompts == N // 2
     with pytest.raises(ValueError, match="trained"):
         one.collect(one.generator_.seen_, None)
 

@@ -36,13 +36,13 @@ from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.evaluation import RiskMonitor, plan, plan_audits, run_component_trials, run_trials
 from sklearn_clm.generators import (
+    DrawQueue,
     EstimatorGenerator,
     FunctionGenerator,
     Generation,
     OpenAIGenerator,
     ParallelGenerator,
     PrecomputedGenerator,
-    ResamplingGenerator,
     TransformersGenerator,
 )
 from sklearn_clm.generators._draws import prompt_bytes
@@ -178,6 +178,7 @@ FUNCTIONS = {
     function: {},
     classes: {},
     prompt_bytes: {},
+    DrawQueue: {"prompts": ["a"]},
     service: {},
     checkpoint: {},
 }
@@ -189,14 +190,8 @@ BAD_ARGUMENTS = [
     (CalibrationData, "similarity", S[:, :, :2], changed(S, (2, 1, 0), NAN), None, Q),
     (CalibrationData, "admissible", A[:, :2], np.full((60, 3), 0.5), np.full((60, 3), "yes")),
     (CalibrationData, "admissible", np.full((60, 3), NAN), [[1], [1, 0]]),
-    (
-        CalibrationData,
-        "texts",
-        np.tile([0, 2, 2], (60, 1)),
-        np.tile([0, 0, 1], (60, 1)),
-        [[0, 1]],
-        1.0 * A,
-    ),
+    (CalibrationData, "texts", np.tile([0, 2, 2], (60, 1)), np.tile([0, 0, 1], (60, 1))),
+    (CalibrationData, "texts", [[0, 1]], 1.0 * A),
     (CalibrationData, "prompts", ["a"] * 60),
     (CalibrationData, "n_draws", [4] * 60, [2] * 60),  # of draws whose label is known
     (DATA.split, "fraction", 1.0, NAN, -0.5),
@@ -291,6 +286,7 @@ BAD_ARGUMENTS = [
     (function, "max_retries", -1),
     (classes, "batch_size", 0, 2.5),
     (prompt_bytes, "prompts", object()),
+    (DrawQueue, "n_draws", 0),
     (service, "model", 3),
     (service, "endpoint", "chats"),
     (service, "temperature", -1),
@@ -433,9 +429,8 @@ BAD_PARTS = [
 
 
 @pytest.mark.parametrize(("make", "name", "value"), of(BAD_PARAMETERS))
-def test_parameters(make, name, value, tmp_path):
+def test_parameters(make, name, value, log):
     """They are refused before anything is drawn, and an earlier fit stays."""
-    log = str(tmp_path / "draws")
     new = make(log).set_params(**{name: value})
     refused(lambda: new.fit(X, Y), WRONG, name)
     nothing_fitted(new)
@@ -450,8 +445,7 @@ def test_parameters(make, name, value, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "params"), BAD_PARTS)
-def test_parameters_of_parts(name, params, tmp_path):
-    log = str(tmp_path / "draws")
+def test_parameters_of_parts(name, params, log):
     new = sampler(log, **params)
     refused(lambda: new.fit(X, Y), WRONG, name)
     nothing_fitted(new)
@@ -472,8 +466,8 @@ BAD_NEW = [None, "item 1", [], ["a", None], np.ones((2, 3))]
 
 
 @pytest.mark.parametrize(("name", "prompts", "admissions"), INPUTS)
-def test_prompts_and_admissions(kind, name, prompts, admissions, tmp_path):
-    log, (make, fitted) = str(tmp_path / "draws"), kind
+def test_prompts_and_admissions(kind, name, prompts, admissions, log):
+    make, fitted = kind
     new = make(log)
     refused(lambda: new.fit(prompts, admissions), WRONG, name)
     nothing_fitted(new)
@@ -521,8 +515,7 @@ BAD_WEIGHTS = [None, np.ones(29), ["a"] * 30, [NAN] * 30, [-1.0] * 30, [3.0] * 3
         *(pytest.param("prompt_weight", one, id=f"weight-{_shown(one)}") for one in BAD_WEIGHTS),
     ],
 )
-def test_groups_and_weights(make, name, value, tmp_path):
-    log = str(tmp_path / "draws")
+def test_groups_and_weights(make, name, value, log):
     new = make(log)
     if name == "groups":
         new.set_params(groups=Groups())
@@ -541,12 +534,6 @@ def test_nothing_works_before_fit(kind, tmp_path):
     refused(
         lambda: new.save_calibration(tmp_path / "file.json"), NotFittedError, type(new).__name__
     )
-
-
-def test_references_that_generators_cannot_use():
-    refused(lambda: ResamplingGenerator().fit(["a"], [len]), WRONG, "admissions")
-    refused(lambda: ResamplingGenerator().fit([], []), WRONG, "reference")
-    refused(lambda: EstimatorGenerator(None).fit([[1.0]], [["a"]]), WRONG, "admissions")
 
 
 # --- generators and functions that misbehave when they are called ----------------------------
@@ -583,9 +570,9 @@ GENERATORS = {
 
 
 @pytest.mark.parametrize("change", GENERATORS.values(), ids=GENERATORS.keys())
-def test_generators_that_misbehave(change, tmp_path):
+def test_generators_that_misbehave(change, log, tmp_path):
     """Of 30 prompts, 10 or more were drawn whole; none of their draws is made again."""
-    log, path = str(tmp_path / "draws"), tmp_path / "cache.sqlite"
+    path = tmp_path / "cache.sqlite"
     new = sampler(generator=CachedGenerator(Misbehaving(change, log), path, key="toy"))
     if change is failing:
         refused(lambda: new.fit(X, Y), ZeroDivisionError, "went away")
@@ -637,22 +624,11 @@ CALLED = [
     (sampler, "admission", *map(returning, (2, None, "yes", TWICE)), failing),
     (sampler, "quality", *map(returning, (NAN, None, "0.5", [0.5, 0.5])), WIDE, NANS, failing),
     (sampler, "quality", Whole(lambda n, k: None), LogisticRegression()),
-    (
-        sampler,
-        "similarity",
-        *map(returning, (NAN, "same")),
-        Pairs(lambda n, m: np.ones(n)),
-        failing,
-    ),
-    (sampler, "similarity", Pairs(lambda n, m: np.full((n, m), NAN)), returning(1j)),
-    (sampler, "similarity", Pairs(lambda n, m: [[1.0, 2.0], [1.0]])),
-    (
-        sampler,
-        "policy__set_score",
-        returning("high"),
-        lambda quality, accepted: np.ones(3),
-        failing,
-    ),
+    (sampler, "similarity", *map(returning, (NAN, "same", 1j)), failing),
+    (sampler, "similarity", Pairs(lambda n, m: np.ones(n)), Pairs(lambda n, m: [[1, 2], [1]])),
+    (sampler, "similarity", Pairs(lambda n, m: np.full((n, m), NAN))),
+    (sampler, "policy__set_score", returning("high"), failing),
+    (sampler, "policy__set_score", lambda quality, accepted: np.ones(3)),
     (selector, "splitter", *map(returning, ([(0, 10**6)], [(5, 2)], "words"))),
     (selector, "component_score", *map(returning, (NAN, None)), failing),
     (selector, "component_score", *map(Rows, ([], [[[0.5]]]))),
@@ -661,9 +637,8 @@ CALLED = [
 
 
 @pytest.mark.parametrize(("make", "name", "value"), of(CALLED))
-def test_functions_that_misbehave(make, name, value, tmp_path):
+def test_functions_that_misbehave(make, name, value, log):
     """Nothing is half-fitted, no draw is lost, and an earlier fit goes on."""
-    log = str(tmp_path / "draws")
     new = make(log)
     if name == "policy__set_score":
         new.set_params(policy=ThresholdPolicy())

@@ -84,11 +84,8 @@ def test_threads_fit_clones_on_one_cache(tmp_path):
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_workers_change_nothing(backend):
-    params = {
-        "quality": functools.partial(likelihood),
-        "similarity": operator.eq,
-        "admission": operator.eq,
-    }
+    equal, likely = operator.eq, functools.partial(likelihood)
+    params = {"quality": likely, "similarity": equal, "admission": equal}
     alone = sampler(**params).fit(X, Y)
     with joblib.parallel_config(backend=backend):
         spread = sampler(**params, n_jobs=2).fit(X, Y)

@@ -1,6 +1,5 @@
 """Groups, shifts, losses and watches in use: what they see, keep and refuse."""
 
-import copy
 import functools
 import pickle
 
@@ -17,7 +16,6 @@ from tests.toy import questions, toy_sampler
 N = 240
 X, Y = questions(N)
 NEW, _ = questions(300, first=10_000)
-WEIGHTS = np.where(np.arange(N) % 2, 2.0, 0.8)
 FEW = ThresholdPolicy(n_lambdas=6)
 
 
@@ -106,13 +104,6 @@ def test_nobody_is_given_references_that_a_pickle_has_lost(params):
 # --- groups ----------------------------------------------------------------------------------
 
 
-def test_groups_that_json_does_not_have(fitted, tmp_path):
-    endless = [float("inf") if i % 2 else 1.0 for i in range(N)]
-    one = copy.copy(fitted).calibrate(fitted.calibration_data_, groups=endless)
-    with pytest.raises(ValueError, match="groups"):
-        one.save_calibration(tmp_path / "file.json")
-
-
 def test_rules_of_other_groups_are_another_calibration(fitted):
     data = fitted.calibration_data_
     names = ["a" if i < 200 else "b" for i in range(N)]
@@ -123,18 +114,6 @@ def test_rules_of_other_groups_are_another_calibration(fitted):
 
 
 # --- shift -----------------------------------------------------------------------------------
-
-
-def test_a_file_of_another_shift_is_refused(tmp_path):
-    shift = CovariateShift(weight_bound=2.0)
-    shifted = sampler(shift=shift).fit(X, Y, prompt_weight=WEIGHTS)
-    shifted.save_calibration(tmp_path / "shifted.json")
-    other = CovariateShift(weight_bound=4.0)
-    with pytest.raises(ValueError, match="shift"):
-        sampler(shift=other).load_calibration(tmp_path / "shifted.json")
-    for own in (shift, None):
-        loaded = sampler(shift=own).load_calibration(tmp_path / "shifted.json")
-        assert loaded.shift_ == shifted.shift_
 
 
 def test_audited_prompts_are_kept_by_their_weight_as_others_are():

@@ -187,11 +187,7 @@ def read_samples(path):
 # suffix, what makes an intact file, what reads one
 FORMATS = {
     **{
-        name: (
-            "npz",
-            functools.partial(saved, thing),
-            functools.partial(load_archive, type(thing)),
-        )
+        name: ("npz", functools.partial(saved, thing), functools.partial(load_archive, type(thing)))
         for name, thing in ARCHIVES.items()
     },
     "array": ("npy", lambda folder: hostile.npy(DATA.similarity), load_array),
@@ -245,11 +241,7 @@ def test_damaged_files(name, folder, data, tmp_path):
 
 # --- JSON -------------------------------------------------------------------------------------
 
-RECORDS = {
-    "draws": ONE_A_LINE,
-    "lists of draws": LISTS,
-    "log of lm-evaluation-harness": LM_EVAL,
-}
+RECORDS = {"draws": ONE_A_LINE, "lists of draws": LISTS, "log of lm-evaluation-harness": LM_EVAL}
 
 
 @pytest.mark.parametrize("name", [*RECORDS, "log of Inspect"])

@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pytest
 
-from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
@@ -20,7 +19,7 @@ from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import get_set_score
-from tests.toy import Answering
+from tests.toy import Answering, toy_sampler
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -40,13 +39,9 @@ def rambling(logprob):
 def test_qualities_that_all_underflow(set_score, logprob):
     """Everything ties at 0.0: the guarantee must do without quality, and no NaN may turn up."""
     prompts = [f"prompt {i}" for i in range(120)]
-    sampler = ConformalSampler(
-        rambling(logprob),
-        k_max=5,
-        epsilon=0.3,
-        policy=ThresholdPolicy(set_score=set_score),
-        random_state=0,
-    ).fit(prompts, ["right"] * 120)
+    policy = ThresholdPolicy(set_score=set_score)
+    sampler = toy_sampler(rambling(logprob), epsilon=0.3, policy=policy)
+    sampler.fit(prompts, ["right"] * 120)
     assert (sampler.calibration_data_.quality == 0.0).all()
     assert sampler.lambda_hat_ is not None
     assert not np.isnan(sampler.lambda_hat_).any()
@@ -86,13 +81,8 @@ def test_thresholds_accept_the_values_that_they_come_from(dtype, set_score, tmp_
         for draw in range(2):
             rule.update(loaded.quality[i, draw], loaded.similarity[i, draw])
         assert rule.accepted == [0, 1]
-        surface = risk_surface(
-            loaded.take([i]).truncate(2),
-            [own.similarity],
-            [own.quality],
-            [*l3, np.inf],
-            set_score=set_score,
-        )
+        part, grid = loaded.take([i]).truncate(2), ([own.similarity], [own.quality], [*l3, np.inf])
+        surface = risk_surface(part, *grid, set_score=set_score)
         assert surface.size[0, 0, -1] == 2
 
 

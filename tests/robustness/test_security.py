@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sklearn_clm
-from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm import ComponentSelector
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation
@@ -20,7 +20,7 @@ from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import exact_match
 from tests.pages import Page
-from tests.toy import n_stored
+from tests.toy import n_stored, toy_sampler
 
 SOURCE = Path(sklearn_clm.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -153,9 +153,8 @@ def always(reference, response):
 
 
 def echoing(**params):
-    return ConformalSampler(
-        Echo(), k_max=2, epsilon=0.5, admission=always, random_state=0
-    ).set_params(**params)
+    options = {"generator": Echo(), "k_max": 2, "epsilon": 0.5, "admission": always}
+    return toy_sampler(**options | params)
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=ascii)
@@ -165,9 +164,8 @@ def test_sets_show_text_as_text(payload, chat):
         return [{"role": "user", "content": text}] if chat else text
 
     calibration = [prompt(f"prompt {i}") for i in range(40)]
-    selector = ComponentSelector(
-        echoing(), alpha=0.5, component_score="support", admission=always
-    ).fit(calibration, ["x"] * 40)
+    options = {"alpha": 0.5, "component_score": "support", "admission": always}
+    selector = ComponentSelector(echoing(), **options).fit(calibration, ["x"] * 40)
     sets = selector.sampler_.predict([prompt(payload), prompt("plain")])
     chosen = selector.predict(sets)
     assert chosen[0].components

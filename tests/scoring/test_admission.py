@@ -109,18 +109,13 @@ def test_a_judge_of_many_is_asked_for_all_at_once_and_next_references_where_it_m
     assert judge("a", "a") is True
     # in any order
     assert_array_equal(
-        admission_matrix(Equal(lambda v: reversed([*enumerate(v)])), ["a"], [["a", "b"]]),
-        [[1, 0]],
+        admission_matrix(Equal(lambda v: reversed([*enumerate(v)])), ["a"], [["a", "b"]]), [[1, 0]]
     )
 
 
 @pytest.mark.parametrize(
     ("given", "error"),
-    [
-        ([(0, True)], ValueError),
-        ([(0, True), (0, True)], ValueError),
-        ([(0, True), (1, 2)], TypeError),
-    ],
+    [([(0, True)], ValueError), ([(0, True)] * 2, ValueError), ([(0, True), (1, 2)], TypeError)],
 )
 def test_a_judge_of_many_gives_each_pair_one_verdict(given, error):
     with pytest.raises(error):

@@ -38,12 +38,8 @@ def _forget():
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        ("yes", True),
-        ("Yes.", True),
-        (" \n**YES**, because no other is", True),
-        ("No", False),
-        ("no, yes would be wrong", False),
-        ("'No'", False),
+        *((text, True) for text in ("yes", "Yes.", " \n**YES**, because no other is")),
+        *((text, False) for text in ("No", "no, yes would be wrong", "'No'")),
         ("Yes, or so it seems", True),
     ],
 )

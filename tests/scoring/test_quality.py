@@ -11,11 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring import (
-    ClassifierScore,
-    likelihood,
-    quality_matrix,
-)
+from sklearn_clm.scoring import ClassifierScore, likelihood, quality_matrix
 
 
 def draws(*rows):
@@ -64,13 +60,8 @@ def test_likelihood_of_many_draws_from_a_start():
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
-        {"logprob": -1.0},
-        {"n_tokens": 3},
-        {"logprob": math.nan, "n_tokens": 3},
-        {"logprob": 3.5, "n_tokens": 3},
-        {"logprob": math.inf, "n_tokens": 3},
-        {"logprob": -1.0, "n_tokens": -1},
+        *({}, {"logprob": -1.0}, {"n_tokens": 3}, {"logprob": -1.0, "n_tokens": -1}),
+        *({"logprob": value, "n_tokens": 3} for value in (math.nan, 3.5, math.inf)),
     ],
 )
 def test_missing_logprob_names_the_alternatives(fields):

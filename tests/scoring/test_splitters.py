@@ -88,14 +88,9 @@ def test_callables_may_give_offsets_or_parts():
 @pytest.mark.parametrize(
     ("result", "error"),
     [
-        ([(0, 2), (1, 3)], ValueError),
-        ([(0, 4)], ValueError),
-        ([(2, 1)], ValueError),
-        ([(-1, 1)], ValueError),
-        (["c", "a"], ValueError),
-        (["x"], ValueError),
-        (None, TypeError),
-        ([3], TypeError),
+        *(([span], ValueError) for span in ((0, 4), (2, 1), (-1, 1))),
+        *((parts, ValueError) for parts in ([(0, 2), (1, 3)], ["c", "a"], ["x"])),
+        *((wrong, TypeError) for wrong in (None, [3])),
     ],
 )
 def test_bad_results_of_callables(result, error):

@@ -18,7 +18,7 @@ from tests.calibration.tables import lazy_table
 
 from .policies import N_OPTIMIZATION, texts_of
 from .procedures import Setting
-from .worlds import World, make_world
+from .worlds import World, make_world, named
 
 
 class _Path(NamedTuple):
@@ -126,7 +126,7 @@ def _start_of_calibration(passes: np.ndarray, start: int) -> int | None:
     return _in_order(passes, int(passes.argmax()))
 
 
-ANSWER_PROCEDURES = {one.__name__: one for one in (answers, unlabeled_answers, coin_answers)}
+ANSWER_PROCEDURES = named(answers, unlabeled_answers, coin_answers)
 
 ANSWER_MUTATIONS = {
     "the most selective level of answers that passes": _largest_passing,

@@ -13,7 +13,7 @@ from sklearn_clm.policies import CovariateShift, Groups, Losses
 from .deployment import HARD, prompt_weights
 from .estimators import WorldLookup, place, sample_of, sampler_for, table_of
 from .procedures import Setting, accepted_at_stop, groups_of
-from .worlds import World
+from .worlds import World, named
 
 
 def _loss(world: World, rule, set_score, *, shares: bool = False) -> np.ndarray:
@@ -91,7 +91,4 @@ def _quietly(call, *arguments, **options) -> None:
         call(*arguments, **options)
 
 
-DEPLOYED_PROCEDURES = {
-    procedure.__name__: procedure
-    for procedure in (sampler_groups_each, sampler_groups_all, sampler_shift, sampler_losses)
-}
+DEPLOYED_PROCEDURES = named(sampler_groups_each, sampler_groups_all, sampler_shift, sampler_losses)

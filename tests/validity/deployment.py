@@ -19,7 +19,7 @@ from sklearn_clm.calibration import (
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 from .procedures import Setting, groups_of
-from .worlds import World, make_world
+from .worlds import World, make_world, named
 
 #: Relative frequency of hard and easy prompts after the shift; the first is also the bound B.
 HARD, EASY = 2.0, 0.5
@@ -143,16 +143,9 @@ def ordered_by_loss(losses: np.ndarray, epsilon: float) -> np.ndarray:
     return betting_p_value(ordered[places], epsilon)
 
 
-DEPLOYMENT_PROCEDURES = {
-    procedure.__name__: procedure
-    for procedure in (
-        weights_rejection,
-        weights_betting,
-        losses_betting,
-        losses_hoeffding_bentkus,
-        two_risks,
-    )
-}
+DEPLOYMENT_PROCEDURES = named(
+    *(weights_rejection, weights_betting, losses_betting, losses_hoeffding_bentkus, two_risks)
+)
 DEPLOYMENT_MUTATIONS = {
     "weights ignored, rejection": ("weights_rejection", partial(weights_rejection, weigh=ignored)),
     "weights ignored, betting": ("weights_betting", partial(weights_betting, weigh=ignored)),

@@ -182,10 +182,7 @@ MUTATIONS = {
     },
     **{
         name: Mutation(
-            audit_cell("audits", judge, world),
-            procedure=partial(audits, audit=audit),
-            cost=10,
-            n=n,
+            audit_cell("audits", judge, world), procedure=partial(audits, audit=audit), cost=10, n=n
         )
         for name, (world, judge, n, audit) in AUDIT_MUTATIONS.items()
     },

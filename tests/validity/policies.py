@@ -28,7 +28,7 @@ from sklearn_clm.policies import LazyJudging
 from tests.calibration.tables import exit_scores_of, lazy_table
 
 from .procedures import N_LAMBDAS, Setting
-from .worlds import World, make_world
+from .worlds import World, make_world, named
 
 N_OPTIMIZATION = 60
 TIERS = Tiers((5, 3), (1.0, 25.0))
@@ -75,11 +75,7 @@ def _fitted(data: CalibrationData, first, labels, new_classifier, tiers: Tiers |
     learnt = data.with_labels(labels.astype(np.int8))
     learnt.texts = first
     return fit_exit_model(
-        learnt,
-        new_classifier=new_classifier,
-        epsilon=0.3,
-        look_ahead=2,
-        tiers=tiers,
+        learnt, new_classifier=new_classifier, epsilon=0.3, look_ahead=2, tiers=tiers
     )
 
 
@@ -267,15 +263,7 @@ def marginal(world: World, set_score, setting: Setting, rng) -> bool:
     return bool(scores[world.draw(1, rng)[0]] < level)
 
 
-POLICY_PROCEDURES = {
-    procedure.__name__: procedure
-    for procedure in (
-        exit_policy,
-        cascade,
-        meaningless_policy,
-        unlabeled_policy,
-        near_copies,
-        marginal,
-        lazy_thresholds,
-    )
-}
+POLICY_PROCEDURES = named(
+    *(exit_policy, cascade, meaningless_policy, unlabeled_policy, near_copies),
+    *(marginal, lazy_thresholds),
+)

@@ -18,7 +18,7 @@ from sklearn_clm.calibration._rows import parts_of
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.scoring import get_set_score
 
-from .worlds import World
+from .worlds import World, named
 
 N_LAMBDAS = 8
 
@@ -38,27 +38,17 @@ def mean_quality(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
 
 
 def _calibrate(data, set_score, setting, rng, **options):
-    return learn_then_test(
-        data,
-        setting.epsilon,
-        setting.delta,
-        set_score=set_score,
-        n_lambdas=N_LAMBDAS,
-        random_state=int(rng.integers(2**31)),
-        **options,
-    )
+    options |= {"set_score": set_score, "n_lambdas": N_LAMBDAS}
+    seed = int(rng.integers(2**31))
+    return learn_then_test(data, setting.epsilon, setting.delta, random_state=seed, **options)
 
 
 def _worst_true_risk(result, population, set_score):
     """Largest true risk among all configurations certified: what the family-wise error is about."""
     if result.lambda_hat is None:
         return None
-    risks = evaluate_configurations(
-        population,
-        result.valid_lambdas,
-        set_score=set_score,
-        k_max=result.frontier.k_max[: result.n_valid],
-    )
+    lambdas, k_max = result.valid_lambdas, result.frontier.k_max[: result.n_valid]
+    risks = evaluate_configurations(population, lambdas, set_score=set_score, k_max=k_max)
     return float(risks.n_errors.max() / population.n_prompts)
 
 
@@ -103,13 +93,8 @@ def groups_all(
     frontier = search_frontier(data.take(searched), set_score=set_score, n_lambdas=N_LAMBDAS)
     # a prompt that is drawn twice is two independent prompts here
     frontier = replace(frontier, seen=None)
-    parts = parts_of(
-        searched,
-        np.arange(len(searched), setting.n),
-        setting.delta,
-        of_prompt[positions],
-        together=guarantee == "all",
-    )
+    tested, together = np.arange(len(searched), setting.n), guarantee == "all"
+    parts = parts_of(searched, tested, setting.delta, of_prompt[positions], together=together)
     risks = []
     for part in parts:
         group = watched[0] if pooled else part.group
@@ -117,13 +102,8 @@ def groups_all(
             continue
         if len(part.rows) < prompts_needed(setting.epsilon, part.delta):
             continue
-        result = learn_then_test(
-            data.take(part.rows),
-            setting.epsilon,
-            part.delta,
-            set_score=set_score,
-            frontier=frontier,
-        )
+        options = {"set_score": set_score, "frontier": frontier}
+        result = learn_then_test(data.take(part.rows), setting.epsilon, part.delta, **options)
         members = world.population.take(np.flatnonzero(of_prompt == group))
         risks.append(_worst_true_risk(result, members, set_score))
     known = [risk for risk in risks if risk is not None]
@@ -207,15 +187,7 @@ def accepted_at_stop(data: CalibrationData, configuration, set_score) -> np.ndar
     return accepted
 
 
-PROCEDURES = {
-    procedure.__name__: procedure
-    for procedure in (
-        response_sets,
-        chosen_budget,
-        conservative_admission,
-        components,
-        both,
-        groups_each,
-        groups_all,
-    )
-}
+PROCEDURES = named(
+    *(response_sets, chosen_budget, conservative_admission, components, both),
+    *(groups_each, groups_all),
+)

@@ -15,7 +15,7 @@ from .estimators import command_line, component_files, estimators, files
 from .policies import POLICY_PROCEDURES
 from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, groups_of, mean_quality
-from .worlds import K_MAX, WORLDS, make_world
+from .worlds import K_MAX, WORLDS, make_world, named
 
 PROCEDURES = (
     OF_ARRAYS
@@ -24,10 +24,7 @@ PROCEDURES = (
     | DEPLOYMENT_PROCEDURES
     | DEPLOYED_PROCEDURES
     | AUDIT_PROCEDURES
-    | {
-        procedure.__name__: procedure
-        for procedure in (estimators, files, command_line, component_files)
-    }
+    | named(estimators, files, command_line, component_files)
 )
 
 SET_SCORES: tuple[str | Callable, ...] = ("first_k", "first_k_reject", "max", "sum", mean_quality)

@@ -121,21 +121,15 @@ def rival_draws(rng, n):
     return quality, np.zeros((n, K_MAX, K_MAX)), labels
 
 
-WORLDS: dict[str, Callable] = {
-    world.__name__: world
-    for world in (
-        mixed,
-        useless_quality,
-        adversarial_quality,
-        admissible_look_duplicate,
-        heavy_ties,
-        infinite_scores,
-        all_duplicates,
-        never_admissible,
-        always_admissible,
-        rival_draws,
-    )
-}
+def named(*functions: Callable) -> dict[str, Callable]:
+    """Functions by their names."""
+    return {one.__name__: one for one in functions}
+
+
+WORLDS = named(
+    *(mixed, useless_quality, adversarial_quality, admissible_look_duplicate, heavy_ties),
+    *(infinite_scores, all_duplicates, never_admissible, always_admissible, rival_draws),
+)
 
 
 def _components(rng, labels):
