@@ -17,8 +17,7 @@ from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import Claim, ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._components import check_components
-from sklearn_clm.calibration._data import optimization_size, split_prompts
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._rows import Part, optimization_size, split_prompts
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts

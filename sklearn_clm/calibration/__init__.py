@@ -147,7 +147,7 @@ of it otherwise.
 """
 
 from sklearn_clm.calibration._arrays import Provenance
-from sklearn_clm.calibration._betting import betting_p_value
+from sklearn_clm.calibration._betting import betting_p_value, weighted_betting_p_value
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     clopper_pearson,
@@ -164,9 +164,9 @@ from sklearn_clm.calibration._components import (
 )
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._learn_then_test import LearnThenTestResult, learn_then_test
+from sklearn_clm.calibration._rows import keep_by_weight
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
 from sklearn_clm.calibration._search import pareto_frontier, search_frontier
-from sklearn_clm.calibration._shift import keep_by_weight, weighted_betting_p_value
 from sklearn_clm.calibration._surface import risk_surface
 from sklearn_clm.calibration._two_phase import (
     two_phase_p_value,

@@ -96,18 +96,6 @@ def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)!r} {what}: {error}") from error
 
 
-def write_arrays(path: str | os.PathLike[str], **arrays: Any) -> None:
-    """Write a .npz file; an existing one is replaced once the new one is complete."""
-    with replacing(path) as unfinished, open(unfinished, "wb") as file:
-        np.savez(file, **arrays)
-
-
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The members of a .npz file."""
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: np.asarray(archive[name]) for name in archive.files}
-
-
 def read_npy(source: Source, name: str) -> ArrayLike:
     """The array of a .npy file; what is no path is returned as it is."""
     if not isinstance(source, (str, os.PathLike)):
@@ -216,13 +204,15 @@ class LabeledArrays:
         arrays["admissible"] = self.labels
         arrays["format"] = np.array(f"sklearn_clm.{type(self).__name__}/2")
         arrays["provenance"] = np.array(json.dumps(vars(self.provenance)))
-        write_arrays(path, **arrays, digest=_digest(arrays))
+        with replacing(path) as unfinished, open(unfinished, "wb") as file:
+            np.savez(file, **arrays, digest=_digest(arrays))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file written by :meth:`save`; nothing in it is unpickled, so it runs no code."""
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
-            arrays = read_arrays(path)
+            with np.load(path, allow_pickle=False) as archive:
+                arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
             is_intact = str(arrays.pop("digest")) == _digest(arrays)
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":

@@ -27,6 +27,12 @@ r_t = log 2 / log(t + 2). The late starts are for a risk that rises late: the we
 start lost before is not missed. By step 3 one may look after each outcome and stop whenever one
 likes. Outcomes are all there are, or a random share.
 
+**Under a shift**, of density w(x) <= B, the risk of new prompts, E[w L] / E[w], is at most epsilon
+if and only if E[w (L - epsilon)] <= 0. The numbers epsilon + (w / B) (L - epsilon) lie in [0, 1],
+and their mean is at most epsilon in the same case: the test of n losses applies to them. It uses
+all prompts, but a weight of B limits every stake: for errors of 0 and 1 the exact test on the
+prompts that weights keep certified more at each B that was tried.
+
 **Audits, one after the other.** A model refuses a prompt with probability a, and people reject the
 witness of one that it admits with probability b; ``_two_phase.py`` says why a + (1 - a) b bounds
 the risk. The prompts, in a random order, are cut into blocks, and the first admitted one of each is
@@ -58,6 +64,7 @@ from scipy.stats import binom
 
 from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.calibration._rows import check_weights
 
 # stakes below their limit keep every factor away from zero
 _LARGEST_STAKE = 0.5
@@ -93,6 +100,29 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
     stake = np.clip((epsilon - mean) / (variance + (epsilon - mean) ** 2), 0.0, None)
     stake = np.minimum(stake, _LARGEST_STAKE / (1.0 - epsilon))
     return np.asarray(_p_values(ordered, epsilon, stake)[-1])
+
+
+def weighted_betting_p_value(
+    losses: ArrayLike, weights: ArrayLike, epsilon: float, *, bound: float, seed: int = 0
+) -> float:
+    """P-value of a weighted risk above epsilon, by betting.
+
+    The risk is that of new prompts; arguments as in :func:`betting_p_value` and
+    :func:`keep_by_weight`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import weighted_betting_p_value
+    >>> weights = np.tile([0.5, 1.5], 150)
+    >>> losses = np.tile([0.9, 0.0], 150)  # the weighted risk is 0.225
+    >>> weighted_betting_p_value(losses, weights, 0.4, bound=1.5) < 0.05
+    True
+    """
+    values = check_weights(weights, bound)
+    loss = as_array(losses, "losses", values.shape, low=0.0, high=1.0)
+    transformed = epsilon + values / bound * (loss - epsilon)
+    return float(betting_p_value(np.clip(transformed, 0.0, 1.0), epsilon, seed=seed))
 
 
 def _p_values(ordered: np.ndarray, epsilon: float, stake: float | np.ndarray) -> np.ndarray:

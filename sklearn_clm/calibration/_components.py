@@ -177,9 +177,8 @@ def component_learn_then_test(
 
     Notes
     -----
-    The loss of a prompt falls as gamma rises, so the thresholds form one fixed sequence: they are
-    tested from the largest down, up to the first whose p-value exceeds `delta`. By the same
-    monotonicity most components are selected at the lowest certified threshold (Eq. 10).
+    The loss of a prompt falls as gamma rises, so the thresholds form one fixed sequence, from the
+    largest down. Most components are selected at the lowest that is certified (Eq. 10).
 
     Examples
     --------
@@ -236,9 +235,8 @@ def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
 class ComponentEntries(Entries):
     """Components whose labels are asked for; V is the highest score of an inadmissible one.
 
-    A threshold is certified if and only if it lies above the (c + 1)-th largest V, with c the
-    critical count. Scores are ranks among `thresholds`, the distinct scores, which tell a component
-    that scores -inf from none.
+    Scores are ranks among `thresholds`, the distinct scores, which tell a component that scores
+    -inf from none.
     """
 
     def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge | None = None) -> None:

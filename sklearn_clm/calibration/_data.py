@@ -1,8 +1,6 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
 import copy
-import hashlib
-import math
 from dataclasses import replace
 from numbers import Integral
 
@@ -17,10 +15,7 @@ from sklearn_clm.calibration._arrays import (
     as_labels,
     read_npy,
 )
-
-_FEW_REPEATED = 0.9
-
-RandomState = int | np.random.Generator | np.random.RandomState | None
+from sklearn_clm.calibration._rows import RandomState, optimization_size, seed_from, split_prompts
 
 
 class CalibrationData(LabeledArrays):
@@ -265,48 +260,8 @@ def split_of(
         return split_prompts(rows, n_first, random_state)
     digests = row_digests(data.quality)
     order = np.argsort(digests, kind="stable")  # whatever the order in which rows stand
-    first, second = split_prompts(rows, n_first, _seed_from(digests[order]))
+    first, second = split_prompts(rows, n_first, seed_from(digests[order]))
     return np.sort(order[first]), np.sort(order[second])
-
-
-def split_prompts(
-    digests: np.ndarray, n_first: int, random_state: RandomState
-) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows at random into two parts, those with equal digests into the same part.
-
-    The first part has as near to `n_first` rows as whole prompts allow, and one prompt at least.
-    With None the digests alone decide, in whatever order they stand. The positions ascend.
-    """
-    distinct, first_row, prompt_of_row, n_rows = np.unique(
-        digests, return_index=True, return_inverse=True, return_counts=True
-    )
-    if random_state is None:
-        order = _permutation(len(distinct), _seed_from(distinct))
-    else:
-        order = np.argsort(first_row)[_permutation(len(distinct), random_state)]
-    sizes = np.cumsum(n_rows[order])[:-1]
-    n_prompts = 1 + int(np.argmin(np.abs(sizes - n_first))) if len(sizes) else 1
-    is_first = np.isin(prompt_of_row, order[:n_prompts])
-    return np.flatnonzero(is_first), np.flatnonzero(~is_first)
-
-
-def describe_repetitions(digests: np.ndarray) -> str | None:
-    """What repeated prompts do to a guarantee; None where they are few.
-
-    Rows of one prompt at worst succeed or fail together: with m of each, n rows are then worth
-    n ** 2 / sum(m ** 2) independent ones. Below nine tenths of n, repetitions are many.
-    """
-    n_rows = np.unique(digests, return_counts=True)[1]
-    n = len(digests)
-    worth = n**2 / float(np.sum(n_rows**2))
-    if worth >= _FEW_REPEATED * n:
-        return None
-    return (
-        f"{n - len(n_rows)} of {n} prompts repeat an earlier one. Rows of one prompt succeed or "
-        f"fail together: these may tell no more than {worth:.0f} independent prompts, and the risk "
-        "may exceed its bound more often than delta says. Pass each prompt once, with a list of "
-        "references where it has several."
-    )
 
 
 def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
@@ -315,35 +270,3 @@ def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
     if not np.all(is_first & (array <= np.arange(shape[1]))):
         raise ValueError("texts must name the first draw with an equal response for each draw.")
     return array
-
-
-def optimization_size(n_prompts: int, fraction: float) -> int:
-    """Number of prompts in the optimisation part."""
-    if not 0.0 < fraction < 1.0:
-        raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction!r}.")
-    if n_prompts < 2:
-        raise ValueError(f"a split needs at least 2 prompts, got {n_prompts}.")
-    return min(max(round(fraction * n_prompts), 1), n_prompts - 1)
-
-
-def size_that_leaves(n_calibration: int, fraction: float) -> int:
-    """Smallest number of prompts whose split leaves this many for the tests."""
-    if n_calibration == 1:
-        return 2  # every split leaves one
-    # about as many as the share says, and one at least for the search
-    total = max(n_calibration + 1, math.floor((n_calibration - 0.5) / (1.0 - fraction)) - 1)
-    while total - optimization_size(total, fraction) < n_calibration:
-        total += 1
-    return total
-
-
-def _seed_from(array: np.ndarray) -> int:
-    """A seed that depends on the content of an array alone."""
-    content = np.ascontiguousarray(array).tobytes()
-    return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
-
-
-def _permutation(n: int, random_state: RandomState) -> np.ndarray:
-    if isinstance(random_state, np.random.RandomState):
-        return random_state.permutation(n)
-    return np.random.default_rng(random_state).permutation(n)

@@ -13,32 +13,24 @@ import numpy as np
 
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._texts import TEXT_FEATURES, ScoreScale, TextPaths
+from sklearn_clm.calibration._texts import (
+    TEXT_FEATURES,
+    ScoreScale,
+    TextPaths,
+    same_text_of,
+    texts_of_draws,
+)
 from sklearn_clm.calibration._tiers import Tiers
 
-ADDED_FEATURES = (
-    "probability of being admissible",
-    "chance that no text of larger probability is",
-    "largest similarity to these",
-    "largest product of similarity and probability of these",
-    "largest quality",
-)
-ARRIVAL_FEATURES = (
-    "largest probability of a text",
-    "sum of the probabilities of all texts",
-    "share of distinct texts among the draws",
-    "logarithm of the number of draws",
-    "share of the budget that is left",
-)
-
 _N_FOLDS = 5  # of the cross-fitting
-
 _RHOS = np.geomspace(0.02, 20.0, 31)
 
 
 def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """:data:`ADDED_FEATURES`, (m, K, 5).
+    """How texts compare with those of larger probability of being admissible, (m, K, 5).
 
+    The probability, the chance that no text of a larger one is admissible, the largest similarity
+    to these, the largest product of similarity and probability of these, and the largest quality.
     `chance`, (m, K), are probabilities of being admissible, -inf where there is no text; `features`
     are :data:`TEXT_FEATURES`, (m, K, 6), and `alike` similarities of texts, (m, K, K).
     """
@@ -63,9 +55,11 @@ def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray)
 def _arrival_features(
     n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int, tiers: Tiers | None
 ) -> np.ndarray:
-    """:data:`ARRIVAL_FEATURES` given p_k(c), (..., K), -inf where there is no text.
+    """What tells of texts to come, given p_k(c), (..., K), -inf where there is no text.
 
-    Their products come after them; with tiers their depth, since few draws are of a dear one.
+    The largest p_k(c), their sum, the share of distinct texts among the draws, the logarithm of the
+    number of draws, and the share of the budget that is left. Their products come after them; with
+    tiers their depth, since few draws are of a dear one.
     """
     found = np.maximum(text, 0.0)
     # one by one, so that any batch rounds sums alike
@@ -325,3 +319,49 @@ def _best_rho(
         if price < lowest:
             best, lowest = float(rho), price
     return best
+
+
+def impute_labels(
+    data: CalibrationData,
+    first: np.ndarray,
+    known: np.ndarray,
+    new_classifier: Callable[[], Any],
+    random_state: int = 0,
+) -> np.ndarray:
+    """Labels for the optimisation part, of shape (n, K), where few draws were judged.
+
+    A classifier on quality, frequency and similarity to judged draws gives each unjudged text a
+    probability, and its label is drawn from it, so that shares of admissible texts are right on
+    average. Near copies count as one text: their labels are equal in truth, and drawn one by one
+    they would look as if each of them could save a set. From which similarity on texts are near
+    copies is learnt from the pairs of judged texts.
+
+    Only for the optimisation part: there labels shape the path of the tests, and the guarantee
+    needs nothing of them. `known` is 1, 0, or -1 where a draw was not judged.
+    """
+    first = texts_of_draws(data.similarity, first, same_text_of(data.similarity, first, known))
+    known = _shared(known, first)
+    paths, present, features = TextPaths.of_all_draws(data.quality, data.similarity, first)
+    present, features = present[:, -1], features[:, -1]
+    lower = np.tril(np.asarray(data.similarity, dtype=np.float64), -1)
+    scaled = paths.similarity_scale(lower + np.swapaxes(lower, 1, 2))
+    other = first[:, :, np.newaxis] != first[:, np.newaxis, :]
+    nearest = [
+        np.max(np.where(other & (known == label)[:, np.newaxis, :], scaled, 0.0), axis=2)
+        for label in (0, 1)
+    ]
+    features = np.concatenate((features, np.stack(nearest, axis=2)), axis=2)
+    judged = present & (known >= 0)
+    classifier = fitted(new_classifier, features[judged], known[judged] > 0)
+    chance = probabilities(classifier, present, features)
+    drawn = np.random.default_rng(random_state).random(chance.shape) < chance
+    return np.where(known >= 0, known > 0, np.take_along_axis(drawn, first, axis=1))
+
+
+def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Labels with which unknown draws of a text share the label of its first known draw."""
+    shared = known.copy()
+    for draw in range(known.shape[1]):
+        same = (first == first[:, [draw]]) & (known[:, [draw]] >= 0)
+        shared = np.where(same & (shared < 0), known[:, [draw]], shared)
+    return shared

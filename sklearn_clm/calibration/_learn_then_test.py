@@ -17,12 +17,12 @@ from sklearn_clm.calibration._certify import SequenceResult, count_passed
 from sklearn_clm.calibration._claim import Claim, refuse_too_few
 from sklearn_clm.calibration._data import (
     CalibrationData,
-    RandomState,
     check_data,
     refuse_common_prompts,
     split_of,
 )
 from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._rows import RandomState
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import (
     Frontier,
@@ -99,11 +99,6 @@ class LearnThenTestResult(SequenceResult):
     def valid_lambdas(self) -> np.ndarray:
         """The certified configurations, from the safest: (n_valid, 3)."""
         return self.frontier.lambdas[: self.n_valid]
-
-    @property
-    def errors_of_safest(self) -> int | None:
-        """Errors of the safest configuration; None with other losses, or where not exact."""
-        return None if np.isnan(self.smallest_epsilon) else super().errors_of_safest
 
 
 def learn_then_test(

@@ -12,7 +12,7 @@ from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks, evaluate_configurations
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._table import DrawEntries, Table
 
 
 class Column(NamedTuple):
@@ -79,6 +79,13 @@ class Columns:
         part = self.table.part(rows)
         return sets_at_stop(part, self.frontier.configuration(m), k_max, self.set_score)
 
+    def members(self, m: int) -> DrawEntries:
+        """The members of the sets of step m, those of high quality to be asked for first."""
+        owner, draws = np.nonzero(self[m].accepted)
+        rows = self.rows[owner]
+        quality = self.table.data.quality[rows, draws]
+        return DrawEntries(self.table, rows, draws, owner, len(self.rows), preference=quality)
+
     @cached_property
     def risks(self) -> ConfigurationRisks:
         """Exact errors and costs of all configurations, from a table that is filled."""
@@ -88,10 +95,7 @@ class Columns:
 
     def unfinished(self, m: int) -> np.ndarray:
         """Which prompts lack draws before the stop of configuration m: bool of shape (n,)."""
-        made = self.table.n_draws[self.rows]
-        if np.all(made == self.table.k_max):
-            return np.zeros(len(self.rows), dtype=bool)
-        return np.asarray(self[m].samples > made)
+        return np.asarray(self[m].samples > self.table.n_draws[self.rows])
 
     def finish(self, m: int, chosen: np.ndarray | None = None) -> None:
         """Draw the chosen prompts (bool of shape (n,)), or all, up to the stop of step m."""

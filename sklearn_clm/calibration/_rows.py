@@ -1,8 +1,9 @@
-"""Which prompts count, and for what: the parts of a calibration.
+"""Which prompts count, and for what: a split, groups, and a shift.
 
-One part of the prompts may be spent on the search of a path; the others test it. Groups partition
-those that test: a certificate for all prompts together says nothing about a group of them, since
-easy groups pay for hard ones.
+One part of the prompts may be spent on the search of a path; the others test it.
+
+**Groups** partition the prompts: a certificate for all of them together says nothing about a group,
+since easy groups pay for hard ones.
 
 1. Given the optimisation part, the path is fixed, and the calibration prompts of a group are
    independent draws from that group.
@@ -12,12 +13,32 @@ easy groups pay for hard ones.
 
 The group of a prompt must be known from the prompt alone: a group that depends on the responses or
 on their labels makes step 1 wrong.
+
+**A shift** keeps some: new prompts have the density w(x) relative to the calibration prompts, with
+0 <= w(x) <= B, and prompt i is kept with probability w_i / B, independently of everything else.
+
+1. P(x is kept) is proportional to w(x), so that a kept prompt is distributed as a new one.
+2. The decision uses the prompt alone, hence given the number of kept prompts their losses are
+   i.i.d. with the new risk.
+3. The exact binomial test on the kept prompts is therefore valid, given that number. What is
+   dropped need not be judged.
+
+With weights that were estimated the guarantee is approximate.
 """
 
+import hashlib
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_clm.calibration._arrays import as_array
+
+_FEW_REPEATED = 0.9
+
+RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
 class Part(NamedTuple):
@@ -44,17 +65,18 @@ def parts_of(
     """
     if groups is None:
         return [Part(tested, searched, delta)]
-    names, of_prompt = check_groups(groups, len(groups))
+    names = {name: g for g, name in enumerate(dict.fromkeys(groups))}
+    of_prompt = np.array([names[name] for name in groups])
     level = delta / len(names) if together else delta
     parts = [
         Part(tested[of_prompt[tested] == g], searched[of_prompt[searched] == g], level, name)
-        for g, name in enumerate(names)
+        for name, g in names.items()
     ]
     return [*parts, Part(tested, searched, delta)]
 
 
-def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.ndarray]:
-    """The groups in the order in which they first occur, and the position of each prompt's."""
+def check_groups(groups: object, n_prompts: int) -> list[Hashable]:
+    """The group of each prompt."""
     # a set has no order, and a mapping would give its keys
     if isinstance(groups, (str, bytes, Mapping, Set)) or not isinstance(groups, Iterable):
         raise TypeError(f"groups must be a sequence, got {type(groups).__name__} instead.")
@@ -67,7 +89,120 @@ def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.nda
         if any(item is None or item != item for item in items):  # NaN and NaT
             raise ValueError("groups must not be missing, got None or NaN instead.")
         names = [item.item() if isinstance(item, np.generic) else item for item in items]
-        positions = {name: g for g, name in enumerate(dict.fromkeys(names))}
+        first: dict[Hashable, Hashable] = {}  # of equal names, such as 1 and True
+        return [first.setdefault(name, name) for name in names]
     except TypeError:  # which pandas.NA raises, too
         raise TypeError("groups must be hashable, such as text or numbers.") from None
-    return list(positions), np.array([positions[name] for name in names], dtype=np.intp)
+
+
+def split_prompts(
+    digests: np.ndarray, n_first: int, random_state: RandomState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split rows at random into two parts, those with equal digests into the same part.
+
+    The first part has as near to `n_first` rows as whole prompts allow, and one prompt at least.
+    With None the digests alone decide, in whatever order they stand. The positions ascend.
+    """
+    distinct, first_row, prompt_of_row, n_rows = np.unique(
+        digests, return_index=True, return_inverse=True, return_counts=True
+    )
+    if random_state is None:
+        order = _permutation(len(distinct), seed_from(distinct))
+    else:
+        order = np.argsort(first_row)[_permutation(len(distinct), random_state)]
+    sizes = np.cumsum(n_rows[order])[:-1]
+    n_prompts = 1 + int(np.argmin(np.abs(sizes - n_first))) if len(sizes) else 1
+    is_first = np.isin(prompt_of_row, order[:n_prompts])
+    return np.flatnonzero(is_first), np.flatnonzero(~is_first)
+
+
+def optimization_size(n_prompts: int, fraction: float) -> int:
+    """Number of prompts in the optimisation part."""
+    if not 0.0 < fraction < 1.0:
+        raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction!r}.")
+    if n_prompts < 2:
+        raise ValueError(f"a split needs at least 2 prompts, got {n_prompts}.")
+    return min(max(round(fraction * n_prompts), 1), n_prompts - 1)
+
+
+def size_that_leaves(n_calibration: int, fraction: float) -> int:
+    """Smallest number of prompts whose split leaves this many for the tests."""
+    if n_calibration == 1:
+        return 2  # every split leaves one
+    # about as many as the share says, and one at least for the search
+    total = max(n_calibration + 1, math.floor((n_calibration - 0.5) / (1.0 - fraction)) - 1)
+    while total - optimization_size(total, fraction) < n_calibration:
+        total += 1
+    return total
+
+
+def describe_repetitions(digests: np.ndarray) -> str | None:
+    """What repeated prompts do to a guarantee; None where they are few.
+
+    Rows of one prompt at worst succeed or fail together: with m of each, n rows are then worth
+    n ** 2 / sum(m ** 2) independent ones. Below nine tenths of n, repetitions are many.
+    """
+    n_rows = np.unique(digests, return_counts=True)[1]
+    n = len(digests)
+    worth = n**2 / float(np.sum(n_rows**2))
+    if worth >= _FEW_REPEATED * n:
+        return None
+    return (
+        f"{n - len(n_rows)} of {n} prompts repeat an earlier one. Rows of one prompt succeed or "
+        f"fail together: these may tell no more than {worth:.0f} independent prompts, and the risk "
+        "may exceed its bound more often than delta says. Pass each prompt once, with a list of "
+        "references where it has several."
+    )
+
+
+def seed_from(array: np.ndarray) -> int:
+    """A seed that depends on the content of an array alone."""
+    content = np.ascontiguousarray(array).tobytes()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
+
+
+def _permutation(n: int, random_state: RandomState) -> np.ndarray:
+    if isinstance(random_state, np.random.RandomState):
+        return random_state.permutation(n)
+    return np.random.default_rng(random_state).permutation(n)
+
+
+def keep_by_weight(
+    weights: ArrayLike, bound: float, keys: ArrayLike, *, seed: int = 0
+) -> np.ndarray:
+    """Choose prompts so that those kept are distributed as new ones.
+
+    Parameters
+    ----------
+    weights : array-like of shape (n,)
+        Density of the new prompts relative to the calibration prompts, in [0, bound].
+    bound : float
+        Largest weight that any prompt may have, B; fixed without a look at these prompts.
+    keys, seed : array-like of int, shape (n,), and int
+        A number for each prompt, such as a digest, and a seed. With them and its own weight a
+        prompt is kept with probability ``weight / bound``, whatever the others.
+    """
+    values = check_weights(weights, bound)
+    numbers = as_array(keys, "keys", values.shape, np.uint64)
+    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    # 53 bits make a uniform number in [0, 1)
+    uniform = (_mixed(numbers ^ start) >> np.uint64(11)) * 2.0**-53
+    return uniform * bound < values
+
+
+def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarray:
+    """Weights as an array, each in [0, bound] and not all zero."""
+    if not 0.0 < bound < np.inf:
+        raise ValueError(f"bound must be positive and finite, got {bound!r} instead.")
+    values = as_array(weights, name, (None,), low=0.0, high=bound)
+    if not values.any():
+        raise ValueError(f"{name} must not all be zero.")
+    return values
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """The output function of SplitMix64: each bit of the result depends on all of the number's."""
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -140,6 +140,11 @@ class DrawEntries(Entries):
     def labels(self) -> np.ndarray:
         return self._table.labels_at(self.rows, self.draws)
 
+    @property
+    def witnessed(self) -> np.ndarray:
+        """Which prompts have a known witness."""
+        return np.asarray(self.largest(self.labels == 1) > -np.inf)
+
     def ask(self, entries: np.ndarray) -> None:
         self._table.ask(self.rows[entries], self.draws[entries])
 

@@ -12,22 +12,6 @@ from sklearn_clm.calibration._betting import betting_p_value
 from sklearn_clm.calibration._binomial import binomial_p_value, critical_count
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._path import Columns
-from sklearn_clm.calibration._table import DrawEntries
-
-
-class Members(DrawEntries):
-    """The members of the sets of one step, one of which may be a witness of its prompt."""
-
-    def __init__(self, columns: Columns, m: int) -> None:
-        owner, draws = np.nonzero(columns[m].accepted)
-        table, rows = columns.table, columns.rows[owner]
-        quality = table.data.quality[rows, draws]
-        super().__init__(table, rows, draws, owner, len(columns.rows), preference=quality)
-
-    @property
-    def witnessed(self) -> np.ndarray:
-        """Which prompts have a known witness."""
-        return np.asarray(self.largest(self.labels == 1) > -np.inf)
 
 
 class AdmissionTest:
@@ -49,8 +33,8 @@ class AdmissionTest:
         if most <= self.allowed or fewest > self.allowed:
             return most <= self.allowed
         # a prompt with a known witness costs nothing, and a witness counts before later draws
-        self.columns.finish(m, ~Members(self.columns, m).witnessed)
-        return settle(Members(self.columns, m), self.n_prompts - self.allowed) > -np.inf
+        self.columns.finish(m, ~self.columns.members(m).witnessed)
+        return settle(self.columns.members(m), self.n_prompts - self.allowed) > -np.inf
 
     def likely_last(self) -> int:
         """The step at which the search for the last to pass begins, where labels are asked for."""
@@ -68,7 +52,7 @@ class AdmissionTest:
         if not self.columns.table.is_lazy:
             exact = int(self.columns.risks.n_errors[m])
             return exact, exact
-        members = Members(self.columns, m)
+        members = self.columns.members(m)
         witnessed = members.witnessed
         is_open = (members.largest(members.labels < 0) > -np.inf) | self.columns.unfinished(m)
         return int(np.sum(~witnessed & ~is_open)), int(np.sum(~witnessed))
@@ -92,7 +76,7 @@ class AdmissionTest:
             if fewest > self.allowed:
                 break
             if most > self.allowed:
-                members = Members(columns, m)
+                members = columns.members(m)
                 chosen = may_ask(members, self.n_prompts - self.allowed)
                 asked[members.owner[chosen], members.draws[chosen]] = True
         rows, draws = np.nonzero(asked)

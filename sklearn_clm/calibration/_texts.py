@@ -13,6 +13,7 @@ TEXT_FEATURES = (
     "logarithm of the number of draws",
 )
 _KNOTS = 65
+_COPIES_DIFFER = 1 / 4  # as often as any two judged texts of a prompt, at most
 _GROWING = ("n_draws", "first", "counts", "quality", "similarity", "alike")
 
 
@@ -203,3 +204,25 @@ def text_of_draw(
     alike = similarity[:, : len(earlier)].astype(np.float64) > same_text
     alike &= (texts[:, : len(earlier)] == earlier) & (earlier < draw[:, np.newaxis])
     return np.where(new & alike.any(axis=1), alike.argmax(axis=1), text)
+
+
+def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -> float | None:
+    """Similarity above which the labels of two texts agree; None if there is no such.
+
+    Pairs are taken from the most similar on, as long as they differ at most a quarter as often as
+    all judged pairs of a prompt do.
+    """
+    earlier, later = np.triu_indices(first.shape[1], 1)
+    judged = (known >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
+    pairs = judged[:, earlier] & judged[:, later]
+    values = np.asarray(similarity[:, later, earlier][pairs], dtype=np.float64)
+    differ = (known[:, earlier] != known[:, later])[pairs]
+    if not differ.any():
+        return None  # all labels are alike, whatever the similarity
+    order = np.argsort(-values, kind="stable")
+    values, differ = values[order], differ[order]
+    # one that differs before all others, so that a few pairs show nothing
+    gain = np.cumsum(_COPIES_DIFFER * differ.mean() - differ) - 1.0
+    gain[:-1][values[1:] == values[:-1]] = -np.inf  # those that are as similar stand together
+    best = int(gain.argmax())
+    return float(np.nextafter(values[best], -np.inf)) if gain[best] >= 0 else None

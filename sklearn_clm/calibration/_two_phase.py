@@ -196,11 +196,6 @@ def two_phase_p_value(
     epsilon : float or array of float
         Tolerated risk, in (0, 1).
 
-    Returns
-    -------
-    float or ndarray
-        The p-values, in (0, 1].
-
     Examples
     --------
     >>> from sklearn_clm.calibration import binomial_p_value, two_phase_p_value
@@ -218,22 +213,11 @@ def two_phase_smallest_epsilon(
 ) -> float:
     """Smallest tolerated risk that the two-phase test certifies.
 
-    Parameters
-    ----------
-    n_refused, n_prompts, n_missed, n_audited : int
-        As in :func:`two_phase_p_value`.
-    delta : float
-        Level of the test, in (0, 1).
-
-    Returns
-    -------
-    float
-        An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-5 above one where
-        that does not hold; 1.0 where none was found.
+    An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-5 above one where that
+    does not hold; 1.0 where none was found.
     """
     level = check_level(delta, "delta")
     counts = n_refused, n_prompts, n_missed, n_audited
-    _check_counts(*counts)
     return smallest_level(lambda epsilon: two_phase_p_value(*counts, epsilon) <= level)
 
 
@@ -254,21 +238,10 @@ def two_phase_power(
     epsilon: float,
     delta: float,
 ) -> Any:
-    """Probability that the two-phase test certifies.
+    """Probability that the two-phase test certifies, exactly.
 
-    Parameters
-    ----------
-    refused : float or array of float
-        Probability that the model refuses all responses of a prompt, in [0, 1].
-    missed : float or array of float
-        Probability that people reject a witness, in [0, 1].
-    n_prompts, n_audited, epsilon, delta
-        As in :func:`two_phase_p_value` and :func:`two_phase_smallest_epsilon`.
-
-    Returns
-    -------
-    float or ndarray
-        The exact power.
+    Where the model refuses all responses of a prompt with probability `refused`, and people reject
+    a witness with probability `missed`, in [0, 1]; numbers and arrays broadcast.
     """
     _check_counts(0, n_prompts, 0, n_audited)
     risk, level = check_level(epsilon, "epsilon"), check_level(delta, "delta")

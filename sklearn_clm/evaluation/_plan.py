@@ -19,7 +19,8 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
+from sklearn_clm.calibration._data import check_data
+from sklearn_clm.calibration._rows import optimization_size, size_that_leaves
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,8 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._components import ComponentEntries, check_components
-from sklearn_clm.calibration._data import check_data, split_prompts
+from sklearn_clm.calibration._data import check_data
+from sklearn_clm.calibration._rows import split_prompts
 from sklearn_clm.calibration._search import check_budgets
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations

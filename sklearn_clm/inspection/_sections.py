@@ -235,8 +235,9 @@ def _enough(record: Record, n_prompts: int) -> Section:
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
     claim, tests = record.claim, record.tests
     known = record.by_group is None and claim.guarantee == "pac" and tests is not None
-    # by a model's standard errors say nothing of what people would certify
-    if known and claim.audit is None and tests.errors_of_safest is not None:
+    # by a model's standard errors say nothing of what people would certify, nor do they of losses
+    errors_decide = claim.audit is None and not claim.losses
+    if known and errors_decide and tests.errors_of_safest is not None:
         n, level, delta = tests.n_calibration, claim.level, claim.delta
         n_errors, part = tests.errors_of_safest, n / n_prompts
         again = 1.0 - chance_of_null(n_errors, n, level, delta)

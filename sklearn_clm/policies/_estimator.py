@@ -22,7 +22,7 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import nulls_of
-from sklearn_clm.calibration._data import describe_repetitions
+from sklearn_clm.calibration._rows import describe_repetitions
 from sklearn_clm.generators._identity import frozen
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.generators._queue import CANCELLED

@@ -16,13 +16,17 @@ from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import check_data, prompt_digests
-from sklearn_clm.calibration._exit_model import ConstantClassifier, ExitModel, fit_exit_model
+from sklearn_clm.calibration._exit_model import (
+    ConstantClassifier,
+    ExitModel,
+    fit_exit_model,
+    impute_labels,
+)
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
-from sklearn_clm.calibration._imputation import impute_labels, same_text_of
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._texts import ScoreScale, texts_of_draws
+from sklearn_clm.calibration._texts import ScoreScale, same_text_of, texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._audited import SetSteps

@@ -70,10 +70,8 @@ class Groups(BaseEstimator):
         computed = None
         if self.by is not None and prompts is not None:
             computed = [self.by(prompt) for prompt in prompts]
-        names, of_prompt = check_groups(
-            given_or_computed("groups", "Groups(by=function)", given, computed), n_prompts
-        )
-        return [names[g] for g in of_prompt]
+        names = given_or_computed("groups", "Groups(by=function)", given, computed)
+        return check_groups(names, n_prompts)
 
 
 def given_or_computed(name: str, by: str, given: object, computed: object) -> object:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.calibration._imputation import impute_labels
+from sklearn_clm.calibration._exit_model import impute_labels
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring._admission import get_admission

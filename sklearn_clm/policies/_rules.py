@@ -17,9 +17,8 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
 )
 from sklearn_clm.calibration._claim import too_few
-from sklearn_clm.calibration._data import size_that_leaves
 from sklearn_clm.calibration._path import sets_at_stop
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._rows import Part, size_that_leaves
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.policies._open_sets import OpenSets, Sampling, ThresholdSets

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.calibration import Provenance, keep_by_weight
-from sklearn_clm.calibration._shift import check_weights
+from sklearn_clm.calibration._rows import check_weights
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._groups import given_or_computed

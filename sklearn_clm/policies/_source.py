@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._data import RandomState, split_prompts
+from sklearn_clm.calibration._rows import RandomState, split_prompts
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
 from sklearn_clm.generators._base import trained
 from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of

@@ -34,9 +34,8 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._certify import settle
 from sklearn_clm.calibration._exit_model import _RHOS as BALANCES
-from sklearn_clm.calibration._exit_model import ExitModel, exit_scores
+from sklearn_clm.calibration._exit_model import ExitModel, exit_scores, impute_labels
 from sklearn_clm.calibration._exit_policy import ExitEntries
-from sklearn_clm.calibration._imputation import impute_labels
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier

@@ -9,7 +9,6 @@ from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import Members
 from tests.calibration.strategies import random_data
 from tests.calibration.tables import equal_texts, lazy_table
 
@@ -23,7 +22,7 @@ def unlabelled(n, k, texts=None):
 def witnesses(table, r):
     """Ask until so many prompts have a witness, or no more can."""
     columns = Columns(table, np.arange(len(table.n_draws)), EVERYTHING, get_set_score("max"))
-    return settle(Members(columns, 0), r)
+    return settle(columns.members(0), r)
 
 
 def test_equal_texts_share_their_label():
