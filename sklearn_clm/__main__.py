@@ -13,8 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning, __version__
 from sklearn_clm import _tables as tables
 from sklearn_clm._exceptions import report_null
@@ -294,8 +292,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         plot = "" if find_spec("matplotlib") else " without pictures (matplotlib)"
         print(f"Wrote {arguments.report}{plot}.")
     report_null(claim.why_null(), "raise", "")
-    seen = b"" if data.prompts is None else np.unique(data.prompts).tobytes()
-    write_content(arguments.output, {**record.content(), "prompts": seen.hex()})
+    write_content(arguments.output, record.content())
     print(claim.sentence())
     print(
         f"Thresholds (lambda-hat): {sampler.lambda_hat_}, set score {arguments.set_score}, at most "

@@ -366,7 +366,8 @@ class ConformalSampler(CalibratedEstimator):
             rules = policy.calibrate(
                 table, parts, claim, self._lazy_judging or LazyJudging(), **others
             )
-        record = self._record(rules, table, own, source, self._kept_with(known, names is not None))
+        kept = self._kept_with(known, names is not None, data.prompts)
+        record = self._record(rules, table, own, source, kept)
         self._keep(record, own)
         return self
 
@@ -388,12 +389,11 @@ class ConformalSampler(CalibratedEstimator):
             One set for each prompt; where nothing is certified all draws, ``guaranteed=False``.
         """
         check_is_fitted(self)
-        checked, data = check_fitted_prompts(self, X), self.calibration_.data
-        if data is not None and data.prompts is not None:
-            seen = np.append(data.prompts, self.calibration_.source.trained_on)
-            if n_seen := int(np.isin(checked.digests, seen).sum()):
-                text = "predict: %d of %d prompts calibrated, or trained the generator."
-                _LOGGER.info(text, n_seen, len(checked))
+        checked, record = check_fitted_prompts(self, X), self.calibration_
+        seen = np.append(record.seen, record.source.trained_on)
+        if n_seen := int(np.isin(checked.digests, seen).sum()):
+            text = "predict: %d of %d prompts calibrated, or trained the generator."
+            _LOGGER.info(text, n_seen, len(checked))
         return self._sets(checked, groups)
 
     async def apredict(

@@ -331,7 +331,7 @@ class ComponentSelector(CalibratedEstimator):
             ),
             sampler=sampler,
             data=data,
-            **self._kept_with(data.provenance, grouped),
+            **self._kept_with(data.provenance, grouped, data.prompts),
             **self._own_parts(),
         )
         self._keep(record, own)

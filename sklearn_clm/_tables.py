@@ -19,7 +19,7 @@ from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.generators._records import key_digest
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._calibration import SamplerCalibration
-from sklearn_clm.policies._files import reading
+from sklearn_clm.policies._files import prompts_of, reading
 
 _Add: TypeAlias = Callable[..., argparse.Action]
 SAMPLES = """\
@@ -136,8 +136,8 @@ def collected(arguments: argparse.Namespace) -> CalibrationData:
 def thresholds(path: str) -> dict[str, Any]:
     """What the file of a calibration says."""
     with reading(path, SamplerCalibration.file_format) as content:
-        seen = np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
-        return {**content, "provenance": Provenance(**content["provenance"]), "prompts": seen}
+        known = Provenance(**content["provenance"])
+        return {**content, "provenance": known, "prompts": prompts_of(content)}
 
 
 def sets_of(

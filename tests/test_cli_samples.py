@@ -322,6 +322,19 @@ def test_prompts_that_calibrated_measure_nothing(logs, capsys):
     assert "all 60 did" in capsys.readouterr().err
 
 
+def test_so_do_those_that_calibrated_in_python(logs, capsys):
+    rows, judged = list(rows_of(logs)), [*NAMES, "--reference", "truth"]
+    questions, references, draws = map(list, zip(*logs.sums(60, 5, 0)))
+    generator = CachedGenerator(PrecomputedGenerator(questions, draws), key=KEY[-1])
+    parts = {"k_max": 5, "epsilon": 0.4, "quality": "self_consistency", "random_state": 0}
+    ConformalSampler(generator, **parts).fit(questions, references).save_calibration(
+        "calibration.json"
+    )
+    write_csv("mixed.csv", [*rows[:50], *rows_of(logs, 40, seed=2)])
+    assert main(["evaluate", "mixed.csv", *judged, *THRESHOLDS]) == 0
+    assert "10 of 50 prompts calibrated, and are left out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("judged", [["--label", "right"], ["--reference", "truth"]])
 def test_another_judge_than_that_of_calibration_is_refused(logs, judged, capsys):
     write_csv("samples.csv", list(rows_of(logs)))
@@ -545,6 +558,14 @@ def test_wrong_use_exits_with_2(logs, name, text, options, said, capsys):
     assert error.startswith("sklearn-clm calibrate: error: ")
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_cell_may_be_long(logs):
+    write_csv("s.csv", [{"prompt": "a", "response": "b" * 200_000}])
+    log = _logs.SampleLog.of(
+        _logs.read_records("s.csv"), {"prompt": "prompt", "response": "response"}
+    )
+    assert len(log.draws[0][0].response) == 200_000
 
 
 def test_texts_of_a_table_stay_texts(logs):

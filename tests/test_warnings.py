@@ -104,8 +104,12 @@ def test_null_calibrations_are_logged(caplog):
     assert "null calibration" in caplog.text
 
 
-def test_a_measure_on_prompts_that_calibrated_is_logged(caplog):
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_measure_on_prompts_that_calibrated_is_logged(is_loaded, caplog, tmp_path):
     sampler = toy_sampler(epsilon=0.6).fit(X[:60], Y[:60])
+    if is_loaded:
+        sampler.save_calibration(tmp_path / "calibration.json")
+        sampler = toy_sampler(epsilon=0.6).load_calibration(tmp_path / "calibration.json")
     with caplog.at_level("INFO", "sklearn_clm"):
         sampler.predict(X[60:70])
         assert not caplog.records

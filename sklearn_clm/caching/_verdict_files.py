@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators._records import naming
+from sklearn_clm.generators._records import cells_of, naming
 
 Line: TypeAlias = Mapping[str, Any]
 
@@ -50,11 +50,8 @@ def read_lines(
             f"{os.fspath(path)!s} must have the columns {' and '.join(columns)}, got "
             f"{table.fieldnames!r:.200} instead."
         )
-    limit = csv.field_size_limit(max(len(text), csv.field_size_limit()))
-    try:
+    with cells_of(len(text)):
         lines = [(table.line_num, line) for line in table]
-    finally:
-        csv.field_size_limit(limit)
     for number, line in lines:
         line.pop(None, None)  # cells behind the last column
         yield f"{os.fspath(path)!s}, line {number}", line

@@ -28,7 +28,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed, `RandomState` or subset, if none passed | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or m looks, with delta / m each |
-| a measure on prompts that calibrated (logged; not after a load) | other prompts |
+| a measure on prompts that calibrated (logged) | other prompts |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
 | near copies: other white space, noise, SMOTE, augmentation | the originals alone |
 | new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |
@@ -48,6 +48,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | samples of a file that stand there twice, or are of several models or seeds | one run of each |
 | scores of a file that look at later draws, such as ranks | scores of a draw and earlier ones |
 | one `key` for two models, or two settings | a key for each |
+| columns in another order than before, after `calibrate` on the data of a file | the same order |
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
 | globals and helpers that a score, judge or generator uses, edited | calibrate again |
 | an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |

@@ -160,7 +160,7 @@ class FunctionGenerator(ConcurrentGenerator):
                 _logger.info("ask failed for the prompt %s, attempt %d: %r", line, attempt, error)
                 if attempt > self.max_retries or stopping.wait(pause_after(attempt)):
                     error.add_note(
-                        f"Raised by ask for the prompt {line}, asked {attempt} times (max_retries "
+                        f"Raised by ask for the prompt {line}, at attempt {attempt} (max_retries "
                         f"is {self.max_retries}). An estimator keeps the draws that have arrived."
                     )
                     raise

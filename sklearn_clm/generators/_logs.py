@@ -17,6 +17,7 @@ import numpy as np
 from sklearn_clm.generators._base import Rows
 from sklearn_clm.generators._prompts import is_missing, listed, prompt_line
 from sklearn_clm.generators._records import (
+    cells_of,
     draw_from_record,
     json_lines,
     json_value,
@@ -243,7 +244,7 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
 
 def _csv_rows(path: AnyPath) -> Iterator[Record]:
     marks = "\t" if Path(path).suffix.lower() == ".tsv" else ",;\t"
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with open(path, newline="", encoding="utf-8-sig") as file, cells_of(os.path.getsize(path)):
         try:
             header = file.readline()
             file.seek(0)

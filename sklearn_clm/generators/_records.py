@@ -4,6 +4,7 @@ Whatever is wrong with JSON from elsewhere is a ValueError that says where.
 """
 
 import contextlib
+import csv
 import hashlib
 import json
 import os
@@ -28,6 +29,17 @@ def naming(where: str) -> Iterator[None]:
         yield
     except _UNEXPECTED as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+@contextlib.contextmanager
+def cells_of(n_characters: int) -> Iterator[None]:
+    """Let the csv module read cells of so many characters; by itself it refuses above 131,072."""
+    limit = csv.field_size_limit()
+    csv.field_size_limit(max(n_characters, limit))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
 
 
 def json_value(text: str | bytes) -> Any:

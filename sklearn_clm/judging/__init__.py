@@ -34,9 +34,10 @@ same verdicts given in any other way.
 
 ``serve(judge, calibration)`` does the same in the browser. A lazy ``fit`` tells how many verdicts
 it may still want, in ``n_at_most`` of :class:`sklearn_clm.caching.VerdictsWanted`, and the page
-says so: "Decided after at most 37 more." That is a bound, which each verdict lowers; most
-calibrations end long before. ``sklearn-clm judge STORE``, in a process of its own, knows what the
-last calibration lacked, and neither this bound nor what a model said that people audit.
+says so: "Decided after at most 37 more, 6 of them in this round." That is a bound, which each
+verdict lowers; most calibrations end long before. ``sklearn-clm judge STORE``, in a process of its
+own, knows what the last calibration lacked, and neither this bound nor what a model said that
+people audit.
 
 A verdict that is changed later is a new row, and the last one counts: the next ``fit`` or
 ``calibrate`` looks all of them up again.

@@ -122,6 +122,11 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     Returns
     -------
     starlette.applications.Starlette
+
+    Notes
+    -----
+    Programs may press the keys: under the token, GET ``turn`` gives the pair that is shown as JSON,
+    and POST ``verdict`` takes ``{"id": ..., "key": "y", "note": ""}`` and gives the next one.
     """
     applications = _needed("starlette.applications")
     from starlette.concurrency import run_in_threadpool

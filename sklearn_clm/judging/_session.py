@@ -252,7 +252,8 @@ class JudgingSession:
         if not n_left:
             return ""
         if self._n_later is not None:
-            return f"Decided after at most {n_more} more."
+            now = f", {n_left} of them in this round" if n_left < n_more else ""
+            return f"Decided after at most {n_more} more{now}."
         if self._ask is not None:
             return f"{n_left} left in this round. More may be wanted then."
         return f"{n_left} left."

@@ -140,7 +140,7 @@ class AuditedJudging(BaseEstimator):
 
     def refuse(self, epsilon: float, delta: float) -> None:
         """Refuse an unknown judge, and too few audits, before draws are paid for."""
-        get_admission(self.people)
+        get_admission(self.people, "people")
         fewest = fewest_audits if self.design == "betting" else prompts_needed
         if self.n_audits < (needed := fewest(epsilon, delta)):
             raise ValueError(

@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import SCORES
-from sklearn_clm.policies._files import claim_content, claim_of, reading, record_of
+from sklearn_clm.policies._files import claim_content, claim_of, prompts_of, reading, record_of
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
 from sklearn_clm.policies._rules import Rule, Rules
@@ -41,6 +42,10 @@ class Calibration(ABC):
     data: Any = None  # None for a calibration from a file
     groups: Groups | None = None  # within which it holds
     columns: tuple[str, ...] = ()  # of a data frame of prompts
+    # digests of the prompts that calibrated, each once; none where data do not tell
+    seen: np.ndarray = field(
+        default_factory=partial(np.zeros, 0, np.uint64), repr=False, compare=False
+    )
     remarks: tuple[str, ...] = field(default=(), repr=False)  # what calibration warned of
 
     file_format: ClassVar[str]
@@ -161,6 +166,7 @@ class Calibration(ABC):
             "provenance": asdict(self.provenance),
             "columns": list(self.columns),
             "rules": rules,
+            "prompts": self.seen.tobytes().hex(),
         }
 
     @classmethod
@@ -182,6 +188,7 @@ class Calibration(ABC):
                 "asked": {name: content.get(name) for name in own},
                 "provenance": provenance,
                 "columns": tuple(content.get("columns", ())),
+                "seen": prompts_of(content),
                 "groups": None if groups == "none" else Groups(guarantee=groups),
             }
 

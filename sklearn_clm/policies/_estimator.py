@@ -185,10 +185,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         ----------
         path : str or path
             The file. It holds the thresholds, what they were calibrated for, fingerprints of the
-            generator and the scores, and a digest; no data, and no model. A sampler and the
-            selector after it have a file each. A generator that was trained in ``fit`` has to be
-            kept beside it: pickle `generator_`, and give it as `generator` to the sampler that
-            loads the file.
+            generator and the scores, a digest of 8 bytes of each prompt that calibrated, and one of
+            itself; no data, and no model. A sampler and the selector after it have a file each. A
+            generator that was trained in ``fit`` has to be kept beside it: pickle `generator_`, and
+            give it as `generator` to the sampler that loads the file.
         """
         check_is_fitted(self)
         write_content(path, self.calibration_.content())
@@ -284,12 +284,15 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             **facts,
         )
 
-    def _kept_with(self, known: Provenance, grouped: bool) -> dict[str, Any]:
-        """What every record of a calibration holds beside its rules."""
+    def _kept_with(
+        self, known: Provenance, grouped: bool, prompts: np.ndarray | None
+    ) -> dict[str, Any]:
+        """What every record of a calibration holds beside its rules; prompts by their digests."""
         groups = frozen(self.groups or Groups()) if grouped else None
         columns = tuple(getattr(self, "feature_names_in_", ()))
         asked = self._asked(groups)
-        return {"provenance": known, "groups": groups, "asked": asked, "columns": columns}
+        kept = {"provenance": known, "groups": groups, "asked": asked, "columns": columns}
+        return kept if prompts is None else {**kept, "seen": np.unique(prompts)}
 
     def _forget(self, *kept: str) -> None:
         """Forget an earlier calibration, but for some of its attributes."""

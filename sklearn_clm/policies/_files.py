@@ -91,6 +91,11 @@ def claim_of(content: Mapping[str, Any]) -> Claim:
     return record_of(Claim, {**content["claim"], "unknown": tuple(content["claim"]["unknown"])})
 
 
+def prompts_of(content: Mapping[str, Any]) -> np.ndarray:
+    """Digests of the prompts that calibrated; none where a file does not tell."""
+    return np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
+
+
 def refuse_differences(
     name: str, saved: Mapping[str, Any], own: Mapping[str, Any], named: str = ""
 ) -> None:

@@ -72,7 +72,7 @@ class LazyJudging(BaseEstimator):
         """Refuse what would fail once draws have been paid for."""
         self.judgements_per_prompt(1, k_max)
         if self.optimization_admission is not None:
-            get_admission(self.optimization_admission)
+            get_admission(self.optimization_admission, "optimization_admission")
 
     def judgements_per_prompt(self, n_prompts: int, k_max: int) -> int:
         """How many draws of each optimisation prompt are judged."""

@@ -35,7 +35,15 @@ class Shift:
     @classmethod
     def of(cls, provenance: Provenance) -> Self | None:
         """The shift that a provenance tells of."""
-        return None if provenance.shift is None else cls(**json.loads(provenance.shift))
+        if provenance.shift is None:
+            return None
+        try:
+            return cls(**json.loads(provenance.shift))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"shift of the provenance must be one of this version of sklearn_clm, got "
+                f"{provenance.shift!r:.120} instead; call collect, or fit, again."
+            ) from error
 
 
 class CovariateShift(BaseEstimator):

@@ -97,9 +97,9 @@ _ADMISSIONS: dict[str, Admission] = {
 }
 
 
-def get_admission(admission: str | Admission) -> Admission:
+def get_admission(admission: str | Admission, argument: str = "admission") -> Admission:
     """Admission from its name, "exact_match" or "rouge_l"; a callable is one already."""
-    return chosen("admission", admission, _ADMISSIONS, _JUDGES)
+    return chosen(argument, admission, _ADMISSIONS, _JUDGES)
 
 
 @dataclass(frozen=True)

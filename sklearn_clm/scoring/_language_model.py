@@ -79,8 +79,8 @@ class _Asking(BaseEstimator):
         self.seed = seed
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of what an answer depends on."""
-        return digest_of(type(self), self.get_params(deep=False))
+        """Name, which a report shows, and digest of what an answer depends on."""
+        return f"{type(self).__name__}:{digest_of(type(self), self.get_params(deep=False))}"
 
     def _question(
         self, subject: Prompt | Reference, fields: Mapping[str, object], response: Response

@@ -38,37 +38,6 @@ _MANY_FOREIGN = 0.1
 Rows = Sequence[Sequence[Response]]
 
 
-def rouge_l(reference: str, response: str, *, use_stemmer: bool = False) -> float:
-    """ROUGE-L F-measure of two texts.
-
-    Parameters
-    ----------
-    reference, response : str
-        Two texts, in any order.
-    use_stemmer : bool, default=False
-        Whether to compare stems of words of more than three characters, by nltk's Porter stemmer.
-
-    Returns
-    -------
-    float
-        ``2 L / (m + n)`` in [0, 1], for texts of m and n tokens with a longest common subsequence
-        of L. Tokens are runs of ASCII letters and digits after lower-casing. 0.0 where a text has
-        no token.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import rouge_l
-    >>> rouge_l("The heart is normal.", "the heart is enlarged")
-    0.75
-    """
-    from rapidfuzz.distance import LCSseq
-
-    first, second = _encode([reference, response], use_stemmer)
-    if not first or not second:
-        return 0.0
-    return 2.0 * LCSseq.similarity(first, second) / (len(first) + len(second))
-
-
 def rouge_l_matrix(
     texts_a: Iterable[str], texts_b: Iterable[str] | None = None, *, use_stemmer: bool = False
 ) -> np.ndarray:
@@ -79,12 +48,14 @@ def rouge_l_matrix(
     texts_a, texts_b : iterables of m and of n str
         Texts. None as `texts_b` compares `texts_a` with itself.
     use_stemmer : bool, default=False
-        As in :func:`rouge_l`.
+        Whether to compare stems of words of more than three characters, by nltk's Porter stemmer.
 
     Returns
     -------
     ndarray of shape (m, n), float64
-        Equal to the rougeL F-measure of the `rouge-score` package.
+        ``2 L / (m + n)`` in [0, 1], for texts of m and n tokens with a longest common subsequence
+        of L. Tokens are runs of ASCII letters and digits after lower-casing. 0.0 where a text has
+        no token: equal to the rougeL F-measure of the `rouge-score` package.
 
     Examples
     --------
@@ -99,21 +70,23 @@ def rouge_l_matrix(
 
 @dataclass(frozen=True)
 class RougeL:
-    """ROUGE-L of any two responses: the similarity "rouge_l".
+    """ROUGE-L of any two responses; ``rouge_l``, and the name "rouge_l", are ``RougeL()``.
 
     Responses that are equal up to outer white space have similarity 1.0, even without any token.
-    Other texts have that of :func:`rouge_l`, other responses 0.0.
+    Other texts have that of :func:`rouge_l_matrix`, other responses 0.0.
 
     Parameters
     ----------
     use_stemmer : bool, default=False
-        As in :func:`rouge_l`.
+        As in :func:`rouge_l_matrix`.
 
     Examples
     --------
-    >>> from sklearn_clm.scoring import RougeL
-    >>> RougeL(use_stemmer=True)("runs fast", "running fast"), RougeL()("?!", "?!")
-    (1.0, 1.0)
+    >>> from sklearn_clm.scoring import RougeL, rouge_l
+    >>> rouge_l("The heart is normal.", "the heart is enlarged"), rouge_l("?!", "?!")
+    (0.75, 1.0)
+    >>> RougeL(use_stemmer=True)("runs fast", "running fast")
+    1.0
     """
 
     use_stemmer: bool = False
@@ -123,7 +96,10 @@ class RougeL:
         if isinstance(first, str) and isinstance(second, str):
             first, second = first.strip(), second.strip()
             if first != second:
-                return rouge_l(first, second, use_stemmer=self.use_stemmer)
+                from rapidfuzz.distance import LCSseq
+
+                a, b = _encode([first, second], self.use_stemmer)
+                return 2.0 * LCSseq.similarity(a, b) / max(len(a) + len(b), 1)
         return float(same_value(first, second))
 
     def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> np.ndarray:
@@ -137,6 +113,9 @@ class RougeL:
         if not (all(rows) and all(columns)):
             measure[np.equal.outer(_stripped(a), _stripped(other))] = 1.0
         return measure
+
+
+rouge_l = RougeL()
 
 
 def _stripped(texts: Sequence[str]) -> np.ndarray:
@@ -222,7 +201,7 @@ def _token_table() -> bytes:
 
 def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> None:
     """Warn where ROUGE-L, which knows ASCII letters and digits alone, meets another script."""
-    if score not in ("rouge_l", rouge_l) and not isinstance(score, RougeL):
+    if score != "rouge_l" and not isinstance(score, RougeL):
         return
     looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
     foreign = [
@@ -241,7 +220,7 @@ def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> 
 
 _SIMILARITIES: dict[str, Similarity | PairwiseSimilarity] = {
     "exact_match": exact_match,
-    "rouge_l": RougeL(),
+    "rouge_l": rouge_l,
 }
 
 

@@ -22,6 +22,10 @@ Splitter = Callable[[str], Iterable[Any]]
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_SPACE = re.compile(r"[^\S\n ]")
 _LONGEST_MARK = len("(99)")
+# of Markdown: code between fences, of which the last may be missing, a heading, lines of a table
+_BLOCK = re.compile(
+    r"^(```.*?(?:^``` *$|\Z)|#{1,6} [^\n]*|\|[^\n]*(?:\n\|[^\n]*)*)", re.MULTILINE | re.DOTALL
+)
 
 
 class SentenceSplitter(BaseEstimator):
@@ -37,7 +41,9 @@ class SentenceSplitter(BaseEstimator):
     Notes
     -----
     A number that begins an item of a list ("1. Heart is normal. 2. Lungs are clear.") belongs to
-    the sentence after it.
+    the sentence after it. In Markdown an item of a list on a line of its own, a heading, a table
+    and a block of code are each a component, however many sentences they hold. HTML is not known:
+    take a `splitter` of your own.
     """
 
     def __init__(self, language: str = "en") -> None:
@@ -53,15 +59,17 @@ class SentenceSplitter(BaseEstimator):
         offsets: Offsets = []
         start = stop = 0
         item = 1
-        for sentence in segment(self.language, plain):
-            stop += len(sentence)
-            mark = sentence.strip()
-            if len(mark) <= _LONGEST_MARK and mark in (f"{item}.", f"{item})", f"({item})"):
-                item += 1
-                continue
-            offsets.append((start, stop))
+        for i, part in enumerate(_BLOCK.split(plain)):
+            for sentence in [part] if i % 2 else segment(self.language, part):
+                stop += len(sentence)
+                mark = sentence.strip()
+                if len(mark) <= _LONGEST_MARK and mark in (f"{item}.", f"{item})", f"({item})"):
+                    item += 1
+                    continue
+                offsets.append((start, stop))
+                start = stop
+            offsets.append((start, stop))  # no sentence goes on behind a block
             start = stop
-        offsets.append((start, stop))
         return _trimmed(text, offsets)
 
 

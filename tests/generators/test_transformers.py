@@ -190,6 +190,17 @@ def test_stop_strings_cut_the_response(gpt2_path, stop, n_least):
     assert n_cut >= n_least
 
 
+def test_the_end_of_a_long_text_alone_is_read_for_stop_strings(gpt2_path, monkeypatch):
+    from sklearn_clm.generators.transformers._text import Detokenizer
+
+    read, text_of = [], Detokenizer.text
+    monkeypatch.setattr(
+        Detokenizer, "text", lambda self, ids: read.append(len(ids)) or text_of(self, ids)
+    )
+    TransformersGenerator(gpt2_path, stop="never", max_new_tokens=100).sample(["a"], 1)
+    assert sum(read) < 20 * 100
+
+
 def test_a_stop_string_may_be_a_special_token(llama_path):
     # hot, so that any token may come
     options = {"max_new_tokens": 30, "top_k": None, "temperature": 5.0}

@@ -7,9 +7,10 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ComponentSelector
-from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, ThresholdPolicy
+from sklearn_clm.policies._shift import Shift
 from tests.toy import drawn, questions, toy_sampler
 
 N = 240
@@ -24,6 +25,11 @@ def weight_of(prompt):
 
 def sampler(log=None, **options):
     return toy_sampler(log=log, **{"policy": ThresholdPolicy(n_lambdas=5), "k_max": 4} | options)
+
+
+def test_a_shift_of_another_version_is_named():
+    with pytest.raises(ValueError, match="shift of the provenance must be one of this version"):
+        Shift.of(Provenance(shift='{"bound": 2.0}'))
 
 
 @pytest.mark.parametrize("policy", [None, ExitPolicy()], ids=["thresholds", "exit"])

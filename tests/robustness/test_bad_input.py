@@ -406,7 +406,7 @@ BAD_PARTS = [
     ("guarantee", {"policy": ExitPolicy(guarantee="sure")}),
     ("draw_price", {"policy": ExitPolicy(draw_price=-1)}),
     ("optimization_judgements", {"judging": LazyJudging(optimization_judgements=6)}),
-    ("admission", {"judging": LazyJudging(optimization_admission="nonsense")}),
+    ("optimization_admission", {"judging": LazyJudging(optimization_admission="nonsense")}),
     ("weight_bound", {"shift": CovariateShift(len, weight_bound=-1)}),
     *(("k_max", {"policy": ThresholdPolicy(frontier=FRONTIER), "k_max": k}) for k in (2, 4)),
     ("policy", {"policy": ExitPolicy().fit(DATA)}),

@@ -102,6 +102,10 @@ def test_the_question_asks_for_the_same_meaning():
     assert "Reference: Paris\n\nResponse: Lyon\n" in Answering.asked[0][0]
 
 
+def test_a_report_calls_it_by_its_name():
+    assert LLMJudge().fingerprint().startswith("LLMJudge:")
+
+
 def test_a_template_without_a_place_for_the_response_is_refused():
     with pytest.raises(ValueError, match="template"):
         LLMJudge(Answering(), template="Good?")("a", "b")

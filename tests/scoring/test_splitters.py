@@ -68,6 +68,20 @@ def test_a_number_ends_a_sentence_or_begins_a_date():
     assert parts(SentenceSplitter("de"), dates) == [dates[:17], dates[18:]]
 
 
+@pytest.mark.parametrize(
+    "components",
+    [
+        ["# Findings", "The heart is\nnormal.", "## Impression. Short", "No disease."],
+        ["So:", "- one", "- two. three", "- four"],
+        ["Use this:", "```python\nx = 1.\n\ny = 2. # no heading\n```", "It works."],
+        ["Cut:", "```\nx = 1. y = 2."],
+        ["See:", "| a. b | c |\n|---|---|\n| 1. | 2 |", "Done.", "Truly."],
+    ],
+)
+def test_blocks_of_markdown_are_components_of_their_own(components):
+    assert parts("sentence", "\n".join(components)) == components
+
+
 def test_lines():
     text = "one. two\r\n\n  three \n\tfour\n"
     assert parts(str.splitlines, text) == ["one. two", "three", "four"]

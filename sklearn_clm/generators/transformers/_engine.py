@@ -70,6 +70,8 @@ class Engine:
         self.detokenizer = checkpoint.detokenizer
         special = self.detokenizer.special_tokens
         self.stop = [string for string in stop if string not in special]
+        # tokens that hold any of them whole: each a byte or more, and some for odd first ones
+        self.n_tail = 8 + max((len(string.encode()) for string in self.stop), default=0)
         self.end_ids = {*checkpoint.eos_ids, *(special[s] for s in stop if s in special)}
         self.max_new_tokens = max_new_tokens
         self.batch_size = batch_size
@@ -208,7 +210,7 @@ class Engine:
         token = row.tokens[-1]
         ended = token in self.end_ids
         full = len(row.tokens) == len(row.uniforms)
-        if not (ended or full or self.stop):
+        if not (ended or full or self._may_stop(row.tokens)):
             return None
         content = row.tokens[:-1] if ended else row.tokens
         text = self.detokenizer.text(content)
@@ -227,6 +229,13 @@ class Engine:
             token_spans=tuple((min(a, length), min(b, length)) for a, b in spans),
             finish_reason="stop" if ended or is_cut else "length",
         )
+
+    def _may_stop(self, tokens: Sequence[int]) -> bool:
+        """Whether the last tokens, which alone are read, hold a string that ends the draw."""
+        if not self.stop:
+            return False
+        tail = self.detokenizer.text(tokens[-self.n_tail :])
+        return any(string in tail for string in self.stop)
 
 
 def free_bytes(device: torch.device) -> int:
