@@ -17,27 +17,13 @@ from hypothesis import HealthCheck, Phase, settings
 
 # The same examples in every run, and no verdict on speed: a machine may be busy.
 # `--hypothesis-profile=explore` draws other examples each time.
-settings.register_profile(
-    "repeatable",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile(
-    "explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+REPEATABLE = {"derandomize": True, "database": None, **UNTIMED}
+settings.register_profile("repeatable", **REPEATABLE)
+settings.register_profile("explore", print_blob=True, **UNTIMED)
+# for mutation tests: no time is spent on making a failure small
+settings.register_profile("mutation", phases=[Phase.explicit, Phase.generate], **REPEATABLE)
 settings.load_profile("repeatable")
-
-# for mutation tests: the same examples in every run, and no time spent on making a failure small
-settings.register_profile(
-    "mutation",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow],
-)
 
 from sklearn_clm.caching import HumanJudge  # noqa: E402
 

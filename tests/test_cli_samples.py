@@ -42,6 +42,15 @@ def write_csv(path, rows):
         table.writerows(rows)
 
 
+@pytest.fixture
+def calibrated(logs, capsys):
+    """Thresholds of samples that are judged by their references."""
+    write_csv("samples.csv", list(rows_of(logs)))
+    command = ["calibrate", "samples.csv", *NAMES, *KEY, "--reference", "truth"]
+    assert main([*command, "--epsilon", "0.4"]) == 0
+    capsys.readouterr()
+
+
 def write_json_lines(path, rows):
     Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
@@ -241,12 +250,10 @@ def test_scores_of_a_file_are_its_quality(logs, capsys):
     assert main([*predict, "--quality", "score"]) == 0
 
 
+@pytest.mark.usefixtures("calibrated")
 def test_ids_come_back_with_the_sets(logs, capsys):
-    write_csv("samples.csv", list(rows_of(logs)))
     new = [{"number": f"n{j // 5}"} | row for j, row in enumerate(rows_of(logs, 20, seed=2))]
     write_csv("new.csv", new)
-    assert main(["calibrate", "samples.csv", *NAMES, *KEY, "--reference", "truth"]) == 0
-    capsys.readouterr()
     predict = ["predict", "new.csv", *NAMES, *THRESHOLDS, "--id", "number"]
     assert main(predict) == 0
     sets = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -281,13 +288,10 @@ def test_a_key_lets_thresholds_of_a_table_serve_a_service(logs, capsys):
             assert "the thresholds, 'adder, version 1'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("calibrated")
 def test_predict_needs_the_draws_alone_that_its_sets_take(logs, capsys):
-    write_csv("samples.csv", list(rows_of(logs)))
     new = list(rows_of(logs, 20, seed=2))
     write_csv("new.csv", new)
-    command = ["calibrate", "samples.csv", *NAMES, *KEY, "--reference", "truth"]
-    assert main([*command, "--epsilon", "0.4"]) == 0
-    capsys.readouterr()
     predict = ["predict", "new.csv", *NAMES, *THRESHOLDS]
     assert main(predict) == 0
     sets = capsys.readouterr()
@@ -304,11 +308,10 @@ def test_predict_needs_the_draws_alone_that_its_sets_take(logs, capsys):
     assert f"{new[5 * i]['question']!r} must have {taken[i]} draws, got {taken[i] - 1}" in error
 
 
+@pytest.mark.usefixtures("calibrated")
 def test_prompts_that_calibrated_measure_nothing(logs, capsys):
     rows, judged = list(rows_of(logs)), [*NAMES, "--reference", "truth"]
-    write_csv("samples.csv", rows)
     write_csv("mixed.csv", [*rows[:50], *rows_of(logs, 40, seed=2)])
-    assert main(["calibrate", "samples.csv", *judged, *KEY, "--epsilon", "0.4"]) == 0
     assert main(["evaluate", "mixed.csv", *judged, *THRESHOLDS]) == 0
     out, err = capsys.readouterr()
     assert "10 of 50 prompts calibrated, and are left out" in err

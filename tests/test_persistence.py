@@ -135,9 +135,8 @@ def test_rules_that_cannot_be(fitted, tmp_path, changes):
 
 def test_files_of_the_other_estimator_are_named_as_such(fitted, tmp_path):
     fitted.save_calibration(tmp_path / "sampler.json")
-    selector = ComponentSelector(
-        fitted, alpha=0.9, component_score="support", splitter=str.splitlines
-    )
+    parts = {"component_score": "support", "splitter": str.splitlines}
+    selector = ComponentSelector(fitted, alpha=0.9, **parts)
     with pytest.raises(ValueError, match="component_calibration"):
         selector.load_calibration(tmp_path / "sampler.json")
     selector.fit(*questions(120)).save_calibration(tmp_path / "selector.json")

@@ -456,14 +456,10 @@ def test_a_null_warning_points_at_the_line_of_the_caller():
     sampler = toy_sampler(epsilon=0.001)
     pipeline = make_pipeline(sampler)
     data = sampler.collect(X, y)
-    for call in (
-        lambda: sampler.fit(X, y),
-        lambda: sampler.fit_transform(X, y),
-        lambda: sampler.calibrate(data),
-        lambda: pipeline.fit(X, y),
-    ):
+    calls = [(call, (X, y)) for call in (sampler.fit, sampler.fit_transform, pipeline.fit)]
+    for call, of in [*calls, (sampler.calibrate, (data,))]:
         with pytest.warns(NullCalibrationWarning) as caught:
-            call()
+            call(*of)
         assert [one.filename for one in caught] == [__file__]
 
 
@@ -516,12 +512,11 @@ class _ShareOfAll:
         texts = [[draw.response for draw in row] for row in generations]
         ends = [len(row) if self.peeks else j + 1 for row in texts for j in range(len(row))]
         ends = np.reshape(ends, (len(texts), -1))
-        return np.array(
-            [
-                [row[: ends[i, j]].count(row[j]) / ends[i, j] for j in range(start, len(row))]
-                for i, row in enumerate(texts)
-            ]
-        )
+        shares = [
+            [row[:end].count(text) / end for text, end in zip(row, of_row)]
+            for row, of_row in zip(texts, ends)
+        ]
+        return np.array(shares)[:, start:]
 
 
 def test_a_quality_that_looks_at_later_draws_is_noticed():

@@ -57,15 +57,9 @@ def measure(name: str) -> dict[str, float]:
     data = simulate(n, k, "clustered")
     n_jobs = cpu_count()
     start = perf_counter()
-    run_trials(
-        data,
-        _METHODS,
-        np.linspace(0.0, 1.0, n_epsilons + 2)[1:-1],
-        n_trials=n_trials,
-        random_state=0,
-        n_jobs=n_jobs,
-        verbose=1,
-    )
+    epsilons = np.linspace(0.0, 1.0, n_epsilons + 2)[1:-1]
+    options = {"n_trials": n_trials, "random_state": 0, "n_jobs": n_jobs, "verbose": 1}
+    run_trials(data, _METHODS, epsilons, **options)
     ours = perf_counter() - start
     peak = peak_gib()
     reference = n_trials * sum(_reference_seconds(data, method) for method in _METHODS)

@@ -72,13 +72,8 @@ def rows(quick: bool = False) -> Iterator[Row]:
 def measure(n: int) -> dict[str, float]:
     """Time and memory of one calibration."""
     prompts = [f"question {i}" for i in range(n)]
-    sampler = ConformalSampler(
-        Reports(),
-        k_max=_K,
-        epsilon=0.4,
-        admission=lambda reference, response: hash_of(response) % 5 == 0,
-        random_state=0,
-    )
+    options = {"admission": lambda reference, response: hash_of(response) % 5 == 0}
+    sampler = ConformalSampler(Reports(), k_max=_K, epsilon=0.4, random_state=0, **options)
     sampler.fit(prompts[:100], prompts[:100])  # imports what is imported when first used
     sampler.memory_.clear()
     forget_peak()

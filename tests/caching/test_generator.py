@@ -183,10 +183,6 @@ def test_fit_is_the_inner_ones_and_part_of_the_key(path, key):
         assert one.fingerprint().startswith(f"{key}-")
 
 
-def _foreign_database(path):
-    run_sql(path, "CREATE TABLE precious (x)")
-
-
 def _newer_format(path):
     CachedGenerator(Keyed(), path).sample(["a"], 1)
     run_sql(path, "PRAGMA user_version = 99")
@@ -205,7 +201,7 @@ def _damaged(path):
     ("prepare", "message"),
     [
         (lambda path: path.write_text("my notes " * 100), "is no cache"),
-        (_foreign_database, "another application"),
+        (lambda path: run_sql(path, "CREATE TABLE precious (x)"), "another application"),
         (_newer_format, "format 99"),
         (lambda path: path.write_bytes(b"SQLite format 3\0"), "is no cache"),
         (_damaged, "is damaged"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, Configuration, risk_surface
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._surface import evaluate_configurations
@@ -20,7 +20,7 @@ from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._thresholds import ThresholdRule
 from tests.calibration.oracle import run
 from tests.calibration.strategies import MEASURES, calibration_data, mean_of_members, thresholds
-from tests.toy import Answering
+from tests.toy import Answering, toy_sampler
 
 
 def alternating(quality):
@@ -95,15 +95,10 @@ def admit(reference, response):
 
 
 def sampler_for(set_score, n_values, **params):
-    return ConformalSampler(
-        Answering(functools.partial(deal, n_values)),
-        quality=named_quality,
-        similarity=same_suit,
-        admission=admit,
-        policy=ThresholdPolicy(set_score=set_score, n_lambdas=8),
-        random_state=0,
-        **{"k_max": 12, "epsilon": 0.3} | params,
-    )
+    parts = {"quality": named_quality, "similarity": same_suit, "admission": admit}
+    policy = ThresholdPolicy(set_score=set_score, n_lambdas=8)
+    params = {"k_max": 12, "epsilon": 0.3, "policy": policy} | params
+    return toy_sampler(Answering(functools.partial(deal, n_values)), **parts, **params)
 
 
 PROMPTS = [f"prompt {i}" for i in range(70)]

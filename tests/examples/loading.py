@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def needs(*packages):
+    """Skip the tests of a file where one of the packages is missing."""
+    for package in packages:
+        pytest.importorskip(package)
 
 
 def load(path, monkeypatch):

@@ -5,12 +5,9 @@ import re
 
 import pytest
 
-from tests.examples.loading import EXAMPLES, run
+from tests.examples.loading import EXAMPLES, needs, run
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("openai")
-pytest.importorskip("matplotlib")
+needs("torch", "transformers", "openai", "matplotlib")
 
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 

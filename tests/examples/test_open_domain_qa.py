@@ -2,12 +2,9 @@ import json
 
 import pytest
 
-from tests.examples.loading import EXAMPLES, assert_disjoint, load, no_new_draws
+from tests.examples.loading import EXAMPLES, assert_disjoint, load, needs, no_new_draws
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("babel")
-pytest.importorskip("matplotlib")
+needs("torch", "transformers", "babel", "matplotlib")
 
 CHECKPOINT = EXAMPLES / "checkpoints" / "territory_names"
 

@@ -4,11 +4,9 @@ import ast
 
 import pytest
 
-from tests.examples.loading import EXAMPLES, run
+from tests.examples.loading import EXAMPLES, needs, run
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("matplotlib")
+needs("torch", "transformers", "matplotlib")
 
 SCRIPT = EXAMPLES / "quickstart.py"
 

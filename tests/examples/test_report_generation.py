@@ -6,11 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from tests.examples.loading import EXAMPLES, load, no_new_draws
+from tests.examples.loading import EXAMPLES, load, needs, no_new_draws
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("matplotlib")
+needs("torch", "transformers", "matplotlib")
 
 CHECKPOINT = EXAMPLES / "checkpoints" / "digit_reports"
 

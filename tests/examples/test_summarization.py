@@ -2,11 +2,9 @@ import re
 
 import pytest
 
-from tests.examples.loading import EXAMPLES, assert_disjoint, load
+from tests.examples.loading import EXAMPLES, assert_disjoint, load, needs
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("matplotlib")
+needs("torch", "transformers", "matplotlib")
 
 CHECKPOINT = EXAMPLES / "checkpoints" / "docstring_summaries"
 

@@ -22,6 +22,7 @@ from tests.toy import n_stored, toy_sampler
 
 PROMPTS = [f"question {i}" for i in range(6)]
 ENDPOINTS = ("chat", "completions")
+THE_OTHER_SLOWLY = (ENDPOINTS[0], pytest.param(ENDPOINTS[1], marks=pytest.mark.slow))
 pytestmark = pytest.mark.usefixtures("short_waits")
 
 
@@ -98,9 +99,7 @@ def test_equal_draws_are_kept_and_repeated_indices_are_not(server):
     assert len(generator_for(server, n_per_request=3).sample(["a"], 3)[0]) == 3
 
 
-@pytest.mark.parametrize(
-    "endpoint", [ENDPOINTS[0], *(pytest.param(e, marks=pytest.mark.slow) for e in ENDPOINTS[1:])]
-)
+@pytest.mark.parametrize("endpoint", THE_OTHER_SLOWLY)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_survived(server, endpoint, fault):
     reference = generator_for(server, endpoint=endpoint).sample(["a"], 1)
@@ -111,9 +110,7 @@ def test_each_fault_is_survived(server, endpoint, fault):
     assert len(server.planned) == (1 if fault in ("too_many", "duplicated") else 0)
 
 
-@pytest.mark.parametrize(
-    "endpoint", [ENDPOINTS[0], *(pytest.param(e, marks=pytest.mark.slow) for e in ENDPOINTS[1:])]
-)
+@pytest.mark.parametrize("endpoint", THE_OTHER_SLOWLY)
 def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint):
     with FaultServer() as server:
         reference = generator_for(server, endpoint=endpoint).sample(PROMPTS, 20, seed=1)

@@ -1,5 +1,6 @@
 """The page in a real browser, where there is one: Debian's chromium and chromium-driver."""
 
+import os
 import re
 import shutil
 import time
@@ -31,7 +32,9 @@ def browser():
     for argument in arguments:
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    # under the locale C it finds no profile in a folder whose name has other letters
+    service = webdriver.ChromeService(DRIVER, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    driver = webdriver.Chrome(options=options, service=service)
     yield driver
     driver.quit()
 
@@ -57,6 +60,18 @@ def shown(browser):
         "return document.body.ariaBusy === 'false' ? (document.body.dataset.pair || 'none') : ''"
     )
     return wait_for(lambda: browser.execute_script(script))
+
+
+@pytest.fixture
+def prefer(browser):
+    """Sets which colours the reader prefers."""
+
+    def prefer(*schemes):
+        features = [{"name": "prefers-color-scheme", "value": scheme} for scheme in schemes]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    yield prefer
+    prefer()
 
 
 def text(browser, id_):
@@ -168,7 +183,7 @@ def test_hostile_texts_do_nothing_but_stand_there(browser, server, judge, is_com
 
 
 @pytest.mark.parametrize("is_component", [False, True])
-def test_it_fits_narrow_screens_and_dark_rooms(browser, server, judge, is_component):
+def test_it_fits_narrow_screens_and_dark_rooms(browser, server, judge, prefer, is_component):
     words = "Donaudampfschifffahrtsgesellschaft" * 6
     context = Context("word " * 2_000 + words + " b", 10_000, 10_206) if is_component else None
     asked = JudgedPrompt("word " * 2_000 + words, (words, "a"), context)
@@ -176,8 +191,7 @@ def test_it_fits_narrow_screens_and_dark_rooms(browser, server, judge, is_compon
     url = server.show(judge, [pair])
     try:
         for width, dark in [(320, False), (375, True), (1200, False), (1200, True)]:
-            scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+            prefer("dark" if dark else "light")
             size = {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": width < 500}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             browser.get(url)
@@ -199,7 +213,6 @@ def test_it_fits_narrow_screens_and_dark_rooms(browser, server, judge, is_compon
                 assert browser.execute_script(script)
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_a_component_is_shown_in_its_response(browser, server, judge):
@@ -296,7 +309,7 @@ def test_the_end_shows_what_was_found_and_the_key_that_still_works(browser, serv
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_borders_can_be_seen(browser, server, judge, scheme):
+def test_borders_can_be_seen(browser, server, judge, prefer, scheme):
     """With a contrast of 3 to 1 at least, as WCAG 2.1 asks of them (1.4.11)."""
 
     def luminance(color):
@@ -304,18 +317,14 @@ def test_borders_can_be_seen(browser, server, judge, scheme):
         linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
         return linear @ [0.2126, 0.7152, 0.0722] + 0.05
 
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    try:
-        browser.get(server.show(judge, ANSWERS))
-        shown(browser)
-        paper = browser.find_element("tag name", "body").value_of_css_property("background-color")
-        for place in ("#note", "#s", "#y", "#response", ".reference", "progress"):
-            element = browser.find_element("css selector", place)
-            border = element.value_of_css_property("border-bottom-color")
-            inside = element.value_of_css_property("background-color")
-            for ground in (paper, inside):
-                one, other = sorted((luminance(border), luminance(ground)))
-                assert other / one >= 3, place
-    finally:
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    prefer(scheme)
+    browser.get(server.show(judge, ANSWERS))
+    shown(browser)
+    paper = browser.find_element("tag name", "body").value_of_css_property("background-color")
+    for place in ("#note", "#s", "#y", "#response", ".reference", "progress"):
+        element = browser.find_element("css selector", place)
+        border = element.value_of_css_property("border-bottom-color")
+        inside = element.value_of_css_property("background-color")
+        for ground in (paper, inside):
+            one, other = sorted((luminance(border), luminance(ground)))
+            assert other / one >= 3, place

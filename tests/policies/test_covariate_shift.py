@@ -152,9 +152,8 @@ def test_groups_and_weights_through_pipelines():
     with config_context(enable_metadata_routing=True):
         first = sampler(shift=shift).set_fit_request(prompt_weight=True, groups=False)
         last = components().set_fit_request(groups=True, prompt_weight=False)
-        pipeline = make_pipeline(
-            first.set_transform_request(groups=False), last.set_predict_request(groups=True)
-        )
+        first.set_transform_request(groups=False)
+        pipeline = make_pipeline(first, last.set_predict_request(groups=True))
         pipeline.fit(X, Y, groups=names, prompt_weight=WEIGHTS)
         sets = pipeline.predict(NEW[:3], groups=new_names)
         assert [part.group for part in sets] == new_names

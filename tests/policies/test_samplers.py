@@ -40,14 +40,10 @@ class CountingJudge:
 
 
 def test_lazy_judging_certifies_the_same_with_fewer_judgements():
-    judge = CountingJudge()
-    lazy = sampler(
-        admission=judge,
-        judging=LazyJudging(optimization_judgements=None),
-        policy=ThresholdPolicy(excess_weight=0.0),
-    ).fit(X, Y)
-    every = CountingJudge()
-    full = sampler(admission=every, policy=ThresholdPolicy(excess_weight=0.0)).fit(X, Y)
+    judge, every = CountingJudge(), CountingJudge()
+    judging, policy = LazyJudging(optimization_judgements=None), ThresholdPolicy(excess_weight=0.0)
+    lazy = sampler(admission=judge, judging=judging, policy=policy).fit(X, Y)
+    full = sampler(admission=every, policy=policy).fit(X, Y)
     assert lazy.lambda_hat_ == full.lambda_hat_
     assert np.array_equal(lazy.valid_lambdas_, full.valid_lambdas_)
     asked = judge.asked[1:]  # after the one that shows that the judge works

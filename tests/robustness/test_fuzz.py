@@ -114,13 +114,9 @@ def use_cache(path):
     """Everything that reads a cache."""
     prompts, references = questions(6)
     generator, judge = CachedGenerator(ToyModel(), path), CachedAdmission(exact_match, path)
-    return [
-        hostile.outcome(use)
-        for use in (
-            lambda: generator.sample(prompts, 4),
-            lambda: judge.judge_pairs(references, references[::-1]),
-        )
-    ]
+    draw = functools.partial(generator.sample, prompts, 4)
+    judge_pairs = functools.partial(judge.judge_pairs, references, references[::-1])
+    return [hostile.outcome(use) for use in (draw, judge_pairs)]
 
 
 SAMPLES = [

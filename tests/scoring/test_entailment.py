@@ -154,15 +154,13 @@ def test_a_long_premise_is_cut_and_the_hypothesis_kept(loaded):
 
 
 def test_each_distinct_component_is_judged_once(classifier, monkeypatch):
-    asked = []
-    log_odds = EntailmentScore._log_odds
-    monkeypatch.setattr(
-        EntailmentScore,
-        "_log_odds",
-        lambda self, model, tokenizer, pairs: (
-            asked.extend(pairs) or log_odds(self, model, tokenizer, pairs)
-        ),
-    )
+    asked, log_odds = [], EntailmentScore._log_odds
+
+    def noting(self, model, tokenizer, pairs):
+        asked.extend(pairs)
+        return log_odds(self, model, tokenizer, pairs)
+
+    monkeypatch.setattr(EntailmentScore, "_log_odds", noting)
     score = EntailmentScore(classifier, premise=lambda prompt: prompt["text"], batch_size=1)
     draws = [Generation("no effusion . the heart is large"), Generation("no effusion .")]
     spans = [[(0, 13), (14, 32)], [(0, 13)]]

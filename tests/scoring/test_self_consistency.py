@@ -8,17 +8,10 @@ from sklearn.base import clone
 from sklearn_clm.calibration import CalibrationData, learn_then_test, risk_surface
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import SelfConsistency, quality_matrix, rouge_l, similarity_tensor
+from tests.scoring.test_similarity import blocks_of
 
 word = st.sampled_from(["a", "b", "c", "d e", "d f", "日本"])
-rows_of_answers = st.integers(1, 9).flatmap(
-    lambda size: st.lists(
-        st.lists(
-            st.lists(word, min_size=1, max_size=4).map(" ".join), min_size=size, max_size=size
-        ),
-        min_size=1,
-        max_size=4,
-    )
-)
+rows_of_answers = blocks_of(st.lists(word, min_size=1, max_size=4).map(" ".join), 9).filter(len)
 
 
 def as_draws(rows):

@@ -13,8 +13,9 @@ answer = st.one_of(
 value = st.one_of(answer, st.integers(0, 3), st.booleans(), st.sampled_from([0.5, float("nan")]))
 
 
-def blocks_of(element):
-    return st.integers(1, 5).flatmap(
+def blocks_of(element, max_size=5):
+    """Up to four rows of as many elements each."""
+    return st.integers(1, max_size).flatmap(
         lambda size: st.lists(st.lists(element, min_size=size, max_size=size), max_size=4)
     )
 
