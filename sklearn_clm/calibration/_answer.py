@@ -153,9 +153,9 @@ def search_answers(
         hopeful = while_hopeful(chance, cut)
         answered = [answered_at(hopeful, u, path.k_min)[0].mean() for u in path.levels[start:]]
         if np.mean(answered / path.shares[start:]) >= _KEPT:
-            levels = _levels(hopeful, wrong, doubts, path.k_min)
-            return AnswerPath(path.model, path.k_min, path.n_seen, *levels, cut=float(cut))
-    return path
+            break  # at the last cut, 0, no prompt is hopeless
+    levels = _levels(hopeful, wrong, doubts, path.k_min)
+    return AnswerPath(path.model, path.k_min, path.n_seen, *levels, cut=float(cut))
 
 
 def while_hopeful(chance: np.ndarray, cut: float) -> np.ndarray:

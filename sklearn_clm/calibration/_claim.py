@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sklearn_clm.calibration._binomial import prompts_needed
+from sklearn_clm.calibration._rows import size_that_leaves
 
 NO_GUARANTEE = "no guarantee"
 _MOST_NAMED = 5  # null groups that a message names one by one
@@ -173,29 +174,29 @@ class Claim:
         return [remark for remark, applies in remarks.items() if applies and self.holds]
 
 
-def too_few(n: int, claim: Claim, in_all: int | None = None) -> str:
+def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
     """Why n calibration prompts certify nothing, and how many would.
 
-    `in_all` prompts leave so many for calibration, where some are spent on a search.
+    `searched` is the share of all prompts that is spent on a search.
     """
     at, needed = f"{claim.level_name}={claim.level:g}", claim.fewest_prompts
     reason = f"no p-value can reach delta={claim.delta:g} at {at}"
     if claim.guarantee == "marginal":
         reason = f"no level is certified on average at {at}"
-    total = f" That takes at least {in_all} prompts, of a model that never errs." if in_all else ""
-    return (
+    text = (
         f"there are {n} calibration prompts, and {reason} with fewer than {needed}; "
-        f"{needed - n} are lacking.{total}"
+        f"{needed - n} are lacking."
     )
+    if searched:
+        in_all = size_that_leaves(needed, searched)
+        text += f" That takes at least {in_all} prompts, of a model that never errs."
+    return text
 
 
-def refuse_too_few(n: int, claim: Claim, optimization_fraction: float = 0.0) -> None:
+def refuse_too_few(n: int, claim: Claim, searched: float = 0.0) -> None:
     """Refuse so few calibration prompts that even without an error nothing is certified."""
     if n < claim.fewest_prompts:
-        in_all = None
-        if optimization_fraction:
-            in_all = prompts_needed(claim.level, claim.delta, optimization_fraction)
-        raise ValueError(f"data must hold more prompts: {too_few(n, claim, in_all)}")
+        raise ValueError(f"data must hold more prompts: {too_few(n, claim, searched)}")
 
 
 def nothing_passed(

@@ -18,7 +18,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._claim import too_few
 from sklearn_clm.calibration._path import sets_at_stop
-from sklearn_clm.calibration._rows import Part, size_that_leaves
+from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.policies._open_sets import OpenSets, Sampling, ThresholdSets
@@ -279,8 +279,6 @@ def rules_of_parts(
         if n >= own.fewest_prompts:
             rules[part.group] = test(part, own)
             continue
-        in_all = None
-        if n and n_searched and part.group is None:
-            in_all = size_that_leaves(own.fewest_prompts, n_searched / (n + n_searched))
-        rules[part.group] = nothing(own.nullified(too_few(n, own, in_all)))
+        searched = n_searched / (n + n_searched) if n and part.group is None else 0.0
+        rules[part.group] = nothing(own.nullified(too_few(n, own, searched)))
     return rules
