@@ -35,12 +35,11 @@ from sklearn_clm.policies import (
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._base import Policy, draw_budgets
 from sklearn_clm.policies._calibration import Calibration, SamplerCalibration
-from sklearn_clm.policies._collection import SCORES, Collection, TryOut
+from sklearn_clm.policies._collection import SCORES, Collection
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator, in_thread
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import refuse_other_shift, weights_of
 from sklearn_clm.policies._source import DrawSource, source_of
 from sklearn_clm.scoring import likelihood
@@ -273,19 +272,13 @@ class ConformalSampler(CalibratedEstimator):
         return collected.data
 
     def _collect(
-        self,
-        X: object,
-        y: object,
-        groups: object,
-        prompt_weight: object,
-        *,
-        lazily: bool = False,
-        tries: TryOut | None = None,
+        self, X: object, y: object, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> CalibrationData:
-        """Collect all draws; `lazily`, where judging is lazy, the first one of each prompt.
+        """Collect all draws; `lazily`, where judging is lazy, the first one of each prompt."""
+        return self._filled(self._begun(X, y, groups, prompt_weight), lazily=lazily)
 
-        `tries` uses the first draws in its own way, before the others are paid for.
-        """
+    def _begun(self, X: object, y: object, groups: object, prompt_weight: object) -> Collection:
+        """A collection without a draw, from a generator that is trained."""
         # mistakes are found before anything is paid for
         prompts = check_prompts(X)
         references = check_admissions(y, len(prompts), estimator=self)
@@ -306,18 +299,21 @@ class ConformalSampler(CalibratedEstimator):
             kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
         given = None if groups is None else names  # those of a function it finds again
-        collected = Collection(self, source, prompts, references, rows, groups=given, shift=shift)
+        return Collection(self, source, prompts, references, rows, groups=given, shift=shift)
+
+    def _filled(self, collected: Collection, *, lazily: bool) -> CalibrationData:
+        """The data of a collection, which this sampler keeps."""
         lazy = self._lazy_judging is not None
         collected.fill(
             1 if lazily and lazy else collected.data.k_max,
             judges=not lazy,
             keeps=self.judging != "all" or self.losses is not None or collected.verdicts.of_people,
-            tries=tries,
         )
+        prompts = collected.prompts
         self._forget()
-        self._source, self._collected = source, collected
+        self._source, self._collected = collected.source, collected
         self._numeric_prompts = prompts.numeric
-        self.calibration_data_, self.calibration_indices_ = collected.data, rows
+        self.calibration_data_, self.calibration_indices_ = collected.data, collected.indices
         if prompts.n_features is not None:
             self.n_features_in_ = prompts.n_features
         if prompts.feature_names is not None:
@@ -344,30 +340,31 @@ class ConformalSampler(CalibratedEstimator):
             Itself.
         """
         self._validate_params()
-        own, source = self._known(data)
-        names = self._groups_of(data, own, groups)
-        refuse_other_shift(self.shift, known := data.provenance)
-        policy, budgets, tiers = self._policy, draw_budgets(self.k_max), self._tiers(source)
+        own, source = self._origin(data)
+        names, provenance = self._groups_of(data, own, groups), data.provenance
+        policy, table = self._policy, self._table(data, own, source)
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
-        if own is None:
-            check_data(given := data.truncate(budgets[-1]))
-            table = Table(given, budgets=budgets, tiers=tiers)
-        else:
-            table = own.table(data, budgets, tiers, lazily=self._lazy_judging is not None)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         losses = {} if self.losses is None else self.losses.claimed()
-        claim = self._claim_of(
-            self.epsilon, known, names is not None, guarantee=policy.guarantee, losses=losses
-        )
-        others = self._judged_otherwise(table, own)
+        grouped, promised = names is not None, policy.promised(self.epsilon)
+        claim = self._claim_of(provenance, grouped, losses=losses, **promised)
+        judging = self._lazy_judging or LazyJudging()  # which a filled table does not need
         with nullcontext() if own is None else own.drawing(self.memory_):
-            rules = policy.calibrate(
-                table, parts, claim, self._lazy_judging or LazyJudging(), **others
-            )
-        kept = self._kept_with(known, names is not None, data.prompts)
-        record = self._record(rules, table, own, source, kept)
+            rules = policy.calibrate(table, parts, claim, judging, self._audit(own))
+        filled, lazily = table.filled(), table.is_lazy
+        filled.provenance = provenance
+        if own is not None and filled.k_max == own.data.k_max:
+            own.data = filled  # with what was asked of a lazy table
+        record = SamplerCalibration(
+            rules=rules,
+            width=table.k_max,
+            weights=policy.weights,
+            source=source,
+            n_judgements=own.verdicts.n_judgements if own and lazily else None,
+            **self._kept_with(filled, grouped),
+        )
         self._keep(record, own)
         return self
 
@@ -524,8 +521,7 @@ class ConformalSampler(CalibratedEstimator):
     def _fingerprints(self) -> dict[str, str]:
         return {name: score_fingerprint(getattr(self, name)) for name in SCORES}
 
-    def _frozen_scores(self) -> dict[str, Any]:
-        """Scores, which later changes do not reach."""
+    def _frozen(self) -> dict[str, Any]:
         scores = {name: frozen(getattr(self, name)) for name in ("quality", "similarity")}
         return {**scores, "set_score": frozen(self._policy.set_score)}
 
@@ -543,14 +539,15 @@ class ConformalSampler(CalibratedEstimator):
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _known(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
-        """What this sampler has of data: how it collected them, if it did, and their source."""
+    def _origin(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
+        """Where data come from: the collection of this sampler that they are, if any, and draws."""
         check_data(data, draws=False, labels=False)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         if data.k_max < draw_budgets(self.k_max)[-1]:
             raise ValueError(
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
             )
+        refuse_other_shift(self.shift, data.provenance)
         own: Collection | None = self._own(data)
         return own, self._source_of("data", data.provenance) if own is None else own.source
 
@@ -560,19 +557,30 @@ class ConformalSampler(CalibratedEstimator):
         self._check_scores(source.generator)
         return source
 
-    def _judged_otherwise(self, table: Table, own: Collection | None) -> dict[str, Any]:
-        """Other losses of sets, or people who audit: what looks at all draws and labels."""
-        audited = self.judging if isinstance(self.judging, AuditedJudging) else None
-        if self.losses is None and audited is None:
-            return {}
+    def _table(self, data: CalibrationData, own: Collection | None, source: DrawSource) -> Table:
+        """The draws of data, and what may be asked of them."""
+        budgets, tiers = draw_budgets(self.k_max), self._tiers(source)
+        if own is None:
+            check_data(given := data.truncate(budgets[-1]))
+            table = Table(given, budgets=budgets, tiers=tiers)
+        else:
+            table = own.table(data, budgets, tiers, lazily=self._lazy_judging is not None)
+        if self.losses is None and not isinstance(self.judging, AuditedJudging):
+            return table
         if own is None or table.is_lazy:
             raise ValueError(
                 "data must be all that this sampler has collected, with all labels, where "
                 "there are losses or people audit, got other data instead."
             )
-        if audited is not None:
-            return {"audit": Audit(audited, own.by_people(audited.people), own.source.seed)}
-        return {"losses": self.losses and own.set_losses(self.losses)}
+        if self.losses is not None:
+            table.losses = own.set_losses(self.losses)
+        return table
+
+    def _audit(self, own: Collection | None) -> Audit | None:
+        """The audit of own data by people, where they audit."""
+        if own is None or not isinstance(self.judging, AuditedJudging):
+            return None
+        return Audit(self.judging, own.by_people(self.judging.people), own.source.seed)
 
     def _tiers(self, source: DrawSource) -> Tiers | None:
         """Prices of the draws, those of now where they are the same draws."""
@@ -580,30 +588,6 @@ class ConformalSampler(CalibratedEstimator):
         now: Tiers | None = trait(self.generator, "tiers")
         # draws do not depend on prices
         return now if tiers and now and now.n_draws == tiers.n_draws else tiers
-
-    def _record(
-        self,
-        rules: Rules,
-        table: Table,
-        own: Collection | None,
-        source: DrawSource,
-        kept: dict[str, Any],
-    ) -> SamplerCalibration:
-        """What was calibrated; what was asked of a lazy table is kept."""
-        data = table.filled()
-        data.provenance = kept["provenance"]
-        if own is not None and data.k_max == own.data.k_max:
-            own.data = data
-        return SamplerCalibration(
-            rules=rules,
-            width=table.k_max,
-            weights=self._policy.weights,
-            source=source,
-            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
-            data=data,
-            **kept,
-            **self._frozen_scores(),
-        )
 
     def _publish(self, record: SamplerCalibration) -> None:
         super()._publish(record)
@@ -630,7 +614,7 @@ class ConformalSampler(CalibratedEstimator):
             raise ValueError(
                 f"k_max must be that of {name!r}, {k_max}, got {self.k_max!r} instead."
             )
-        record = SamplerCalibration(**read, **self._frozen_scores(), source=source)
+        record = SamplerCalibration(**read, source=source)
         if self.shift is not None:
             bound = "none" if record.shift is None else record.shift.weight_bound
             own = {"weight_bound": float(self.shift.weight_bound)}

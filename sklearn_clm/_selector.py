@@ -1,9 +1,7 @@
 """The estimator that calibrates which parts of the responses can be trusted."""
 
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -18,37 +16,29 @@ from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import Claim, ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._rows import Part, optimization_size, split_prompts
-from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._calibration import Calibration, SelectorCalibration
-from sklearn_clm.policies._collection import TRIED_DRAWS, TRIED_PROMPTS, TryOut, noting_kept_draws
+from sklearn_clm.policies._calibration import PARTS, Calibration, SelectorCalibration
 from sklearn_clm.policies._components import (
     ComponentCollection,
     ComponentSteps,
-    components_of_draws,
     prompts_of_sampler,
     refuse_larger_budget,
     refuse_other_draws,
     select_components,
     threshold_of_part,
-    warn_of_falling_scores,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._rules import SelectionRule, rules_of_parts
-from sklearn_clm.policies._source import progress_bar
-from sklearn_clm.policies._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions, get_component_admission
-from sklearn_clm.scoring._components import DistinctComponents, get_component_score
-from sklearn_clm.scoring._similarity import warn_of_script
+from sklearn_clm.scoring._components import get_component_score
 
 _SHAPING = 1 / 3  # of the prompts, where people audit
-_N_TRIED = 100  # prompts on which scores are tried
 
 
 class ComponentSelector(CalibratedEstimator):
@@ -234,55 +224,31 @@ class ComponentSelector(CalibratedEstimator):
         self, X: Any, y: Any, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> ComponentCalibrationData:
         # mistakes are found before anything is paid for
-        splitter, component_score = self._parts()
-        admission = get_component_admission(self.admission, splitter)
-        components_of = partial(_components, splitter, component_score)
+        get_component_score(self.component_score)
+        get_component_admission(self.admission, get_splitter(self.splitter))
         prompts = self._checked(X)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
-        names = None if groups is None else names
-        by_digest = dict(zip(prompts.digests.tolist(), references))
-        audited = self.judging if isinstance(self.judging, AuditedJudging) else None
-        bare = audited is not None
-
-        def tries(few: CheckedPrompts, draws: list[list[Generation]]) -> None:
-            """Split, score and judge a few draws, before the others are paid for."""
-            found = components_of(few, draws)
-            said = [[one.response for one in row] for row in draws]
-            known = [by_digest[digest] for digest in few.digests.tolist()]
-            if any(len(one.components) for one in found):
-                with noting_kept_draws():
-                    ComponentVerdicts(admission, known, said, found, None, bare=bare).try_on(0)
-
-        sampler = self._given_sampler(X)
+        given = None if groups is None else names  # those of a function it finds again
+        sampler, begun = self._given_sampler(X), None
         if sampler is None:
-            sampler = self._fit_sampler(prompts, references, names, prompt_weight, tries)
-            rows, known = sampler.calibration_indices_, sampler.calibration_.drawn_with
+            sampler = self._new_sampler()
+            of_sampler = _needed(sampler.groups, given)
+            begun = sampler._begun(prompts, references, of_sampler, prompt_weight)
+            source, width, rows = begun.source, begun.data.k_max, begun.indices
+        elif prompt_weight is not None:
+            raise ValueError("prompt_weight must be None after a fitted sampler, got weights.")
         else:
+            source, width = sampler.calibration_.source, sampler.calibration_.width
             of_fit = isinstance(X, PredictionSets) and X.of_fit
-            if prompt_weight is not None:
-                raise ValueError("prompt_weight must be None after a fitted sampler, got weights.")
-            rows, known = prompts_of_sampler(sampler, prompts, of_fit=of_fit)
-        prompts, references = prompts.take(rows), [references[i] for i in rows]
-        names = None if names is None else [names[i] for i in rows]
-        draws, split = _split_draws(sampler, prompts, components_of, tries)
-        data = ComponentCalibrationData.from_arrays(
-            [one.scores for one in split],
-            [np.full(len(one.components), -1) for one in split],
-            prompts=prompts.digests,
-            provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
-        )
-        asked = [[draw.response for draw in row] for row in draws], split, self.n_jobs
-        if not all(map(callable, references)):
-            warn_of_script("admission", self.admission, chain.from_iterable(asked[0]))
-        verdicts = ComponentVerdicts(admission, references, *asked, bare=bare)
-        collected = ComponentCollection(data, verdicts, prompts, rows, names)
-        if audited is not None:
-            auditor = get_component_admission(audited.people, splitter)
-            shown = shown_to(auditor, prompts, references)
-            collected.people = replace(
-                collected, verdicts=ComponentVerdicts(auditor, shown, *asked)
-            )
+            rows = prompts_of_sampler(sampler, prompts, of_fit=of_fit)
+        collected = ComponentCollection(self, source, prompts, references, rows, groups=given)
+        collected.try_on(sampler.memory_, width)
+        if begun is not None:
+            sampler.calibrate(sampler._filled(begun, lazily=True))
+        known = sampler.calibration_.drawn_with
+        collected.fill(sampler.memory_, width, known, verbose=sampler.verbose)
+        data = collected.data
         if self.judging != "lazy":
             data = collected.judged(data, self.alpha, [], lazily=False)
         self._forget()
@@ -315,24 +281,18 @@ class ComponentSelector(CalibratedEstimator):
         own = self._own(data)
         names = self._groups_of(data, own, groups)
         sampler = self.sampler_ if own else self._sampler_for("data", data.provenance)
-        grouped, (searched, tested) = names is not None, self._split(data)
-        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        parts = (self.groups or Groups()).parts(*self._split(data), self.delta, names)
         if own is None:
             data.refuse_unknown()
         else:
             data = own.judged(data, self.alpha, parts, lazily=self.judging == "lazy")
-        test = self._test_of(data, own)
+        provenance, grouped = data.provenance, names is not None
+        claim = self._claim_of(provenance, grouped, level=self.alpha, about="components")
+        nothing = partial(SelectionRule, gamma_hat=np.inf)
         record = SelectorCalibration(
-            rules=rules_of_parts(
-                parts,
-                self._claim_of(self.alpha, data.provenance, grouped, about="components"),
-                partial(SelectionRule, gamma_hat=np.inf),
-                test,
-            ),
+            rules=rules_of_parts(parts, claim, nothing, self._test_of(data, own)),
             sampler=sampler,
-            data=data,
-            **self._kept_with(data.provenance, grouped, data.prompts),
-            **self._own_parts(),
+            **self._kept_with(data, grouped),
         )
         self._keep(record, own)
         return self
@@ -363,7 +323,7 @@ class ComponentSelector(CalibratedEstimator):
                 "from a file, and has no fitted sampler for them; wanted prediction sets, or a "
                 "fitted sampler=, such as one after its own load_calibration."
             )
-        needed = _of_sampler(sampler, groups)
+        needed = _needed(sampler.calibration_.groups, groups)
         sets = sampler.predict(X, groups=needed)
         if self.calibration_.by_group is None and needed is not None:
             groups = None  # the sampler alone has groups
@@ -388,26 +348,16 @@ class ComponentSelector(CalibratedEstimator):
 
     # --- parameters ---------------------------------------------------------------------------
 
-    def _parts(self) -> tuple[Callable[[str], Any], Any]:
-        """The splitter and the score that the parameters stand for."""
-        return get_splitter(self.splitter), get_component_score(self.component_score)
-
-    def _own_parts(self) -> dict[str, Any]:
-        """The same, which later changes do not reach."""
-        splitter, component_score = (frozen(part) for part in self._parts())
-        return {"splitter": splitter, "component_score": component_score}
+    def _frozen(self) -> dict[str, Any]:
+        score = frozen(get_component_score(self.component_score))
+        return {"splitter": frozen(get_splitter(self.splitter)), "component_score": score}
 
     def _asked(self, groups: Groups | None) -> dict[str, Any]:
         levels = {"alpha": float(self.alpha), "delta": float(self.delta)}
         return {**levels, **asked_groups(groups)}
 
     def _fingerprints(self) -> dict[str, Any]:
-        """Of the parts, by their names in a provenance."""
-        return {
-            "splitter": score_fingerprint(self.splitter),
-            "component_score": score_fingerprint(self.component_score),
-            "admission": score_fingerprint(self.admission),
-        }
+        return {name: score_fingerprint(getattr(self, name)) for name in PARTS}
 
     def _given_sampler(self, X: Any = None) -> ConformalSampler | None:
         """The fitted sampler of sets, or of the parameter, if there is one."""
@@ -443,27 +393,15 @@ class ComponentSelector(CalibratedEstimator):
 
     # --- collect ------------------------------------------------------------------------------
 
-    def _fit_sampler(
-        self,
-        prompts: CheckedPrompts,
-        references: list[Any],
-        groups: list[Hashable] | None,
-        prompt_weight: object,
-        tries: TryOut,
-    ) -> ConformalSampler:
-        """A sampler that is fitted on the prompts."""
+    def _new_sampler(self) -> ConformalSampler:
+        """A sampler that is to be fitted on the same prompts."""
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
         sampler.set_params(verbose=max(self.verbose, sampler.verbose))
         sampler._validate_params()
-        if sampler.groups is None or sampler.groups.by is not None:
-            groups = None  # not given, but none or found from the prompts
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
-        data = sampler._collect(
-            prompts, references, groups, prompt_weight, lazily=True, tries=tries
-        )
-        return sampler.calibrate(data)
+        return sampler
 
     # --- calibrate ----------------------------------------------------------------------------
 
@@ -492,13 +430,13 @@ class ComponentSelector(CalibratedEstimator):
                 "data must be what this selector has collected with people who audit, got other "
                 "data instead."
             )
-        people, seed = own.people, self.sampler_.calibration_.source.seed
-        audit = Audit(self.judging, people.verdicts, seed)
+        people = own.people
+        audit = Audit(self.judging, people, own.source.seed)
         return lambda part, claim: audit.test(ComponentSteps(data, part, self.alpha, people), claim)
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
         sampler = self._sampler_for(repr(name), read["provenance"])
-        return SelectorCalibration(**read, **self._own_parts(), sampler=sampler)
+        return SelectorCalibration(**read, sampler=sampler)
 
     def _publish(self, record: SelectorCalibration) -> None:
         super()._publish(record)
@@ -521,7 +459,8 @@ class ComponentSelector(CalibratedEstimator):
     def _sets_of_fit(self, checked: Any, groups: object) -> ComponentSets:
         if isinstance(checked, PredictionSets):
             return self.predict(checked, groups=groups)
-        sets = self.sampler_._sets_of_fit(checked, _of_sampler(self.sampler_, groups))
+        needed = _needed(self.sampler_.calibration_.groups, groups)
+        sets = self.sampler_._sets_of_fit(checked, needed)
         return self._select(sets, groups)
 
     def _select(self, sets: PredictionSets, groups: object = None) -> ComponentSets:
@@ -536,34 +475,6 @@ def _fitted(sampler: object) -> ConformalSampler | None:
     return None
 
 
-def _components(
-    splitter: Any, component_score: Any, prompts: CheckedPrompts, draws: list[list[Generation]]
-) -> list[DistinctComponents]:
-    """The distinct components of the draws of each prompt, scored."""
-    with noting_kept_draws():
-        return components_of_draws(splitter, component_score, prompts.prompts, draws)
-
-
-def _split_draws(
-    sampler: ConformalSampler,
-    prompts: CheckedPrompts,
-    components_of: Callable[..., list[DistinctComponents]],
-    tries: TryOut,
-) -> tuple[list[list[Generation]], list[DistinctComponents]]:
-    """All K draws, even where a smaller budget was chosen on data, and their components."""
-    source, memory, width = sampler.calibration_.source, sampler.memory_, sampler.calibration_.width
-    few = prompts.take(np.arange(min(TRIED_PROMPTS, len(prompts))))
-    tries(few, source.draws(memory, few, min(TRIED_DRAWS, width)))
-    with progress_bar(sampler.verbose, len(prompts) * width, "draw") as progress:
-        draws = source.draws(memory, prompts, width, progress=progress)
-    split = components_of(prompts, draws)
-    tried = prompts.take(np.arange(min(_N_TRIED, len(prompts))))
-    half = [row[: (width + 1) // 2] for row in draws[: len(tried)]]
-    warn_of_falling_scores(split[: len(tried)], components_of(tried, half))
-    return draws, split
-
-
-def _of_sampler(sampler: ConformalSampler, groups: Any) -> Any:
-    """The groups, where the sampler has to be given them."""
-    known = sampler.calibration_.groups
-    return groups if known is not None and known.by is None else None
+def _needed(options: Groups | None, groups: Any) -> Any:
+    """The groups, where a sampler with these options has to be given them."""
+    return groups if options is not None and options.by is None else None

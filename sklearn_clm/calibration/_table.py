@@ -7,6 +7,7 @@ labels belong to texts, so that equal responses of a prompt share one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +27,11 @@ class Table:
     n_draws)`` makes them there until the prompts at `rows` have so many each. `judge` is asked for
     labels. Either is None where nothing is missing. `texts`, of shape (n, K), names for each draw
     the draw in which its text occurs first. `budgets` are numbers of draws after which sampling may
-    end, ascending, by default K alone; `tiers` are prices of draws, where they differ.
+    end, ascending, by default K alone; `tiers` are prices of draws, where they differ. Where other
+    losses are kept, ``losses(name, columns, m)`` gives those of the sets at step m of a path.
     """
+
+    losses: Callable[[str, Any, int], np.ndarray]
 
     def __init__(
         self,

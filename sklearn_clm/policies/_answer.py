@@ -28,8 +28,7 @@ from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import LazyJudging, classifier_factory
-from sklearn_clm.policies._losses import SetLosses
-from sklearn_clm.policies._rules import Everything, Row, Rule, Rules
+from sklearn_clm.policies._rules import Everything, Row, Rule
 from sklearn_clm.policies._verdicts import bounding
 
 
@@ -138,19 +137,11 @@ class AnswerPolicy(Policy):
         """Those with which ``score`` is the share answered."""
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
 
-    def calibrate(
-        self, table: Table, parts: list[Part], claim: Claim, judging: LazyJudging, **others: Any
-    ) -> Rules:
-        about = replace(claim, level=self.alpha, about="answers")
-        return super().calibrate(table, parts, about, judging, **others)
+    def promised(self, epsilon: float) -> dict[str, Any]:
+        return {**super().promised(self.alpha), "about": "answers"}
 
     def search(
-        self,
-        table: Table,
-        rows: np.ndarray,
-        claim: Claim,
-        judging: LazyJudging,
-        losses: SetLosses | None = None,
+        self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging
     ) -> AnswerPath:
         labels, _ = judging.labels(table, rows, table.texts[rows])
         part, n = table.part(rows).with_labels(labels), table.data.n_prompts - len(rows)
@@ -193,14 +184,7 @@ class AnswerPolicy(Policy):
             classifiers.append(degree_two)
         return search_answers(data, classifiers, n, self.alpha, delta, tiers)
 
-    def test(
-        self,
-        path: AnswerPath,
-        table: Table,
-        part: Part,
-        claim: Claim,
-        losses: SetLosses | None = None,
-    ) -> Rule:
+    def test(self, path: AnswerPath, table: Table, part: Part, claim: Claim) -> Rule:
         n, judged_before = len(part.rows), table.n_judgements
         levels = path.levels[path.start(n, self.alpha, part.delta) :]
         answers = Answers(table, part.rows, path, levels[0])

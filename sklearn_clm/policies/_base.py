@@ -16,7 +16,6 @@ from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._judging import LazyJudging
-from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._rules import Everything, Rule, Rules, rules_of_parts
 from sklearn_clm.policies._verdicts import bounding
 
@@ -53,6 +52,10 @@ class Policy(BaseEstimator, ABC):
         """What the policy of a calibration from a file must agree with; None with anything."""
         return {"policy": self.rule.kind}
 
+    def promised(self, epsilon: float) -> dict[str, Any]:
+        """What of a claim is the policy's to say: the level, and in which sense it is kept."""
+        return {"level": epsilon, "guarantee": self.guarantee}
+
     @property
     def path(self) -> Any:
         """What was searched or learnt on other data; None if nothing was."""
@@ -83,20 +86,11 @@ class Policy(BaseEstimator, ABC):
         return False
 
     @abstractmethod
-    def search(
-        self,
-        table: Table,
-        rows: np.ndarray,
-        claim: Claim,
-        judging: LazyJudging,
-        losses: SetLosses | None = None,
-    ) -> Any:
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging) -> Any:
         """Search, or learn, on the optimisation part: the prompts at `rows`."""
 
     @abstractmethod
-    def test(
-        self, path: Any, table: Table, part: Part, claim: Claim, losses: SetLosses | None = None
-    ) -> Rule:
+    def test(self, path: Any, table: Table, part: Part, claim: Claim) -> Rule:
         """Test the prompts of a part; the claim says what is promised where a test passes."""
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
@@ -109,8 +103,6 @@ class Policy(BaseEstimator, ABC):
         parts: list[Part],
         claim: Claim,
         judging: LazyJudging,
-        *,
-        losses: SetLosses | None = None,
         audit: "Audit | None" = None,
     ) -> Rules:
         """Search on one part of the prompts, and test on the others.
@@ -127,12 +119,12 @@ class Policy(BaseEstimator, ABC):
         elif len(whole.rows) >= claim.fewest_prompts:
             table.ensure(whole.searched, table.k_max)
             with bounded(also=True):
-                path = self.search(table, whole.searched, claim, judging, losses)
+                path = self.search(table, whole.searched, claim, judging)
 
         def test(part: Part, own: Claim) -> Rule:
             with nullcontext() if len(parts) == 1 else bounded():
                 if audit is None:
-                    return self.test(path, table, part, own, losses)
+                    return self.test(path, table, part, own)
                 return audit.test(self.steps(self, path, table, part, own, audit.verdicts), own)
 
         return rules_of_parts(parts, claim, partial(Everything, k_max=table.k_max), test)

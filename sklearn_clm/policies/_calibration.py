@@ -22,7 +22,7 @@ from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._files import claim_content, claim_of, prompts_of, reading, record_of
-from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
 from sklearn_clm.policies._rules import Rule, Rules
 from sklearn_clm.policies._shift import Shift
@@ -137,13 +137,13 @@ class Calibration(ABC):
 
     def groups_of(self, given: object, prompts: CheckedPrompts) -> list[Hashable | None]:
         """The group of each prompt whose rule is used for it; None without groups."""
-        if self.groups is None:
-            if given is not None:
-                raise ValueError(
-                    "groups must be None where calibration was given none, got groups instead."
-                )
+        if self.groups is None and given is not None:
+            raise ValueError(
+                "groups must be None where calibration was given none, got groups instead."
+            )
+        names = groups_of(self.groups, given, len(prompts), prompts)
+        if names is None:
             return [None] * len(prompts)
-        names = self.groups.of(given, len(prompts), prompts)
         if strange := [name for name in names if name not in self.rules]:
             raise ValueError(
                 f"groups must be among those that were calibrated, got {strange[0]!r} instead."

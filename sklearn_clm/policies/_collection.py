@@ -1,6 +1,6 @@
 """What an estimator has collected: the draws of its prompts, their scores and verdicts."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -29,8 +29,6 @@ from sklearn_clm.scoring._admission import get_admission, warn_of_references
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
-
-TryOut = Callable[[CheckedPrompts, list[list[Generation]]], object]
 
 SCORES = ("quality", "similarity", "admission")
 _KEPT = (
@@ -182,18 +180,10 @@ class Collection:
                 data.first[i, j] = self._seen[i].setdefault(text_key(said[j]), j)
             self.n_draws[i] = stop
 
-    def fill(
-        self,
-        n_draws: int,
-        *,
-        judges: bool,
-        keeps: bool,
-        tries: TryOut | None = None,
-    ) -> None:
+    def fill(self, n_draws: int, *, judges: bool, keeps: bool) -> None:
         """Make the first draws of each prompt.
 
         All are judged at once, or none. They are kept where they are looked at later on.
-        ``tries(prompts, draws)`` uses a few draws as the caller will use all of them.
         """
         (n, k_max), people = self.data.quality.shape, self.verdicts.of_people
         with self.drawing(self._memory):
@@ -209,8 +199,6 @@ class Collection:
                 if n_draws == 1 < min(k_max, n):  # later draws of a prompt come after all others
                     first = [self.responses[i][0] for i in few.tolist()]
                     similarity_tensor(self._similarity, [first])
-                if tries is not None:
-                    tries(self.prompts.take(few), [self.draws[i] for i in few])
             self.draw(np.arange(n), n_draws)
             self._check_draws(n_draws)
             if judges:
@@ -226,7 +214,7 @@ class Collection:
             similarity=score_fingerprint(self._similarity),
             admission=score_fingerprint(self.verdicts.admission),
         )
-        self.data = self._known(self.data, self.data.labels)
+        self.data = self._with_verdicts(self.data, self.data.labels)
 
     def _judge(self, rows: np.ndarray, n_draws: int) -> None:
         """Judge the first draws of prompts; equal texts of a prompt share their label."""
@@ -239,7 +227,7 @@ class Collection:
         except VerdictsWanted as error:  # of people, who are asked for all at once
             raise VerdictsWanted(error.wanted, len(error.wanted)) from None
 
-    def _known(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
+    def _with_verdicts(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
         """Data with labels, and those of the judge where these lack some; draws made by now."""
         judged = np.take_along_axis(self.verdicts.labels, data.first, axis=1)
         labels = np.where(labels >= 0, labels, judged)
@@ -261,7 +249,7 @@ class Collection:
             labels = np.full_like(labels, -1)
             if not lazily:
                 self._judge(np.arange(data.n_prompts), data.k_max)
-        known = self._known(data, labels)
+        known = self._with_verdicts(data, labels)
         known = known.truncate(k_max) if k_max < known.k_max else known
         if known.unknown is None:
             check_data(known)
@@ -269,14 +257,14 @@ class Collection:
         return Table(known, self.draw, self.verdicts, budgets=budgets, tiers=tiers)
 
     def set_losses(self, losses: Losses) -> SetLosses:
-        """Tests of other losses on the sets of these draws."""
+        """Other losses of the sets of these draws."""
         if any(one is None for one in self.verdicts.references):
             raise ValueError(
                 "admissions that are functions are not in a pickle, and losses are to be given "
                 "them; call collect again."
             )
         self._draw_again()
-        return SetLosses(losses, self.prompts, self.verdicts.references, self.draws)
+        return SetLosses(losses.functions, self.prompts, self.verdicts.references, self.draws)
 
     def by_people(self, people: str | Admission) -> Verdicts:
         """Verdicts of people who audit the admission."""

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
+from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     Claim,
     ComponentCalibrationData,
@@ -23,31 +24,126 @@ from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._audited import Pairing, Pairs, Steps
-from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._audited import AuditedJudging, Pairing, Pairs, Steps
+from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._collection import TRIED_DRAWS, TRIED_PROMPTS, noting_kept_draws
 from sklearn_clm.policies._rules import SelectionRule
-from sklearn_clm.policies._verdicts import ComponentVerdicts, bounding
+from sklearn_clm.policies._source import DrawSource, progress_bar
+from sklearn_clm.policies._verdicts import ComponentVerdicts, bounding, shown_to
+from sklearn_clm.scoring import get_splitter
+from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._components import (
     DistinctComponents,
     component_scores,
     distinct_components,
+    get_component_score,
 )
+from sklearn_clm.scoring._protocols import Reference
+from sklearn_clm.scoring._similarity import warn_of_script
 from sklearn_clm.scoring._splitters import component_spans
 
 _ROUNDING = 1e-4  # of the largest score
+_N_TRIED = 100  # prompts on which scores are tried
 
 
-@dataclass
 class ComponentCollection:
-    """Components that a selector has collected, of which prompts, and who judges them."""
+    """Components of the draws of prompts, with their scores, and who judges them.
+
+    They are those of the prompts at `rows`. `people` are those who audit the verdicts.
+    """
 
     data: ComponentCalibrationData
     verdicts: ComponentVerdicts
-    prompts: CheckedPrompts
-    indices: np.ndarray  # of the prompts among those that were given
-    groups: list[Hashable] | None  # those that were given with these prompts
-    people: "ComponentCollection | None" = None  # the same, judged by people who audit
+    people: ComponentVerdicts | None = None
+
+    def __init__(
+        self,
+        selector: Any,
+        source: DrawSource,
+        prompts: CheckedPrompts,
+        references: list[Reference],
+        rows: np.ndarray,
+        *,
+        groups: list[Hashable] | None = None,
+    ) -> None:
+        self.source, self.prompts, self.indices = source, prompts.take(rows), rows
+        self.groups = None if groups is None else [groups[i] for i in rows]
+        self._references, self._n_jobs = [references[i] for i in rows], selector.n_jobs
+        self._splitter = get_splitter(selector.splitter)
+        self._component_score = get_component_score(selector.component_score)
+        self._admission = get_component_admission(selector.admission, self._splitter)
+        self._given = {name: getattr(selector, name) for name in PARTS}
+        self._people = None
+        if isinstance(selector.judging, AuditedJudging):
+            self._people = get_component_admission(selector.judging.people, self._splitter)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what judges knows its references, but for functions, which need not be in a pickle
+        return {**self.__dict__, "_references": None}
+
+    def _split(
+        self, prompts: CheckedPrompts, draws: list[list[Generation]]
+    ) -> list[DistinctComponents]:
+        """The distinct components of the draws of each prompt, scored."""
+        with noting_kept_draws():
+            return components_of_draws(
+                self._splitter, self._component_score, prompts.prompts, draws
+            )
+
+    def _judged_by(
+        self,
+        admission: Any,
+        references: list[Any],
+        draws: list[list[Generation]],
+        split: list[DistinctComponents],
+        *,
+        bare: bool = False,
+    ) -> ComponentVerdicts:
+        said = [[draw.response for draw in row] for row in draws]
+        return ComponentVerdicts(admission, references, said, split, self._n_jobs, bare=bare)
+
+    def try_on(self, memory: DrawMemory, width: int) -> None:
+        """Split, score and judge a few draws, before the others are paid for."""
+        few = self.prompts.take(np.arange(min(TRIED_PROMPTS, len(self.prompts))))
+        draws = self.source.draws(memory, few, min(TRIED_DRAWS, width))
+        split = self._split(few, draws)
+        if any(len(one.components) for one in split):
+            bare, references = self._people is not None, self._references[: len(few)]
+            with noting_kept_draws():
+                self._judged_by(self._admission, references, draws, split, bare=bare).try_on(0)
+
+    def fill(self, memory: DrawMemory, width: int, known: Provenance, *, verbose: int) -> None:
+        """Split and score all K draws, even where a smaller budget was chosen on data.
+
+        They have the provenance that is known of the draws and of these parts.
+        """
+        prompts, references = self.prompts, self._references
+        with progress_bar(verbose, len(prompts) * width, "draw") as progress:
+            draws = self.source.draws(memory, prompts, width, progress=progress)
+        split = self._split(prompts, draws)
+        tried = prompts.take(np.arange(min(_N_TRIED, len(prompts))))
+        half = [row[: (width + 1) // 2] for row in draws[: len(tried)]]
+        warn_of_falling_scores(split[: len(tried)], self._split(tried, half))
+        # not before: a function that notes its calls is another one after them
+        made_with: dict[str, Any] = {
+            name: score_fingerprint(part) for name, part in self._given.items()
+        }
+        self.data = ComponentCalibrationData.from_arrays(
+            [one.scores for one in split],
+            [np.full(len(one.components), -1) for one in split],
+            prompts=prompts.digests,
+            provenance=replace(known, k_max=width, **made_with),
+        )
+        if not all(map(callable, references)):
+            said = (draw.response for row in draws for draw in row)
+            warn_of_script("admission", self._given["admission"], said)
+        bare = self._people is not None
+        self.verdicts = self._judged_by(self._admission, references, draws, split, bare=bare)
+        if self._people is not None:
+            shown = shown_to(self._people, prompts, references)
+            self.people = self._judged_by(self._people, shown, draws, split)
 
     def holds(self, data: ComponentCalibrationData) -> bool:
         """Whether data are these components."""
@@ -63,55 +159,61 @@ class ComponentCollection:
     def judged(
         self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part], *, lazily: bool
     ) -> ComponentCalibrationData:
-        """The data with all labels, or lazily with those that tests of the parts need.
-
-        Those of people are asked for anew: they may have changed their minds.
-        """
-        verdicts = self.verdicts
-        if data.unknown is None and not verdicts.of_people:
+        """The data with all labels, or lazily with those that tests of the parts need."""
+        if data.unknown is None and not self.verdicts.of_people:
             return data
-        if verdicts.of_people:
-            verdicts.forget()
-        labels = verdicts.labels.reshape(-1)
-        if not lazily:
-            unknown = np.flatnonzero(labels < 0)
-            with bounding(verdicts, np.arange(len(labels)), lambda: verdicts.labels < 0):
-                verdicts.ask(unknown, np.zeros_like(unknown))
-            self.data = data.with_labels(labels, data.provenance.admission)
-            return self.data
-        tested = []
-        for part in parts:
-            if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
-                own = np.flatnonzero(np.isin(data.prompt_index, part.rows))
-                tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
-
-        def left() -> np.ndarray:
-            known, open_ones = data.with_labels(labels), np.zeros(verdicts.labels.shape, dtype=bool)
-            for rows, own, rank in tested:
-                open_ones[own[may_ask(ComponentEntries(known.take(rows)), rank)]] = True
-            return open_ones
-
-        with bounding(verdicts, np.arange(len(labels)), left):
-            for rows, own, rank in tested:
-
-                def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
-                    return verdicts(own[of], np.zeros_like(of))
-
-                settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
-        self.data = data.with_labels(labels, data.provenance.admission)
+        self.data = labelled(data, self.verdicts, alpha, parts if lazily else None)
         return self.data
 
 
-def prompts_of_sampler(
-    sampler: Any, prompts: CheckedPrompts, *, of_fit: bool
-) -> tuple[np.ndarray, Provenance]:
-    """Positions of the prompts that may calibrate after a fitted sampler, and their provenance.
+def labelled(
+    data: ComponentCalibrationData,
+    verdicts: ComponentVerdicts,
+    alpha: float,
+    parts: Sequence[Part] | None = None,
+) -> ComponentCalibrationData:
+    """The data with all labels, or with those alone that tests of some parts need.
+
+    Those of people are asked for anew: they may have changed their minds.
+    """
+    if verdicts.of_people:
+        verdicts.forget()
+    labels = verdicts.labels.reshape(-1)
+    tested = []
+    for part in parts or ():
+        if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
+            own = np.flatnonzero(np.isin(data.prompt_index, part.rows))
+            tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
+
+    def left() -> np.ndarray:
+        if parts is None:
+            return verdicts.labels < 0
+        known, open_ones = data.with_labels(labels), np.zeros(verdicts.labels.shape, dtype=bool)
+        for rows, own, rank in tested:
+            open_ones[own[may_ask(ComponentEntries(known.take(rows)), rank)]] = True
+        return open_ones
+
+    with bounding(verdicts, np.arange(len(labels)), left):
+        if parts is None:
+            unknown = np.flatnonzero(labels < 0)
+            verdicts.ask(unknown, np.zeros_like(unknown))
+        for rows, own, rank in tested:
+
+            def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
+                return verdicts(own[of], np.zeros_like(of))
+
+            settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
+    return data.with_labels(labels, data.provenance.admission)
+
+
+def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -> np.ndarray:
+    """Positions of the prompts that may calibrate after a fitted sampler.
 
     Those that trained its generator may not; `of_fit` says that the sampler has seen, and perhaps
     weighted, these very prompts.
     """
     record: SamplerCalibration = sampler.calibration_
-    seen, known = record.source.has_learnt(prompts), record.drawn_with
+    seen = record.source.has_learnt(prompts)
     text = f"{seen.sum()} of the {len(prompts)} prompts in X trained the generator of the sampler"
     if seen.all():
         raise ValueError(f"X must hold prompts that the sampler has not seen, got {text}.")
@@ -119,7 +221,7 @@ def prompts_of_sampler(
         warn(f"{text} and are left out: the guarantee needs prompts that it has not seen.")
     rows = np.flatnonzero(~seen)
     if record.shift is None:
-        return rows, known
+        return rows
     if not of_fit:
         raise ValueError(
             "sampler must not be fitted yet, or stand before this in a pipeline, where it has a "
@@ -131,7 +233,7 @@ def prompts_of_sampler(
         if left[digest]:
             left[digest] -= 1
             kept.append(i)
-    return np.array(kept, dtype=np.intp), known
+    return np.array(kept, dtype=np.intp)
 
 
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
@@ -237,7 +339,7 @@ class ComponentSteps(Steps):
     what: ClassVar[str] = "threshold"
 
     def __init__(
-        self, data: ComponentCalibrationData, part: Part, alpha: float, people: ComponentCollection
+        self, data: ComponentCalibrationData, part: Part, alpha: float, people: ComponentVerdicts
     ) -> None:
         self.data, self.part, self.level, self.people = data, part, alpha, people
         self.digests, self.by_model = data.prompts, data.labels[:, np.newaxis]
@@ -261,7 +363,7 @@ class ComponentSteps(Steps):
 
     def by_people(self, step: int, part: Part, claim: Claim) -> SelectionRule:
         unknown = self.data.with_labels(np.full(self.data.n_components, -1))
-        said = self.people.judged(unknown, self.level, [part], lazily=True)
+        said = labelled(unknown, self.people, self.level, [part])
         return threshold_of_part(said, part, claim)
 
     def rule(

@@ -217,7 +217,8 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         read = self._record_type.read(name, own)
         saved = {**vars(read["provenance"]), **read["asked"]}
         refuse_differences(repr(name), saved, {**self._fingerprints(), **own})
-        record = self._loaded(name, {**read, "groups": frozen(self.groups) or read["groups"]})
+        groups = frozen(self.groups) or read["groups"]
+        record = self._loaded(name, {**read, "groups": groups, **self._frozen()})
         if not record.certified:
             report_null(
                 f"{name!r} holds a calibration that certifies nothing.", self.on_null, self._of_null
@@ -239,6 +240,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     @abstractmethod
     def _fingerprints(self) -> dict[str, Any]:
         """Of the scores and the judge, by their names in a provenance."""
+
+    @abstractmethod
+    def _frozen(self) -> dict[str, Any]:
+        """What predict uses of the parameters; later changes do not reach it."""
 
     def _keep(self, record: Any, own: Any) -> None:
         """Keep what was calibrated, and warn where little or nothing is certified."""
@@ -271,28 +276,26 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             given = own.groups
         return groups_of(self.groups, given, data.n_prompts, prompts)
 
-    def _claim_of(self, level: float, known: Provenance, grouped: bool, **facts: Any) -> Claim:
+    def _claim_of(self, provenance: Provenance, grouped: bool, **promised: Any) -> Claim:
         """What is promised of all prompts where a test passes."""
-        shift = Shift.of(known)
+        shift = Shift.of(provenance)
         return Claim(
-            level,
-            self.delta,
+            delta=self.delta,
             within_groups=(self.groups or Groups()).guarantee if grouped else None,
             shifted=shift is not None,
             approximate=shift is not None and shift.estimated,
-            unknown=unknown_fields(known, self._record_type.collected_with),
-            **facts,
+            unknown=unknown_fields(provenance, self._record_type.collected_with),
+            **promised,
         )
 
-    def _kept_with(
-        self, known: Provenance, grouped: bool, prompts: np.ndarray | None
-    ) -> dict[str, Any]:
-        """What every record of a calibration holds beside its rules; prompts by their digests."""
+    def _kept_with(self, data: Any, grouped: bool) -> dict[str, Any]:
+        """What every record of a calibration holds beside its rules."""
         groups = frozen(self.groups or Groups()) if grouped else None
+        kept = {"data": data, "provenance": data.provenance, "groups": groups, **self._frozen()}
+        if data.prompts is not None:
+            kept["seen"] = np.unique(data.prompts)
         columns = tuple(getattr(self, "feature_names_in_", ()))
-        asked = self._asked(groups)
-        kept = {"provenance": known, "groups": groups, "asked": asked, "columns": columns}
-        return kept if prompts is None else {**kept, "seen": np.unique(prompts)}
+        return {**kept, "asked": self._asked(groups), "columns": columns}
 
     def _forget(self, *kept: str) -> None:
         """Forget an earlier calibration, but for some of its attributes."""

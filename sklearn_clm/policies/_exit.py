@@ -32,7 +32,6 @@ from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._judging import LazyJudging, classifier_factory
-from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._open_sets import ExitSets, Sampling
 from sklearn_clm.policies._rules import (
     Everything,
@@ -443,26 +442,14 @@ class ExitPolicy(Policy):
         return self.guarantee == "pac" and self.path is None
 
     def search(
-        self,
-        table: Table,
-        rows: np.ndarray,
-        claim: Claim,
-        judging: LazyJudging,
-        losses: SetLosses | None = None,
+        self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging
     ) -> ExitModel:
         _, known = judging.labels(table, rows, self.texts(table, rows))
         learner = ExitPolicy(**self.get_params(deep=False))
         part = table.part(rows).with_labels(known)
         return learner.fit(part, epsilon=claim.level, tiers=table.tiers).model_
 
-    def test(
-        self,
-        path: ExitModel,
-        table: Table,
-        part: Part,
-        claim: Claim,
-        losses: SetLosses | None = None,
-    ) -> Rule:
+    def test(self, path: ExitModel, table: Table, part: Part, claim: Claim) -> Rule:
         n, epsilon = len(part.rows), claim.level
         pac = self.guarantee == "pac"
         allowed = int(np.floor((n + 1) * epsilon)) - 1

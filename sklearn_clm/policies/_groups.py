@@ -63,16 +63,6 @@ class Groups(BaseEstimator):
         """The parts that are tested: each group, where there are any, and at last all prompts."""
         return parts_of(searched, tested, delta, groups, together=self.guarantee == "all")
 
-    def of(
-        self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
-    ) -> list[Hashable]:
-        """The group of each prompt, as given or found from it; prompts are None if not known."""
-        computed = None
-        if self.by is not None and prompts is not None:
-            computed = [self.by(prompt) for prompt in prompts]
-        names = given_or_computed("groups", "Groups(by=function)", given, computed)
-        return check_groups(names, n_prompts)
-
 
 def given_or_computed(name: str, by: str, given: object, computed: object) -> object:
     """What is given for each prompt, or what a function computes of it: one of the two."""
@@ -98,7 +88,14 @@ def asked_groups(options: Groups | None) -> dict[str, Any]:
 def groups_of(
     options: Groups | None, given: object, n_prompts: int, prompts: CheckedPrompts | None
 ) -> list[Hashable] | None:
-    """The group of each prompt; None where there are none."""
+    """The group of each prompt, as given or found from it; None where there are none.
+
+    The prompts are None if they are not known.
+    """
     if given is None and options is None:
         return None
-    return (options or Groups()).of(given, n_prompts, prompts)
+    by, computed = None if options is None else options.by, None
+    if by is not None and prompts is not None:
+        computed = [by(prompt) for prompt in prompts]
+    names = given_or_computed("groups", "Groups(by=function)", given, computed)
+    return check_groups(names, n_prompts)

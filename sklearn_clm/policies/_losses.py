@@ -11,7 +11,6 @@ from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import SamplingRule
 from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.calibration._path import Columns
-from sklearn_clm.calibration._tests import LossTest
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -85,43 +84,34 @@ class Losses(BaseEstimator):
 
 
 class SetLosses:
-    """Tests of losses on the sets of collected draws, each of which is computed once."""
+    """Losses of the sets of collected draws, each of which is computed once."""
 
     def __init__(
         self,
-        losses: Losses,
+        functions: Mapping[str, Loss],
         prompts: CheckedPrompts,
         references: Sequence[Reference],
         draws: Sequence[Sequence[Generation]],
     ) -> None:
-        self.functions, self.levels = losses.functions, losses.claimed()
-        self._prompts, self._references, self._draws = prompts, references, draws
+        self.functions, self._prompts = functions, prompts
+        self._references, self._draws = references, draws
         self._known: dict[tuple[object, ...], float] = {}
 
-    def tests(self, columns: Columns, rows: np.ndarray, delta: float) -> list[LossTest]:
-        """The test of each loss, for the prompts at `rows` and what `columns` make of them."""
-        return [
-            LossTest(len(columns), self._of(name, columns, rows), level, delta)
-            for name, level in self.levels.items()
-        ]
-
-    def _of(self, name: str, columns: Columns, rows: np.ndarray) -> Callable[[int], np.ndarray]:
-        def losses(m: int) -> np.ndarray:
-            k_max = int(columns.frontier.k_max[m])
-            scores = columns.table.part(columns.rows)
-            values = np.empty(len(rows))
-            for position, i in enumerate(rows.tolist()):
-                # the plain rule, which prediction runs
-                rule = SamplingRule(
-                    columns.frontier.configuration(m), columns.set_score, k_max, scores.k_max
-                )
-                quality, similarity = scores.quality[position], scores.similarity[position]
-                while not rule.done:
-                    rule.update(float(quality[rule.n_samples]), similarity[rule.n_samples])
-                values[position] = self._loss(name, i, rule, quality)
-            return values
-
-        return losses
+    def __call__(self, name: str, columns: Columns, m: int) -> np.ndarray:
+        """The loss of each prompt's set at step m of a path."""
+        k_max = int(columns.frontier.k_max[m])
+        scores = columns.table.part(columns.rows)
+        values = np.empty(len(columns.rows))
+        for position, i in enumerate(columns.rows.tolist()):
+            # the plain rule, which prediction runs
+            rule = SamplingRule(
+                columns.frontier.configuration(m), columns.set_score, k_max, scores.k_max
+            )
+            quality, similarity = scores.quality[position], scores.similarity[position]
+            while not rule.done:
+                rule.update(float(quality[rule.n_samples]), similarity[rule.n_samples])
+            values[position] = self._loss(name, i, rule, quality)
+        return values
 
     def _loss(self, name: str, i: int, rule: SamplingRule, quality: np.ndarray) -> float:
         key = name, i, tuple(rule.accepted), rule.n_samples, rule.score, rule.stopped

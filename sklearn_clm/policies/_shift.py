@@ -89,20 +89,6 @@ class CovariateShift(BaseEstimator):
         self.weight_bound = weight_bound
         self.estimated = estimated
 
-    def of(self, given: object, prompts: CheckedPrompts) -> np.ndarray:
-        """The weight of each prompt, as given or found from it."""
-        computed = None if self.weight is None else [self.weight(prompt) for prompt in prompts]
-        given = given_or_computed(
-            "prompt_weight", "CovariateShift(weight=function)", given, computed
-        )
-        weights = check_weights(given, float(self.weight_bound), "prompt_weight")
-        if len(weights) != len(prompts):
-            raise ValueError(
-                f"prompt_weight must be as many as prompts, {len(prompts)}, got {len(weights)} "
-                "instead."
-            )
-        return weights
-
     def applied(
         self, weights: np.ndarray, digests: np.ndarray, seed: int
     ) -> tuple[np.ndarray, Shift]:
@@ -129,15 +115,22 @@ class CovariateShift(BaseEstimator):
 def weights_of(
     option: CovariateShift | None, given: object, prompts: CheckedPrompts
 ) -> np.ndarray | None:
-    """The weight of each prompt; None where there are none."""
-    if option is not None:
-        return option.of(given, prompts)
-    if given is not None:
+    """The weight of each prompt, as given or found from it; None where there are none."""
+    if option is None:
+        if given is not None:
+            raise ValueError(
+                "shift must be a CovariateShift where prompt_weight is given, got None instead: "
+                "its weight_bound says how large a weight may be."
+            )
+        return None
+    computed = None if option.weight is None else [option.weight(prompt) for prompt in prompts]
+    given = given_or_computed("prompt_weight", "CovariateShift(weight=function)", given, computed)
+    weights = check_weights(given, float(option.weight_bound), "prompt_weight")
+    if len(weights) != len(prompts):
         raise ValueError(
-            "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
-            "weight_bound says how large a weight may be."
+            f"prompt_weight must be as many as prompts, {len(prompts)}, got {len(weights)} instead."
         )
-    return None
+    return weights
 
 
 def refuse_other_shift(option: CovariateShift | None, known: Provenance) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -24,11 +24,10 @@ from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.calibration._tests import AdmissionTest, LossTest
 from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._judging import LazyJudging
-from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._open_sets import Sampling, ThresholdSets
 from sklearn_clm.policies._rules import (
     Everything,
@@ -80,7 +79,7 @@ class ThresholdRule(SetRule):
         return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.result)
 
     def open_sets(self, of: Sampling) -> ThresholdSets:
-        return ThresholdSets(self.lambda_hat, self.k_max, of, self.claim)
+        return ThresholdSets(self.lambda_hat, self.k_max, of)
 
     @classmethod
     def of(
@@ -232,12 +231,7 @@ class ThresholdPolicy(Policy):
             )
 
     def search(
-        self,
-        table: Table,
-        rows: np.ndarray,
-        claim: Claim,
-        judging: LazyJudging,
-        losses: SetLosses | None = None,
+        self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging
     ) -> Frontier:
         labels, _ = judging.labels(table, rows, table.texts[rows])
         part = table.part(rows).with_labels(labels)
@@ -248,12 +242,12 @@ class ThresholdPolicy(Policy):
             k_max=table.budgets,
             **self.weights,
         )
-        if losses is None:
+        if not claim.losses:
             return frontier
         # the set of all draws errs least, but may well have the largest of other losses
-        columns = Columns(Table(part), np.arange(len(rows)), frontier, self._score)
+        columns = Columns(table, rows, frontier, self._score)
         p_values = [AdmissionTest(columns, claim.level, claim.delta).p_values()]
-        for test in losses.tests(columns, rows, claim.delta):
+        for test in self._loss_tests(columns, claim):
             for m in range(len(frontier)):
                 test.passes(m)
             p_values.append(test.p_values())
@@ -263,17 +257,18 @@ class ThresholdPolicy(Policy):
     def _score(self) -> SetScore:
         return get_set_score(self.set_score)
 
-    def test(
-        self,
-        path: Frontier,
-        table: Table,
-        part: Part,
-        claim: Claim,
-        losses: SetLosses | None = None,
-    ) -> Rule:
+    @staticmethod
+    def _loss_tests(columns: Columns, claim: Claim) -> list[LossTest]:
+        """The tests of other losses that are kept."""
+        return [
+            LossTest(len(columns), partial(columns.table.losses, name, columns), level, claim.delta)
+            for name, level in claim.losses.items()
+        ]
+
+    def test(self, path: Frontier, table: Table, part: Part, claim: Claim) -> Rule:
         columns = Columns(table, part.rows, path, self._score)
-        admission = AdmissionTest(columns, claim.level, part.delta)
-        others = [] if losses is None else losses.tests(columns, part.rows, part.delta)
+        admission = AdmissionTest(columns, claim.level, claim.delta)
+        others = self._loss_tests(columns, claim)
         with bounding(table.judge, part.rows, admission.may_ask):
             found = certify_frontier(
                 columns,
@@ -283,8 +278,8 @@ class ThresholdPolicy(Policy):
                 weights=self.weights,
                 select=self.select,
             )
-        position, names = found.position or 0, losses.levels if losses else ()
-        means = {name: float(one.means[position]) for name, one in zip(names, others)}
+        position = found.position or 0
+        means = {name: float(one.means[position]) for name, one in zip(claim.losses, others)}
         if found.position is None:
             why = self._why_nothing(found, claim, means)
             return Everything(claim.nullified(why), table.k_max, found)

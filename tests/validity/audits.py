@@ -22,7 +22,7 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import _Design
 from sklearn_clm.policies import AuditedJudging, LazyJudging, ThresholdPolicy, _audited
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._components import ComponentCollection, ComponentSteps
+from sklearn_clm.policies._components import ComponentSteps
 from sklearn_clm.policies._verdicts import Verdicts
 
 from .procedures import N_LAMBDAS, Setting, accepted_at_stop
@@ -141,9 +141,8 @@ def audits_of_components(
     _, truth, by_model, part = _drawn(world, judge, setting, rng, "components")
     data = ComponentCalibrationData.from_arrays(np.ones(truth.shape), by_model)
     people = _People(truth.reshape(-1, 1))
-    asked = ComponentCollection(data, people, None, None, [], None)
     audit = Audit(AuditedJudging(len, n_audits=N_AUDITS, design=design), people, 0)
-    steps = ComponentSteps(data, part, setting.epsilon, asked)
+    steps = ComponentSteps(data, part, setting.epsilon, people)
     claim = Claim(setting.epsilon, setting.delta, about="components")
     if not audit.test(steps, claim).certified:
         return None
