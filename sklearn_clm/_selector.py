@@ -250,7 +250,7 @@ class ComponentSelector(CalibratedEstimator):
         collected.fill(sampler.memory_, width, known, verbose=sampler.verbose)
         data = collected.data
         if self.judging != "lazy":
-            data = collected.judged(data, self.alpha, [], lazily=False)
+            data = collected.judged(data, self.alpha)
         self._forget()
         self.sampler_, self.calibration_indices_, self._collected = sampler, rows, collected
         for name in ("n_features_in_", "feature_names_in_"):
@@ -285,7 +285,7 @@ class ComponentSelector(CalibratedEstimator):
         if own is None:
             data.refuse_unknown()
         else:
-            data = own.judged(data, self.alpha, parts, lazily=self.judging == "lazy")
+            data = own.judged(data, self.alpha, parts if self.judging == "lazy" else None)
         provenance, grouped = data.provenance, names is not None
         claim = self._claim_of(provenance, grouped, level=self.alpha, about="components")
         nothing = partial(SelectionRule, gamma_hat=np.inf)

@@ -157,12 +157,12 @@ class ComponentCollection:
         )
 
     def judged(
-        self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part], *, lazily: bool
+        self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part] | None = None
     ) -> ComponentCalibrationData:
-        """The data with all labels, or lazily with those that tests of the parts need."""
+        """The data with all labels, or with those alone that tests of some parts need."""
         if data.unknown is None and not self.verdicts.of_people:
             return data
-        self.data = labelled(data, self.verdicts, alpha, parts if lazily else None)
+        self.data = labelled(data, self.verdicts, alpha, parts)
         return self.data
 
 
