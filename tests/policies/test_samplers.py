@@ -217,7 +217,7 @@ def test_exit_policies_calibrated_without_texts_predict_without_them():
     # bare arrays do not tell which responses are equal: predict must not merge them either
     epsilon, n_new = 0.4, 400
     prompts, _ = questions(499)
-    options = {"similarity": lambda a, b: float(a == b), "policy": ExitPolicy()}
+    options = {"similarity": lambda a, b: float(a == b), "policy": ExitPolicy(same_text=None)}
     one = sampler(Answering(often_right), k_max=8, epsilon=epsilon, **options)
     data = one.collect(prompts, ["right"] * len(prompts))
     bare = CalibrationData(data.quality, data.similarity, data.admissible, data.provenance)
