@@ -547,7 +547,7 @@ class ConformalSampler(CalibratedEstimator):
             raise ValueError(
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
             )
-        refuse_other_shift(self.shift, data.provenance)
+        refuse_other_shift("data", self.shift, data.provenance)
         own: Collection | None = self._own(data)
         return own, self._source_of("data", data.provenance) if own is None else own.source
 
@@ -614,12 +614,8 @@ class ConformalSampler(CalibratedEstimator):
             raise ValueError(
                 f"k_max must be that of {name!r}, {k_max}, got {self.k_max!r} instead."
             )
-        record = SamplerCalibration(**read, source=source)
-        if self.shift is not None:
-            bound = "none" if record.shift is None else record.shift.weight_bound
-            own = {"weight_bound": float(self.shift.weight_bound)}
-            refuse_differences(repr(name), {"weight_bound": bound}, own)
-        return record
+        refuse_other_shift(repr(name), self.shift, read["provenance"])
+        return SamplerCalibration(**read, source=source)
 
     # --- predict ------------------------------------------------------------------------------
 
@@ -644,7 +640,7 @@ class ConformalSampler(CalibratedEstimator):
         )
         return PredictionSets(
             sets,
-            record.k_max,
+            record.width,
             sampler=self,
             provenance=record.drawn_with,
             index=prompts.index,

@@ -160,8 +160,9 @@ def test_cross_validate_with_many_scorers(log, n_jobs):
     assert len(drawn(log)) == n_fit + n_predicted  # one predict serves all scorers
 
 
-def test_cross_val_predict():
-    sets = cross_val_predict(toy_sampler(), X, Y, cv=3)
+@pytest.mark.parametrize("k_max", [5, [1, 2, 5]])  # of several, folds choose different ones
+def test_cross_val_predict(k_max):
+    sets = cross_val_predict(toy_sampler(k_max=k_max), X, Y, cv=3)
     assert sets.shape == (len(X), 5)
     covered = [answer in row for row, answer in zip(sets.tolist(), Y)]
     assert np.mean(covered) > 0.5

@@ -27,9 +27,9 @@ from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.generators import EstimatorGenerator, check_keyed
+from sklearn_clm.generators import EstimatorGenerator, Generation, check_keyed
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import ThresholdPolicy
+from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests import toy
 from tests.toy import Answering, ToyModel, Trained, Unscored, drawn, questions
@@ -188,7 +188,7 @@ def test_budget_inside_the_guarantee():
     assert sampler.calibration_data_.k_max == 6
     assert sampler.result_.frontier.k_max.min() < sampler.result_.frontier.k_max.max()
     sets = sampler.predict(X[:30])
-    assert sets.shape == (30, sampler.k_max_)
+    assert sets.shape == (30, 6)  # whatever is chosen, so that predictions of folds can be joined
     assert sets.n_samples.max() <= sampler.k_max_
     risks = evaluate_configurations(
         sampler.calibration_data_, [sampler.lambda_hat_], set_score="max", k_max=[sampler.k_max_]
@@ -486,6 +486,16 @@ def test_a_generator_that_ignores_start_is_noticed(wrap, k_max):
         fitted.predict(new)
         for prompt in new[:8]:  # copies of a prompt have the same draws
             fitted.predict([prompt] * 50)
+
+
+@pytest.mark.parametrize("policy", [None, ExitPolicy()])
+def test_responses_that_are_arrays(policy):
+    X, y = questions(60)
+    arrays = Answering(lambda prompt, draw: Generation(np.full(3, len(prompt) * draw), -1.0, 1))
+    sampler = toy_sampler(arrays, policy=policy, similarity=lambda a, b: float(np.all(a == b)))
+    sampler.set_params(admission=lambda reference, response: response[0] > 0).fit(X, y)
+    sets = sampler.predict(X[:8])
+    assert all(one.guaranteed and one.responses[-1][0] > 0 for one in sets)
 
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])

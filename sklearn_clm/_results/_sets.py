@@ -336,7 +336,7 @@ class PredictionSets(SetSequence[PredictionSet]):
     sets : sequence of PredictionSet
         One for each prompt.
     k_max : int
-        The budget of draws, which is the width as an array.
+        The budget of draws, of several the largest, which is the width as an array.
     sampler : ConformalSampler, optional
         The estimator that made them. It does not travel with a pickle.
     provenance : Provenance, optional

@@ -35,7 +35,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | a promise read for each prompt, or for each topic | `groups=` fixed beforehand |
 | a judge, or references, that are wrong | the promise is about them: audit the judge |
 | verdicts changed after a calibration that was saved, or is in use | calibrate again |
-| a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
+| a service whose model changes behind its name | `memory_.clear()`, `fit`; a `RiskMonitor` |
 | a generator of yours whose draws depend on the batch, or on earlier ones | `check_keyed` |
 | draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
 | a generator that ignores `start`, where it draws for a few prompts | `check_keyed`, uncached |
@@ -50,10 +50,10 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | one `key` for two models, or two settings | a key for each |
 | columns in another order than before, after `calibrate` on the data of a file | the same order |
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
-| globals and helpers that a score, judge or generator uses, edited | calibrate again |
+| globals and helpers of a score, judge or generator, edited | `memory_.clear()`, then `fit` |
 | an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |
 | a list, a closure or an object inside a score, changed after `fit` | call `fit` again |
-| a model trained further by hand, or weights set, inside ``generator_`` | `fit` again |
+| a model trained further by hand, or weights set, in ``generator_`` | `memory_.clear()`, `fit` |
 | an adapter of a loaded model switched, weights written through ``.data`` | load it anew |
 | a module of yours that was edited while it is imported | start Python anew |
 

@@ -6,6 +6,7 @@ look at earlier draws alone, so that draws made one by one are those that would 
 labels belong to texts, so that equal responses of a prompt share one.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -158,5 +159,6 @@ def text_key(response: object) -> object:
     try:
         hash(response)
     except TypeError:
-        return repr(response)
+        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # all of an array
+            return repr(response)
     return type(response), response

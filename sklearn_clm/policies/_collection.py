@@ -175,7 +175,7 @@ class Collection:
         )
         for i, drawn, said in zip(rows.tolist(), draws, responses, strict=True):
             self.draws[i] = drawn
-            self.responses[i].extend(said[start:])
+            self.responses[i][start:] = said[start:]  # once, also after an interrupt
             for j in range(start, stop):
                 data.first[i, j] = self._seen[i].setdefault(text_key(said[j]), j)
             self.n_draws[i] = stop

@@ -20,7 +20,8 @@ from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._records import json_value, naming
 
-_OF_CODE = ("generator", "quality", "similarity", "admission", "splitter", "component_score")
+_SCORES = ("quality", "similarity", "admission", "splitter", "component_score", "weight")
+_OF_CODE = ("generator", *_SCORES)
 _ADVICE = (
     " A function that was edited or renamed, or that remembers what it was asked, is another one, "
     "unless it has a fingerprint(); CachedGenerator(generator, store, key=...) names a generator."

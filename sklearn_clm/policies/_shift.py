@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import count
 from numbers import Real
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,7 +15,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn_clm.calibration import Provenance, keep_by_weight
 from sklearn_clm.calibration._rows import check_weights
 from sklearn_clm.generators._draws import Prompt
+from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import given_or_computed
 
 
@@ -27,6 +29,7 @@ class Shift:
     estimated: bool  # so that the guarantee is approximate
     n_offered: int
     n_kept: int
+    weight: str | None = None  # fingerprint of the function that told them, or "given"
 
     def to_json(self) -> str:
         """Text for a provenance."""
@@ -109,7 +112,16 @@ class CovariateShift(BaseEstimator):
             estimated=bool(self.estimated),
             n_offered=n,
             n_kept=len(rows),
+            weight=self.asked()["weight"] or "given",
         )
+
+    def asked(self) -> dict[str, Any]:
+        """What data, or a file, must have been made with; None is unknown."""
+        return {
+            "weight_bound": float(self.weight_bound),
+            "estimated": bool(self.estimated),
+            "weight": None if self.weight is None else score_fingerprint(self.weight),
+        }
 
 
 def weights_of(
@@ -133,11 +145,9 @@ def weights_of(
     return weights
 
 
-def refuse_other_shift(option: CovariateShift | None, known: Provenance) -> None:
-    """Refuse data that were collected without the shift that is wanted, or with another."""
-    shift = Shift.of(known)
-    if option is not None and (shift is None or shift.weight_bound != float(option.weight_bound)):
-        raise ValueError(
-            f"data was collected with {shift}, but now shift={option!r}; call collect, or fit, "
-            "again."
-        )
+def refuse_other_shift(name: str, option: CovariateShift | None, known: Provenance) -> None:
+    """Refuse data, or a file, made without the shift that is wanted, or with another."""
+    if option is not None:
+        shift = Shift.of(known)
+        made_with = {"weight_bound": "none"} if shift is None else vars(shift)
+        refuse_differences(name, made_with, option.asked())

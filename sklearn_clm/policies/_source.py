@@ -13,6 +13,7 @@ from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._rows import RandomState, split_prompts
+from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
 from sklearn_clm.generators._base import trained
 from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
@@ -151,9 +152,8 @@ def warn_of_repeated_draws(
         return
     taken = [i for i, row in enumerate(rows) if len(row) >= _FIRST_DRAWS]
     # first what is quickly seen: most calls of predict end here
-    if not taken or any(
-        one.response != rows[i][0].response for i in taken for one in rows[i][:_FIRST_DRAWS]
-    ):
+    texts = ([text_key(one.response) for one in rows[i][:_FIRST_DRAWS]] for i in taken)
+    if not taken or any(other != first for first, *others in texts for other in others):
         return
     n_taken = len(np.unique(prompts.digests[taken]))  # copies of a prompt have the same draws
     alike = (data.texts[:, :_FIRST_DRAWS] == data.texts[:, :1]).all(axis=1)

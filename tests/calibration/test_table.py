@@ -98,6 +98,11 @@ def test_draws_are_made_once_and_known_as_far_as_they_are():
 def test_equal_texts():
     first = equal_texts([["a", "a", 1, "1"], [True, 1, 1.0, [1]]])
     assert first.tolist() == [[0, 0, 2, 3], [0, 1, 2, 3]]
+    # in few digits, and with the middle left out, these would all read alike
+    long, tiny = np.zeros(2000), np.arange(2000) == 1000
+    first = equal_texts([[long, long.copy(), long + tiny, {"a": long + 1e-12 * tiny}]])
+    assert first.tolist() == [[0, 0, 2, 3]]
+    assert equal_texts([[{"a": long}, {"a": long + 1e-12 * tiny}]]).tolist() == [[0, 1]]
 
 
 def test_labels_and_texts_survive_files_and_parts(tmp_path):
