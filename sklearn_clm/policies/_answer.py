@@ -27,7 +27,7 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
-from sklearn_clm.policies._judging import LazyJudging, classifier_factory
+from sklearn_clm.policies._judging import LazyJudging, classifier_factory, one_thread
 from sklearn_clm.policies._rules import Everything, Row, Rule
 from sklearn_clm.policies._verdicts import bounding
 
@@ -182,7 +182,8 @@ class AnswerPolicy(Policy):
         classifiers: list[Callable[[], Any]] = [classifier_factory(self.estimator), ShareOfDraws]
         if self.estimator is None:
             classifiers.append(degree_two)
-        return search_answers(data, classifiers, n, self.alpha, delta, tiers)
+        with one_thread():
+            return search_answers(data, classifiers, n, self.alpha, delta, tiers)
 
     def test(self, path: AnswerPath, table: Table, part: Part, claim: Claim) -> Rule:
         n, judged_before = len(part.rows), table.n_judgements

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import Interval, StrOptions
+from threadpoolctl import threadpool_limits
 
 from sklearn_clm.calibration._exit_model import impute_labels
 from sklearn_clm.calibration._table import Table
@@ -122,7 +123,8 @@ class LazyJudging(BaseEstimator):
         known = self._known(table, rows, texts)
         if (known >= 0).any():
             factory = classifier_factory(None)
-            return impute_labels(table.part(rows), texts, known, factory, random_state), known
+            with one_thread():
+                return impute_labels(table.part(rows), texts, known, factory, random_state), known
         counts = np.sum(texts[:, :, np.newaxis] == texts[:, np.newaxis, :], axis=2)
         chance = np.take_along_axis(rng.random((n, k_max)), texts, axis=1)
         return chance < counts / k_max, known
@@ -131,6 +133,14 @@ class LazyJudging(BaseEstimator):
     def _known(table: Table, rows: np.ndarray, texts: np.ndarray) -> np.ndarray:
         """Labels of the texts that stand for draws."""
         return table.labels_at(rows[:, np.newaxis], texts)
+
+
+def one_thread() -> threadpool_limits:
+    """Linear algebra in one thread: for matrices so small others cost more than they bring.
+
+    Where other programs, or a quota, leave them no core, each step would wait for all of them.
+    """
+    return threadpool_limits(1, user_api="blas")
 
 
 def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -> Callable[[], Any]:

@@ -1,12 +1,14 @@
 """One answer where it is likely to be right, with a guarantee on the answers."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_info
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration._answer import AnswerPath, Answers, ShareOfDraws
@@ -55,6 +57,24 @@ def test_many_are_answered_where_answers_repeat():
         answers = drawn(np.random.default_rng(seed), 300, 20)
         shares.append(calibrated(data_of(answers, answers == 0), 0.15, seed).claim.answered or 0.0)
     assert np.mean(shares) >= 0.45
+
+
+class Watching(LogisticRegression):
+    """Notes in how many threads it learns."""
+
+    seen: ClassVar = set()
+
+    def fit(self, X, y):
+        self.seen.update(
+            one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"
+        )
+        return super().fit(X, y)
+
+
+def test_small_classifiers_wait_for_no_other_thread():
+    answers = drawn(np.random.default_rng(0), 60, 5)
+    AnswerPolicy(estimator=Watching()).fit(data_of(answers, answers == 0))
+    assert Watching.seen == {1}
 
 
 def test_answers_keep_the_promise_and_stop_early():
