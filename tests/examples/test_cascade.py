@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 @pytest.mark.slow
 def test_a_cascade_then_answers_then_a_person(monkeypatch, tmp_path, capsys):
     example = load(EXAMPLES / "cascade.py", monkeypatch)
-    options = "--questions 700 --epsilon 0.4 --alpha 0.2".split()
+    options = ["--questions", "700", "--epsilon", "0.4", "--alpha", "0.2"]
     options += ["--output", str(tmp_path)]
     found = example.main(options)
     assert "<svg" in (tmp_path / "cascade.svg").read_text(encoding="utf-8")
