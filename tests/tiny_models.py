@@ -16,15 +16,8 @@ CORPUS = [
     "日本語のテキスト。 한국어 텍스트. 中文文本。",
     "one two three four five six seven eight nine ten",
 ]
-GPT2 = {
-    "vocab_size": 320,
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "initializer_range": 0.3,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-}
+GPT2 = {"vocab_size": 320, "n_embd": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.3}
+GPT2 |= {"bos_token_id": 0, "eos_token_id": 1}
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -118,18 +111,9 @@ def t5(directory: Path) -> str:
 
     torch.manual_seed(0)
     tokenizer = sentencepiece_tokenizer()
-    config = T5Config(
-        vocab_size=len(tokenizer),
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_layers=2,
-        num_heads=4,
-        initializer_factor=2.0,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-        eos_token_id=1,
-    )
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+    sizes |= {"vocab_size": len(tokenizer), "initializer_factor": 2.0}
+    config = T5Config(decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, **sizes)
     return _save(directory, T5ForConditionalGeneration(config), tokenizer)
 
 
@@ -147,18 +131,9 @@ def vit_gpt2(directory: Path) -> str:
 
     torch.manual_seed(0)
     tokenizer = byte_level_tokenizer()
-    encoder = ViTModel(
-        ViTConfig(
-            hidden_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=48,
-            image_size=16,
-            patch_size=4,
-            initializer_range=0.3,
-        ),
-        add_pooling_layer=False,
-    )
+    sizes = {"hidden_size": 24, "intermediate_size": 48, "image_size": 16, "patch_size": 4}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4}
+    encoder = ViTModel(ViTConfig(initializer_range=0.3, **sizes), add_pooling_layer=False)
     config = GPT2Config(**GPT2, n_positions=64, add_cross_attention=True, is_decoder=True)
     decoder = GPT2LMHeadModel(config)
     model = VisionEncoderDecoderModel(encoder=encoder, decoder=decoder)

@@ -12,16 +12,9 @@ from numpy.testing import assert_array_equal
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, Provenance
 from tests.calibration.strategies import calibration_data, random_data
 
-KNOWN = Provenance(
-    generator="g",
-    seed=2**70,
-    quality="likelihood",
-    similarity="rouge_l",
-    admission="exact_match",
-    splitter="sentence",
-    component_score="span",
-    k_max=4,
-)
+PARTS = {"quality": "likelihood", "similarity": "rouge_l", "admission": "exact_match"}
+PARTS |= {"splitter": "sentence", "component_score": "span"}
+KNOWN = Provenance(generator="g", seed=2**70, k_max=4, **PARTS)
 
 
 def make(n=8, k=4, **options):

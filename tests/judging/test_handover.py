@@ -50,12 +50,8 @@ def test_a_file_is_written_then_read(tmp_path):
 def test_people_choose_among_the_draws(judge):
     with pytest.raises(VerdictsWanted) as wanted:
         hand_over(SETS, judge)
-    assert [(one.asked.prompt, one.response) for one in wanted.value.wanted] == [
-        ("q1", "b"),
-        ("q1", "a"),
-        ("q2", "b"),
-        ("q2", "a"),
-    ]
+    pairs = [(one.asked.prompt, one.response) for one in wanted.value.wanted]
+    assert pairs == [(prompt, said) for prompt in ("q1", "q2") for said in "ba"]
     for pair in wanted.value.wanted:
         judge.record(pair, pair.asked.prompt == "q1")
     assert hand_over(SETS, judge)["response"].tolist() == ["a", "b", None, "b"]
