@@ -16,37 +16,17 @@ PROMPTS = [HEADER + question for question in ("one two three four", "a", "what i
 N_NEW = 9
 
 TOKENS = {"vocab_size": 320, "eos_token_id": 1, "bos_token_id": 0, "pad_token_id": None}
-SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-}
+SIZES = {"hidden_size": 32, "intermediate_size": 48}
+SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 4}
 GROUPED = {**TOKENS, **SIZES, "num_key_value_heads": 2}
 SLIDING = {**GROUPED, "head_dim": 8, "sliding_window": 6}
-ENCODER_DECODER = {
-    **TOKENS,
-    "pad_token_id": 2,
-    "decoder_start_token_id": 1,
-    "forced_eos_token_id": None,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-}
-DECODER = {
-    "vocab_size": 320,
-    "eos_token_id": 1,
-    "bos_token_id": 0,
-    "d_model": 32,
-    "decoder_layers": 2,
-    "decoder_attention_heads": 4,
-    "decoder_ffn_dim": 48,
-    "max_position_embeddings": 128,
-}
+IN_DECODER = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4}
+IN_DECODER |= {"decoder_ffn_dim": 48}
+IN_ENCODER = {"encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48}
+ENCODER_DECODER = {**TOKENS, **IN_ENCODER, **IN_DECODER, "pad_token_id": 2}
+ENCODER_DECODER |= {"decoder_start_token_id": 1, "forced_eos_token_id": None}
+DECODER = {"vocab_size": 320, "eos_token_id": 1, "bos_token_id": 0, **IN_DECODER}
+DECODER |= {"max_position_embeddings": 128}
 WINDOWS = {"layer_types": ["sliding_attention", "full_attention"]}
 LATENT = {
     **TOKENS,
