@@ -275,7 +275,8 @@ class ConformalSampler(CalibratedEstimator):
         self, X: object, y: object, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> CalibrationData:
         """Collect all draws; `lazily`, where judging is lazy, the first one of each prompt."""
-        return self._filled(self._begun(X, y, groups, prompt_weight), lazily=lazily)
+        collected = self._begun(X, y, groups, prompt_weight)
+        return self._filled(collected, lazily=lazily)
 
     def _begun(self, X: object, y: object, groups: object, prompt_weight: object) -> Collection:
         """A collection without a draw, from a generator that is trained."""
@@ -560,11 +561,14 @@ class ConformalSampler(CalibratedEstimator):
     def _table(self, data: CalibrationData, own: Collection | None, source: DrawSource) -> Table:
         """The draws of data, and what may be asked of them."""
         budgets, tiers = draw_budgets(self.k_max), self._tiers(source)
-        if own is None:
-            check_data(given := data.truncate(budgets[-1]))
-            table = Table(given, budgets=budgets, tiers=tiers)
+        if own is not None:
+            data = own.known(data, lazily=self._lazy_judging is not None)
+        data = data.truncate(budgets[-1])
+        if own is not None and data.unknown is not None:
+            table = Table(data, own.draw, own.verdicts, budgets=budgets, tiers=tiers)
         else:
-            table = own.table(data, budgets, tiers, lazily=self._lazy_judging is not None)
+            check_data(data)
+            table = Table(data, budgets=budgets, tiers=tiers)
         if self.losses is None and not isinstance(self.judging, AuditedJudging):
             return table
         if own is None or table.is_lazy:

@@ -292,7 +292,7 @@ def _certified(target: object) -> tuple[float, str]:
         )
     check_is_fitted(target, "calibration_")
     record = target.calibration_
-    holds = all(claim.holds for claim in record.claims_in_use.values())
+    holds = all(claim.holds for claim in record.claims_in_use)
     if not holds or record.claim.about == "answers":
         raise ValueError(
             "target must be certified, in all groups, to give what is admissible, got one of "

@@ -112,7 +112,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
 
 def _guarantee(record: Record) -> Section:
     """What is promised, and on which conditions."""
-    claims = list(record.claims_in_use.values())
+    claims = record.claims_in_use
     held = [claim for claim in claims if claim.holds]
     if not held:
         return Section("Guarantee", (claims[-1].sentence(), _of_what(record)))
@@ -138,7 +138,7 @@ def _of_what(record: Record) -> str:
 
 def _nulls(record: Record) -> list[str]:
     """To whom nothing is promised, and why."""
-    return (nulls_of(record.claims_in_use.values()) or "").splitlines()
+    return (nulls_of(record.claims_in_use) or "").splitlines()
 
 
 def _trivial(record: Record) -> list[str]:
@@ -227,7 +227,7 @@ def _tests(
 
 def _enough(record: Record, n_prompts: int) -> Section:
     """Whether the prompts were enough, and how many another calibration takes."""
-    claims = record.claims_in_use.values()
+    claims = record.claims_in_use
     n_held = sum(claim.holds for claim in claims)
     answer = "Yes" if n_held == len(claims) else "No"
     if 0 < n_held < len(claims):

@@ -81,14 +81,14 @@ class Calibration(ABC):
         return self.by_group or self.rules
 
     @property
-    def claims_in_use(self) -> dict[Hashable | None, Claim]:
+    def claims_in_use(self) -> list[Claim]:
         """Their claims."""
-        return {name: rule.claim for name, rule in self.in_use.items()}
+        return [rule.claim for rule in self.in_use.values()]
 
     @property
     def stated(self) -> Claim:
         """One of these claims, which holds if any does."""
-        return max(self.claims_in_use.values(), key=lambda claim: claim.holds)
+        return max(self.claims_in_use, key=lambda claim: claim.holds)
 
     @property
     def certified(self) -> bool:

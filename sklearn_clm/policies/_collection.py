@@ -11,9 +11,7 @@ import numpy as np
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._data import check_data
-from sklearn_clm.calibration._table import Table, text_key
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import score_fingerprint
@@ -235,26 +233,19 @@ class Collection:
         known.n_draws = np.minimum(self.n_draws, data.k_max)
         return known
 
-    def table(
-        self, data: CalibrationData, budgets: list[int], tiers: Tiers | None, *, lazily: bool
-    ) -> Table:
-        """A table of these draws, which asks for what `data` lack.
+    def known(self, data: CalibrationData, *, lazily: bool) -> CalibrationData:
+        """Data of these draws with all that is known of them, or lazily with what is by now.
 
         Verdicts of people are looked up anew: they may have changed their minds.
         """
-        labels, k_max = data.labels, budgets[-1]
+        labels = data.labels
         # labels from elsewhere stay
         if data.provenance.admission is not None and self.verdicts.of_people:
             self.verdicts.forget()
             labels = np.full_like(labels, -1)
             if not lazily:
                 self._judge(np.arange(data.n_prompts), data.k_max)
-        known = self._with_verdicts(data, labels)
-        known = known.truncate(k_max) if k_max < known.k_max else known
-        if known.unknown is None:
-            check_data(known)
-            return Table(known, budgets=budgets, tiers=tiers)
-        return Table(known, self.draw, self.verdicts, budgets=budgets, tiers=tiers)
+        return self._with_verdicts(data, labels)
 
     def set_losses(self, losses: Losses) -> SetLosses:
         """Other losses of the sets of these draws."""

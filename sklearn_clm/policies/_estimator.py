@@ -247,7 +247,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def _keep(self, record: Any, own: Any) -> None:
         """Keep what was calibrated, and warn where little or nothing is certified."""
-        report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
+        report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
         digests = record.data.prompts
         repeated = None if digests is None else describe_repetitions(digests)
         remarks = tuple(filter(None, [repeated, record.doubt]))
