@@ -632,8 +632,8 @@ class ConformalSampler(CalibratedEstimator):
     def _sets(
         self, prompts: CheckedPrompts, groups: object = None, on_accept: OnAccept | None = None
     ) -> PredictionSets:
-        record, source = self.calibration_, self.calibration_.source
-        source.refuse_changes()
+        record: SamplerCalibration = self.calibration_  # once: another thread may fit meanwhile
+        record.source.refuse_changes()
         sets = record.sets(
             prompts,
             groups,
