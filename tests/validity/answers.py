@@ -82,8 +82,8 @@ def answers(
     if rng.random() < 0.1:
         table = lazy_table(_population(world.name).take(chosen), draws=False)
         part, claim = Part(np.arange(n), np.arange(0), delta), Claim(alpha, delta)
-        found = AnswerPolicy(alpha).test(path, table, part, None, claim)
-        level = found.rule.level if found.claim.holds else None
+        found = AnswerPolicy(alpha).test(path, table, part, claim)
+        level = found.level if found.claim.holds else None
         if level != (None if last is None else path.levels[last]):
             raise AssertionError(f"lazily the level is {level}, which is not that of all labels")
     if last is None:

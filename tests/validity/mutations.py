@@ -24,6 +24,7 @@ from .policies import (
     copies_by_any_label,
     exit_policy,
     learnt_on_the_calibration_part,
+    rho_of_the_calibration_part,
     skip_by_the_level,
     stop_at_the_first_failure,
     tested_without_labels,
@@ -170,6 +171,11 @@ MUTATIONS = {
     "chances for a price learnt on the calibration part": Mutation(
         Cell("cascade", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
         procedure=partial(learnt_on_the_calibration_part, tiers=TIERS),
+        cost=10,
+    ),
+    "rho chosen on the calibration part": Mutation(
+        Cell("exit_policy", "rival_draws", "exit policy", Setting(60, 0.299, 0.1)),
+        procedure=rho_of_the_calibration_part,
         cost=10,
     ),
     "a tier is skipped by the level": Mutation(

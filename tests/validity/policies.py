@@ -14,7 +14,12 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._certify import ranked, settle
-from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
+from sklearn_clm.calibration._exit_model import (
+    ExitModel,
+    _best_rho,
+    exit_scores,
+    fit_exit_model,
+)
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
@@ -182,6 +187,28 @@ def learnt_on_the_calibration_part(
     first = texts_of(world.name, world.population)
     tau, _ = exit_scores_of(model, world.population, first)
     scores = np.where(world.population.admissible, tau, -np.inf).max(axis=1)
+    return _fails(scores[chosen], scores, setting)
+
+
+@functools.lru_cache(maxsize=64)
+def _one_draw_each(rho: float | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Probabilities in a world where rho decides which one draw is shown, and the scores V."""
+    data = make_world("rival_draws").population
+    n, k_max = data.quality.shape
+    text = np.broadcast_to(np.where(np.eye(k_max), 0.5, 0.0), (n, k_max, k_max))
+    arrival = np.broadcast_to(np.geomspace(9.0, 0.015, k_max), (n, k_max))
+    tau, _ = exit_scores(text, arrival, 1.0 if rho is None else rho)
+    return text, arrival, np.where(data.admissible, tau, -np.inf).max(axis=1)
+
+
+def rho_of_the_calibration_part(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Broken: the prompts that calibrate the level have chosen the cheapest rho at that level."""
+    chosen, no_price = world.draw(setting.n, rng), np.zeros(world.population.k_max)
+    text, arrival, _ = _one_draw_each(None)
+    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
+    labels, share = world.population.admissible[chosen], (allowed + 0.5) / setting.n
+    rho = _best_rho(text[chosen], arrival[chosen], labels, share, no_price)
+    scores = _one_draw_each(rho)[2]
     return _fails(scores[chosen], scores, setting)
 
 
