@@ -1,12 +1,18 @@
 """Answer or escalate: one answer where it is likely to be right, none elsewhere.
 
-After k draws a model gives each distinct text c the probability p_k(c) that c is admissible. The
-rule at level u answers the text of largest p_k at the first k >= k_min at which that p_k is at
-least u, and escalates a prompt that has no such k up to K. A prompt is also escalated, and drawn
-from no more, once from draw 5 on the largest p_k is below a cut: it is hopeless, whatever the
-level. A lower level answers whatever a higher one does, no later, though perhaps by another text.
+After k draws a model gives each distinct text c the probability p_k(c) that c is admissible. With
+patience g >= 0, the text of largest p_k has the sureness
 
-*One level.* The model, k_min, cut and levels u_1 > ... > u_J come from the optimisation part. Given
+    s_k = 1 - (1 - p_k) (K / k)^g,
+
+so that with g > 0 less doubt is tolerated after fewer of the K draws: whoever answers at the first
+k of a p_k of at least u has answers that are hardly surer than u. The rule at level u answers that
+text at the first k >= 5 (k = K if K < 5) with s_k >= u, and escalates a prompt that has no such k
+up to K. A prompt is also escalated, and drawn from no more, once from draw 5 on the largest p_k is
+below a cut times (k / K)^(1/2): it is hopeless, whatever the level. A lower level answers whatever
+a higher one does, no later, though perhaps by another text.
+
+*One level.* The model, g, cut and levels u_1 > ... > u_J come from the optimisation part. Given
 these, calibration prompts are independent and identically distributed. At level u_j let a share r_j
 of the answers be wrong. If m_j calibration prompts are answered, e_j of them wrongly, then, given
 m_j, e_j is Bin(m_j, r_j). So p_j = P(Bin(m_j, alpha) <= e_j), and 1 where m_j = 0, is a p-value of
@@ -25,8 +31,8 @@ wrongly. So s is the level of the greatest chance to pass: the mean of P(e <= c(
 critical count, over the number m of calibration prompts that are answered and over the share of
 wrong answers, as uncertain as the optimisation part leaves it. The expected share is the mean of
 two estimates: (e + 1/2) / (m + 1) there, and the mean of 1 - p, out-of-fold. Among classifiers, the
-share of a text, and several k_min, the path is taken that is expected to answer most, or nearly so
-with a smaller k_min; and the largest cut that keeps nine tenths of what the levels from the start
+share of a text, and several g, the path is taken that is expected to answer most, or nearly so with
+a smaller g; and the largest cut that keeps nine tenths of what the levels from the start
 on answer, since the last to pass is not known.
 
 *Without labels* each prompt's last draw stands for its reference, so that the share of a text is
@@ -54,23 +60,25 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._texts import TEXT_FEATURES, TextPaths
 from sklearn_clm.calibration._tiers import Tiers
 
-_FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
+_FIRST_DRAW = 5  # after which a prompt may be answered, or be hopeless
+_PATIENCE = (0.0, 1.0, 2.0)
 _N_LEVELS = 40
 _NEARLY = 0.95  # of the largest share, where fewer draws are needed
 _KEPT = 0.9  # of what levels answer, by a cut
-_CUT_FROM = 5  # draws
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
-_CUTS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # of the level of the start
+_CUTS = np.arange(20, -1, -1) / 16  # of the level of the start
 
 
 class ShareOfDraws:
-    """The share of a text among the draws, in place of a classifier."""
+    """The share of a text among the draws and one other, in place of a classifier."""
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> "ShareOfDraws":
         return self
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         share = X[:, TEXT_FEATURES.index("share of the draws so far")]
+        draws = np.exp(X[:, TEXT_FEATURES.index("logarithm of the number of draws")])
+        share = share * draws / (draws + 1.0)
         return np.stack((1.0 - share, share), axis=1)
 
 
@@ -82,12 +90,12 @@ class AnswerPath:
     """
 
     model: ExitModel  # its probabilities are those of being admissible
-    k_min: int  # the first draw at which an answer may be given
+    patience: float
     n_seen: int  # prompts that it was learnt from
     levels: np.ndarray
     shares: np.ndarray
     risks: np.ndarray
-    cut: float = 0.0  # below it a prompt is hopeless
+    cut: float = 0.0  # below it a prompt is hopeless after the last draw
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of the prompts
 
     @property
@@ -142,94 +150,110 @@ def search_answers(
         scales = paths.quality_scale, paths.similarity_scale
         never = (ConstantClassifier(0.0),)
         model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
-        for k_min in (k for k in _FIRST_DRAWS if k <= data.k_max):
-            path = AnswerPath(model, k_min, data.n_prompts, *_levels(chance, wrong, doubts, k_min))
+        for patience in _PATIENCE:
+            levels = _levels(sureness(chance, in_use, patience), wrong, doubts)
+            path = AnswerPath(model, patience, data.n_prompts, *levels)
             found.append((path, path.expected_share(n, alpha, delta), (chance, wrong, doubts)))
     enough = _NEARLY * max(share for _, share, _ in found)
     near = [one for one in found if one[1] >= enough]
-    path, _, (chance, wrong, doubts) = min(near, key=lambda one: (one[0].k_min, -one[1]))
+    path, _, (chance, wrong, doubts) = min(near, key=lambda one: (one[0].patience, -one[1]))
     start = path.start(n, alpha, delta)
-    for cut in path.levels[start] * np.array(_CUTS):
-        hopeful = while_hopeful(chance, cut)
-        answered = [answered_at(hopeful, u, path.k_min)[0].mean() for u in path.levels[start:]]
+    for cut in path.levels[start] * _CUTS:
+        sure = sureness(chance, in_use, path.patience, cut)
+        answered = [answered_at(sure, u)[0].mean() for u in path.levels[start:]]
         if np.mean(answered / path.shares[start:]) >= _KEPT:
             break  # at the last cut, 0, no prompt is hopeless
-    levels = _levels(hopeful, wrong, doubts, path.k_min)
-    return AnswerPath(path.model, path.k_min, path.n_seen, *levels, cut=float(cut))
+    levels = _levels(sure, wrong, doubts)
+    return AnswerPath(path.model, path.patience, path.n_seen, *levels, cut=float(cut))
 
 
-def while_hopeful(chance: np.ndarray, cut: float) -> np.ndarray:
-    """The largest p_k, (n, K), as long as a prompt is not hopeless; -inf after that."""
-    low = (chance < cut) & (np.arange(chance.shape[1]) >= _CUT_FROM - 1)
-    before: np.ndarray = np.cumsum(low, axis=1) - low
-    return np.where(before > 0, -np.inf, chance)
+def sureness(chance: np.ndarray, k_max: int, patience: float, cut: float = 0.0) -> np.ndarray:
+    """s_k of the largest p_k, (n, draws); -inf before the first answers, and once hopeless."""
+    draws = np.arange(1, chance.shape[1] + 1)
+    low = hopeless_after(chance, draws, k_max, cut)
+    closed = (draws < min(_FIRST_DRAW, chance.shape[1])) | (np.cumsum(low, axis=1) > low)
+    return np.where(closed, -np.inf, sure_after(chance, draws, k_max, patience))
+
+
+def sure_after(chance: Any, draws: Any, k_max: int, patience: float) -> Any:
+    """s_k of the largest p_k after k draws."""
+    return 1.0 - (1.0 - chance) * (k_max / draws) ** patience
+
+
+def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
+    """Whether a prompt whose largest p_k after k draws is this one is hopeless."""
+    return (draws >= _FIRST_DRAW) & (chance < cut * (draws / k_max) ** 0.5)
 
 
 def _levels(
-    chance: np.ndarray, wrong: np.ndarray, doubts: np.ndarray, k_min: int
+    sure: np.ndarray, wrong: np.ndarray, doubts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Levels, descending, with the shares of prompts answered and of wrong answers at each."""
-    reached = np.sort(chance[:, k_min - 1 :].max(axis=1))[::-1]
+    reached = np.sort(sure.max(axis=1))[::-1]
     reached = reached[np.isfinite(reached)]
     places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
     levels = np.unique(reached[places])[::-1]
     shares, risks = np.zeros((2, len(levels)))
     for j, level in enumerate(levels):
-        answered, draws = answered_at(chance, level, k_min)
+        answered, draws = answered_at(sure, level)
         rows, at = np.flatnonzero(answered), draws[answered] - 1
         counted = (wrong[rows, at].sum() + 0.5) / (len(rows) + 1.0)
         shares[j], risks[j] = answered.mean(), (counted + doubts[rows, at].mean()) / 2.0
     return levels, shares, risks
 
 
-def answered_at(chance: np.ndarray, level: float, k_min: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which prompts are answered, and after how many draws, of all prompts.
-
-    `chance`, (n, K), is the largest p_k, -inf where no draw was made.
-    """
-    sure = chance[:, k_min - 1 :] >= level
-    answered: np.ndarray = np.any(sure, axis=1)
-    made = np.sum(chance > -np.inf, axis=1)
-    return answered, np.where(answered, sure.argmax(axis=1) + k_min, made)
+def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which prompts reach a level, and after how many draws; after 0 where none does."""
+    reaches = sure >= level
+    answered: np.ndarray = np.any(reaches, axis=1)
+    return answered, np.where(answered, reaches.argmax(axis=1) + 1, 0)
 
 
 class Answers:
     """What prompts of a table are answered, drawn from until the highest level answers them."""
 
     def __init__(self, table: Table, rows: np.ndarray, path: AnswerPath, highest: float) -> None:
-        self.table, self.rows, self.k_min = table, rows, path.k_min
-        self.chance = np.full((len(rows), table.k_max), -np.inf)
-        self.texts = np.zeros(self.chance.shape, dtype=np.intp)
+        self.table, self.rows = table, rows
+        self.sure = np.full((len(rows), table.k_max), -np.inf)
+        self.texts = np.zeros(self.sure.shape, dtype=np.intp)
+        self.made = np.zeros(len(rows), dtype=np.intp)  # draws
         paths, waiting = path.model.paths(len(rows)), np.arange(len(rows))
         for k in range(table.k_max):
-            chance, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
-            self.chance[waiting, k] = chance.max(axis=1)
-            self.texts[waiting, k] = chance.argmax(axis=1)
-            chance = self.chance[waiting, k]
-            hopeless = (k + 1 >= _CUT_FROM) & (chance < path.cut)
-            waiting = waiting[((k + 1 < self.k_min) | (chance < highest)) & ~hopeless]
+            at = rows[waiting]
+            table.ensure(at, k + 1)
+            quality, similarity = table.data.quality[at, k], table.data.similarity[at, k]
+            paths.update(waiting, quality, similarity, table.texts[at, k])
+            text, _ = path.model.probabilities(paths, waiting)
+            chance, self.texts[waiting, k] = text.max(axis=1), text.argmax(axis=1)
+            self.made[waiting] = k + 1
+            if k + 1 >= min(_FIRST_DRAW, path.k_max):
+                self.sure[waiting, k] = sure_after(chance, k + 1, path.k_max, path.patience)
+            hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
+            waiting = waiting[(self.sure[waiting, k] < highest) & ~hopeless]
 
     def at(self, level: float) -> tuple[DrawEntries, np.ndarray]:
         """The answer to each prompt that has one at a level, and the draws made for each prompt."""
-        answered, draws = answered_at(self.chance, level, self.k_min)
+        answered, draws = answered_at(self.sure, level)
         positions = np.flatnonzero(answered)
         texts = self.texts[positions, draws[positions] - 1]
         owner = np.arange(len(positions))
-        return DrawEntries(self.table, self.rows[positions], texts, owner, len(owner)), draws
+        found = DrawEntries(self.table, self.rows[positions], texts, owner, len(owner))
+        return found, np.where(answered, draws, self.made)
 
 
 class AnswerRule(ExitRule):
     """The rule for one prompt at one level; `exit` is the probability of the answer."""
 
-    def __init__(self, level: float, k_min: int, k_max: int, cut: float = 0.0) -> None:
+    def __init__(self, level: float, patience: float, k_max: int, cut: float = 0.0) -> None:
         super().__init__(level, 1.0, k_max)
-        self.k_min, self.cut, self.exit = k_min, cut, -np.inf
+        self.patience, self.cut, self.exit = patience, cut, -np.inf
 
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
         self.n_samples += 1
-        best = int(np.argmax(text))
-        if self.n_samples >= self.k_min and text[best] >= self.level:
+        k, best = self.n_samples, int(np.argmax(text))
+        sure = sure_after(text[best], k, self.k_max, self.patience)
+        if k >= min(_FIRST_DRAW, self.k_max) and sure >= self.level:
             self.members, self.exit, self.stopped = [best], float(text[best]), True
-        elif self.n_samples >= _CUT_FROM and text[best] < self.cut:
+        elif hopeless_after(text[best], k, self.k_max, self.cut):
             self.stopped = True
         return self.done
