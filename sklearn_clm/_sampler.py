@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -95,9 +95,11 @@ class ConformalSampler(CalibratedEstimator):
         A guarantee for new prompts that are distributed otherwise than those that calibrate.
     losses : Losses, default=None
         Other losses of a set that are kept; for thresholds with ``judging="all"``.
-    training_fraction, optimization_fraction : float, default=0.5, 1/3
-        Parts of the data, in (0, 1): that trains a generator, and of the others that which chooses
-        the configurations to test.
+    training_fraction : float, default=0.5
+        Part of the data, in (0, 1), that trains a generator.
+    optimization_fraction : float or "auto", default="auto"
+        Part of the others, in (0, 1), that chooses what is tested. "auto" is a third; with an
+        :class:`ExitPolicy` a fifth, and of fewer than 300 prompts 60, at most a third.
     on_null : {"warn", "raise"}, default="warn"
         Whether ``fit`` warns or raises if nothing can be certified. After a warning ``predict``
         returns all draws, marked as not guaranteed.
@@ -179,7 +181,10 @@ class ConformalSampler(CalibratedEstimator):
         "shift": [None, CovariateShift],
         "losses": [None, Losses],
         "training_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "optimization_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "optimization_fraction": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, 1, closed="neither"),
+        ],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
         "n_jobs": N_JOBS,
@@ -206,7 +211,7 @@ class ConformalSampler(CalibratedEstimator):
         shift: CovariateShift | None = None,
         losses: Losses | None = None,
         training_fraction: float = 0.5,
-        optimization_fraction: float = 1 / 3,
+        optimization_fraction: float | Literal["auto"] = "auto",
         on_null: str = "warn",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
@@ -346,7 +351,8 @@ class ConformalSampler(CalibratedEstimator):
         policy, table = self._policy, self._table(data, own, source)
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
-            searched, tested = split_of(data, self.optimization_fraction, self.random_state)
+            share = self._searched_share(data.n_prompts)
+            searched, tested = split_of(data, share, self.random_state)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         losses = {} if self.losses is None else self.losses.claimed()
         grouped, promised = names is not None, policy.promised(self.epsilon)
@@ -466,6 +472,10 @@ class ConformalSampler(CalibratedEstimator):
     @property
     def _policy(self) -> Policy:
         return ThresholdPolicy() if self.policy is None else self.policy
+
+    def _searched_share(self, n_prompts: int) -> float:
+        fraction = self.optimization_fraction
+        return self._policy.searched_share(n_prompts) if isinstance(fraction, str) else fraction
 
     @property
     def _lazy_judging(self) -> LazyJudging | None:

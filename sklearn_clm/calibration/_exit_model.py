@@ -24,6 +24,7 @@ from sklearn_clm.calibration._tiers import Tiers
 
 _N_FOLDS = 5  # of the cross-fitting
 _RHOS = np.geomspace(0.02, 20.0, 31)
+_AROUND = np.linspace(0.5, 1.2, 8)  # of epsilon: where the cost of a rho is measured
 
 
 def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray) -> np.ndarray:
@@ -171,7 +172,7 @@ def fit_exit_model(
     """Learn the probabilities and choose rho, on the optimisation part alone.
 
     Labels are all known, or none is. An admissible text is waited for `look_ahead` draws. rho is
-    that of the lowest mean size and draws, at their price, at risk `epsilon`.
+    that of the lowest mean size and draws, at their price, at risks of about `epsilon`.
 
     *Two stages.* The first one learns from every text whether it is admissible. Texts are ranked by
     what it gives, and the second one learns what a text adds: that it is admissible, and none
@@ -304,21 +305,22 @@ def _arrives(labels: np.ndarray, stops: np.ndarray) -> np.ndarray:
 def _best_rho(
     text: np.ndarray, arrival: np.ndarray, labels: np.ndarray, epsilon: float, costs: np.ndarray
 ) -> float:
-    """The rho of lowest cost, at the level where it errs for a share epsilon.
+    """The rho of lowest cost, at the levels where it errs for shares of about epsilon.
 
-    `costs`, of shape (K,), are those of the first so many draws.
+    `costs`, of shape (K,), are those of the first so many draws. A few prompts tell little of one
+    level, and the level that a test allows errs less: logarithms of costs are averaged.
     """
     n = len(labels)
-    best, lowest = float(_RHOS[0]), np.inf
-    for rho in _RHOS:
+    ranks = np.minimum(epsilon * n * _AROUND, n - 1).astype(np.intp)
+    averages = np.zeros(len(_RHOS))
+    for place, rho in enumerate(_RHOS):
         tau, exits = exit_scores(text, arrival, rho)
-        found = np.where(labels, tau, -np.inf).max(axis=1)
-        level = np.partition(found, int(epsilon * n))[int(epsilon * n)]
-        stops = np.sum(exits[:, :-1] >= level, axis=1)
-        price = float(np.sum(tau >= level) + np.sum(costs[stops]))
-        if price < lowest:
-            best, lowest = float(rho), price
-    return best
+        found = np.sort(np.where(labels, tau, -np.inf).max(axis=1))
+        for level in found[ranks]:
+            stops = np.sum(exits[:, :-1] >= level, axis=1)
+            price = np.sum(tau >= level) + np.sum(costs[stops])
+            averages[place] += np.log(price) / len(ranks)
+    return float(_RHOS[averages.argmin()])
 
 
 def impute_labels(

@@ -71,7 +71,7 @@ class AchievableBandDisplay(EstimatorDisplay):
         record, data = estimator.calibration_, estimator.calibration_data_
         if data.unknown is not None:
             return None
-        n_left = _left_by(estimator.optimization_fraction, data.n_prompts)
+        n_left = _left_by(estimator._searched_share(data.n_prompts), data.n_prompts)
         return cls(
             n_errors=first_k_errors(data.admissible),
             n_prompts=data.n_prompts,

@@ -80,6 +80,10 @@ class Policy(BaseEstimator, ABC):
                 f"{self.path.k_max} instead."
             )
 
+    def searched_share(self, n_prompts: int) -> float:
+        """Which share of so many prompts is searched by default."""
+        return 1 / 3
+
     @property
     def auditable(self) -> bool:
         """Whether people who audit a model can test one of its rules."""

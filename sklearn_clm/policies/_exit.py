@@ -43,6 +43,8 @@ from sklearn_clm.policies._rules import (
 )
 from sklearn_clm.policies._verdicts import bounding
 
+_ENOUGH_PROMPTS = 60  # to learn from
+
 
 @dataclass(frozen=True, kw_only=True)
 class LevelResult:
@@ -435,6 +437,10 @@ class ExitPolicy(Policy):
         known = self.same_text if self.path is None else self.path.same_text
         same_text = None if isinstance(known, str) else known
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
+
+    def searched_share(self, n_prompts: int) -> float:
+        # beyond these few, a prompt that finds the level saves more than one that teaches
+        return min(max(1 / 5, _ENOUGH_PROMPTS / n_prompts), 1 / 3)
 
     @property
     def auditable(self) -> bool:

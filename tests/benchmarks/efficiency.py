@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from joblib import Memory, Parallel, delayed
+from scipy.special import betaincinv
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.calibration import (
@@ -42,7 +43,7 @@ from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import AdmissionTest
-from sklearn_clm.policies import ExitPolicy, LazyJudging
+from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.policies._exit import degree_two
 from tests.calibration.tables import lazy_table
 
@@ -73,6 +74,7 @@ ANSWERS = {
 SIMULATED = (*ANSWERS, "free text")
 #: What a draw costs where a response shown costs 1.
 DRAW_PRICE = 0.1
+_N_PLACES = 20  # of the distribution of a level's risk
 METHODS = {"FIRST-K": "first_k", "FIRST-K+REJECT": "first_k_reject", "MAX": "max", "SUM": "sum"}
 _OUTPUT = Path(__file__).resolve().parents[2] / "examples" / "output"
 _FEW = "exit policy, few labels"
@@ -81,7 +83,12 @@ _SCOPE_GEN = {
     "SCOPE-Gen, marginal": ("diversity", "quality"),
     "SCOPE-Gen, two parts, marginal": ("quality",),
 }
-_BOUNDS = "floor of these scores", "oracle, labels known"
+_BOUNDS = (
+    "floor of these scores",
+    "attainable, four fifths calibrate",
+    "attainable, all calibrate",
+    "oracle, labels known",
+)
 
 Methods = dict[str, list[Deployed]]
 Exits = list[tuple[np.ndarray, np.ndarray]]
@@ -263,28 +270,41 @@ def compare(
     done = Parallel(n_jobs=n_jobs)(
         delayed(sample)(data, epsilons, n, seed) for seed in range(n_samples)
     )
-    bounds = dict(zip(_BOUNDS, (memory.cache(_floor), oracle)))
+    bounds = [
+        [*memory.cache(_bounds)(data, epsilon, n), oracle(data, epsilon)] for epsilon in epsilons
+    ]
     return [
         {method: [found[e][method] for found in done] for method in done[0][e]}
-        | {name: [bound(data, epsilon)] for name, bound in bounds.items()}
-        for e, epsilon in enumerate(epsilons)
+        | {name: [bound] for name, bound in zip(_BOUNDS, bounds[e])}
+        for e in range(len(epsilons))
     ]
 
 
-def _floor(data: CalibrationData, epsilon: float) -> Deployed:
-    """Without slack: learnt on one half of all prompts, of loss epsilon on the other half.
+def _bounds(data: CalibrationData, epsilon: float, n: int) -> list[Deployed]:
+    """The floor, and what is attainable where the exact test finds the level.
 
-    It is the cheapest of two classifiers and of all balances of showing and drawing.
+    Each is learnt on one half of all prompts and measured on the other half, for the cheapest of
+    two classifiers and of all balances of showing and drawing. At the floor the loss is epsilon.
+    That of the level which N prompts find, of whatever continuous scores, is Beta(c + 1, N - c).
     """
+    places = (np.arange(_N_PLACES) + 0.5) / _N_PLACES
+    losses = [np.array([epsilon])]
+    for n_calibration in (n - round(ExitPolicy().searched_share(n) * n), n):
+        count = int(critical_count(n_calibration, epsilon, DELTA))
+        losses.append(betaincinv(count + 1, n_calibration - count, places))
     squares = degree_two().set_params(logisticregression__solver="newton-cholesky")
     half = np.random.default_rng(0).permutation(data.n_prompts) < data.n_prompts // 2
-    found = []
+    found: list[list[np.ndarray]] = [[], [], []]
     for members in (half, ~half):
         train, rest = data.take(np.flatnonzero(members)), data.take(np.flatnonzero(~members))
         models = [ExitPolicy(estimator).fit(train).model_ for estimator in (None, squares)]
-        choices = [one for model in models for one in _choices(_exits(model, rest), rest, epsilon)]
-        found.append(min(choices, key=lambda one: one[1] + DRAW_PRICE * one[2]))
-    return Deployed(*map(float, np.mean(found, axis=0)), np.nan, np.nan, False)
+        exits = [one for model in models for one in _exits(model, rest)]
+        for bound, risks in zip(found, losses):
+            # of every risk, loss, size and draws of each choice
+            choices = np.mean([_choices(exits, rest, risk) for risk in risks], axis=0)
+            bound.append(min(choices, key=lambda one: one[1] + DRAW_PRICE * one[2]))
+    means = np.mean(found, axis=1)
+    return [Deployed(*map(float, mean), np.nan, np.nan, False) for mean in means]
 
 
 def _choices(exits: Exits, data: CalibrationData, loss: float) -> list[tuple[float, float, float]]:
@@ -355,7 +375,7 @@ def as_line(title: str, table: Methods) -> str:
 
 def as_markdown(title: str, table: Methods, epsilon: float) -> str:
     """A table of methods."""
-    floor, known = (_price(_means(table[name])) for name in _BOUNDS)
+    floor, *_, known = (_price(_means(table[name])) for name in _BOUNDS)
     lines = [
         f"**{title}**, {len(next(iter(table.values())))} samples",
         "",
@@ -404,13 +424,17 @@ def _one_sample(
     for name, set_score in METHODS.items():
         for e, one in enumerate(_thresholds(part, data, epsilons, seed, set_score)):
             found[e][name] = one
-    optimization, calibration = _split(part, rng)
+    order = rng.permutation(n)
+    optimization, calibration = _split(part, order, ThresholdPolicy().searched_share(n))
     known, n_known = _some_labels(optimization, rng)
     labels = impute_labels(optimization, optimization.first, known, LogisticRegression)
     frontier = search_frontier(optimization.with_labels(labels))
     for epsilon, methods in zip(epsilons, found):
         methods["MAX, lazy"] = _lazy(calibration, frontier, data, epsilon, n_known, "objective")
         methods["MAX, lazy, last"] = _lazy(calibration, frontier, data, epsilon, n_known, "last")
+    optimization, calibration = _split(part, order, ExitPolicy().searched_share(n))
+    known, n_known = _some_labels(optimization, rng)
+    for epsilon, methods in zip(epsilons, found):
         counts = {
             "exit policy": int(critical_count(calibration.n_prompts, epsilon, DELTA)),
             "exit policy, marginal": int((calibration.n_prompts + 1) * epsilon) - 1,
@@ -422,7 +446,9 @@ def _one_sample(
             exits = _exits(policy.model_, data)
             new = exits[int(np.argmin(np.abs(BALANCES - policy.model_.rho)))]
             for name, allowed in counts.items():
-                methods[name + few] = _exit(policy.model_, allowed, calibration, texts, new, data)
+                methods[name + few] = _exit(
+                    policy.model_, allowed, calibration, optimization.n_prompts, texts, new, data
+                )
         for name, filters in _SCOPE_GEN.items():
             methods[name] = scope_gen(part, data, epsilon, rng, filters)
         methods["fixed budget (SAFER)"] = fixed_budget(part, data, epsilon, DELTA)
@@ -460,10 +486,9 @@ def _deployed(
     return Deployed(*means, judged, drawn, False)
 
 
-def _split(part: CalibrationData, rng: np.random.Generator):
-    order = rng.permutation(part.n_prompts)
-    third = round(part.n_prompts / 3)
-    return part.take(np.sort(order[:third])), part.take(np.sort(order[third:]))
+def _split(part: CalibrationData, order: np.ndarray, fraction: float):
+    n = round(fraction * part.n_prompts)
+    return part.take(np.sort(order[:n])), part.take(np.sort(order[n:]))
 
 
 def _lazy(
@@ -490,6 +515,7 @@ def _exit(
     model: ExitModel,
     allowed: int,
     calibration: CalibrationData,
+    n_seen: int,
     n_known: int,
     scores_of_new: tuple[np.ndarray, np.ndarray],
     new: CalibrationData,
@@ -498,9 +524,10 @@ def _exit(
     entries = ExitEntries(table, np.arange(calibration.n_prompts), model)
     level = settle(entries, calibration.n_prompts - allowed)
     entries.draw_to(level)
-    n = 1.5 * calibration.n_prompts  # with the optimisation part, which has all draws
+    # with the prompts that taught the policy, which have all draws
+    n = calibration.n_prompts + n_seen
     judged = (n_known + table.n_judgements) / n
-    drawn = (table.n_draws.sum() + n / 3 * new.k_max) / n
+    drawn = (table.n_draws.sum() + n_seen * new.k_max) / n
     if level == -np.inf:
         return _NOTHING._replace(judgements=judged, calibration_draws=drawn)
     return Deployed(*_measured(new_tau, new_exits, new, level), judged, drawn, False)
