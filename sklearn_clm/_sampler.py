@@ -348,7 +348,7 @@ class ConformalSampler(CalibratedEstimator):
         self._validate_params()
         own, source = self._origin(data)
         names, provenance = self._groups_of(data, own, groups), data.provenance
-        policy, table = self._policy, self._table(data, own, source)
+        policy = self._policy
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
             share = self._searched_share(data.n_prompts)
@@ -359,6 +359,7 @@ class ConformalSampler(CalibratedEstimator):
         claim = self._claim_of(provenance, grouped, losses=losses, **promised)
         judging = self._lazy_judging or LazyJudging()  # which a filled table does not need
         with nullcontext() if own is None else own.drawing(self.memory_):
+            table = self._table(data, own, source)
             rules = policy.calibrate(table, parts, claim, judging, self._audit(own))
         filled, lazily = table.filled(), table.is_lazy
         filled.provenance = provenance

@@ -97,6 +97,9 @@ def test_files_and_pickles(tmp_path):
     loaded = sampler(losses=keeping(0.7)).load_calibration(tmp_path / "file.json")
     assert loaded.predict(new) == one.predict(new)
     assert pickle.loads(pickle.dumps(one)).predict(new) == one.predict(new)
+    # draws that were made without losses in mind are no longer in memory
+    plain = pickle.loads(pickle.dumps(sampler().fit(X, Y))).set_params(losses=one.losses)
+    assert plain.calibrate(plain.calibration_data_).predict(new) == one.predict(new)
     with pytest.raises(ValueError, match="losses"):
         sampler(losses=keeping(0.6)).load_calibration(tmp_path / "file.json")
 
