@@ -468,14 +468,14 @@ class ExitPolicy(Policy):
         ):
             level = settle(entries, n - allowed)
         entries.draw_to(level)
-        smallest, hopeless = np.nan, None
+        labels, smallest, hopeless = table.labels[part.rows], np.nan, None
         if not table.is_lazy or level == -np.inf:
-            highest = np.maximum(entries.largest(entries.labels != 0), entries.reach)
-            hopeless = int(np.sum(highest == -np.inf))
+            # the largest tau that each text has, or may come to have by further draws
+            highest = np.where(entries.tau == -np.inf, entries.reach[:, np.newaxis], entries.tau)
+            hopeless = int(np.sum(~np.any((highest > -np.inf) & (labels != 0), axis=1)))
             smallest = min((hopeless + 1) / (n + 1), 1.0)
             if pac:
                 smallest = float(smallest_epsilon(hopeless, n, part.delta))
-        labels = table.labels[part.rows]
         # at -inf predict returns all draws, like texts or not
         right = np.any((entries.tau >= level) & (labels == 1), axis=1)
         result = LevelResult.at(

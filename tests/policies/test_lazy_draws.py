@@ -8,7 +8,7 @@ import pytest
 from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, search_frontier
 from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
-from tests.toy import drawn, questions, toy_sampler
+from tests.toy import ToyModel, drawn, questions, toy_sampler
 
 K = 6
 X, Y = questions(150)
@@ -95,3 +95,19 @@ def test_another_epsilon_draws_what_is_new(policy, tmp_path):
 def test_a_null_names_no_epsilon_that_nobody_knows(policy):
     with pytest.warns(NullCalibrationWarning, match="would have worked is at least"):
         sampler(epsilon=0.05, policy=policy).fit(X[:90], Y[:90])
+
+
+def test_a_null_counts_what_was_known_before():
+    options = {"epsilon": 0.1, "k_max": K, "policy": ExitPolicy(same_text=None)}
+    model = ToyModel(skill=0.3)
+    full, lazy = (toy_sampler(model, judging=how, **options) for how in ("all", "lazy"))
+    with pytest.warns(NullCalibrationWarning):
+        labels = full.fit(X, Y).calibration_data_.labels
+    data = lazy.collect(X, Y)
+    hopeless = ~np.any(labels == 1, axis=1, keepdims=True)
+    known = data.with_labels(np.where(hopeless, labels, -1), data.provenance.admission)
+    with pytest.warns(NullCalibrationWarning):
+        lazy.calibrate(known)
+    found, wanted = lazy.calibration_.rule.result, full.calibration_.rule.result
+    assert found.errors_of_safest == wanted.errors_of_safest
+    assert found.smallest_epsilon == wanted.smallest_epsilon
