@@ -9,6 +9,7 @@ import pytest
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, OpenAIGenerator, ServiceError
+from sklearn_clm.generators._concurrent import _Calls
 
 PROMPTS = [f"question {i}" for i in range(12)]
 
@@ -126,8 +127,8 @@ def test_idle_requests_draw_ahead_for_open_prompts(server, tmp_path, options, n_
 
 def wait_for_requests():
     """Wait until no thread makes requests any more."""
-    deadline = time.monotonic() + 20.0
-    while left := [one for one in threading.enumerate() if "(run)" in one.name]:
+    deadline, named = time.monotonic() + 20.0, f"({_Calls._run.__name__})"
+    while left := [one for one in threading.enumerate() if named in one.name]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
 
