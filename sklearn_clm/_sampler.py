@@ -280,11 +280,13 @@ class ConformalSampler(CalibratedEstimator):
         self, X: object, y: object, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> CalibrationData:
         """Collect all draws; `lazily`, where judging is lazy, the first one of each prompt."""
-        collected = self._begun(X, y, groups, prompt_weight)
-        return self._filled(collected, lazily=lazily)
+        collected = self._new_collection(X, y, groups, prompt_weight)
+        return self._fill(collected, lazily=lazily)
 
-    def _begun(self, X: object, y: object, groups: object, prompt_weight: object) -> Collection:
-        """A collection without a draw, from a generator that is trained."""
+    def _new_collection(
+        self, X: object, y: object, groups: object, prompt_weight: object
+    ) -> Collection:
+        """Train the generator, and begin a collection, which has no draw yet."""
         # mistakes are found before anything is paid for
         prompts = check_prompts(X)
         references = check_admissions(y, len(prompts), estimator=self)
@@ -307,8 +309,8 @@ class ConformalSampler(CalibratedEstimator):
         given = None if groups is None else names  # those of a function it finds again
         return Collection(self, source, prompts, references, rows, groups=given, shift=shift)
 
-    def _filled(self, collected: Collection, *, lazily: bool) -> CalibrationData:
-        """The data of a collection, which this sampler keeps."""
+    def _fill(self, collected: Collection, *, lazily: bool) -> CalibrationData:
+        """Make the draws of a collection, and keep it."""
         lazy = self._lazy_judging is not None
         collected.fill(
             1 if lazily and lazy else collected.data.k_max,
@@ -346,7 +348,7 @@ class ConformalSampler(CalibratedEstimator):
             Itself.
         """
         self._validate_params()
-        own, source = self._origin(data)
+        own, source = self._origin_of(data)
         names, provenance = self._groups_of(data, own, groups), data.provenance
         policy = self._policy
         searched, tested = np.arange(0), np.arange(data.n_prompts)
@@ -355,8 +357,8 @@ class ConformalSampler(CalibratedEstimator):
             searched, tested = split_of(data, share, self.random_state)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         losses = {} if self.losses is None else self.losses.claimed()
-        grouped, promised = names is not None, policy.promised(self.epsilon)
-        claim = self._claim_of(provenance, grouped, losses=losses, **promised)
+        grouped, promise = names is not None, policy.promise(self.epsilon)
+        claim = self._claim_of(provenance, grouped, losses=losses, **promise)
         judging = self._lazy_judging or LazyJudging()  # which a filled table does not need
         with nullcontext() if own is None else own.drawing(self.memory_):
             table = self._table(data, own, source)
@@ -371,7 +373,7 @@ class ConformalSampler(CalibratedEstimator):
             weights=policy.weights,
             source=source,
             n_judgements=own.verdicts.n_judgements if own and lazily else None,
-            **self._kept_with(filled, grouped),
+            **self._record_fields(filled, grouped),
         )
         self._keep(record, own)
         return self
@@ -551,8 +553,8 @@ class ConformalSampler(CalibratedEstimator):
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _origin(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
-        """Where data come from: the collection of this sampler that they are, if any, and draws."""
+    def _origin_of(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
+        """This sampler's collection that data come from, if any, and the source of their draws."""
         check_data(data, draws=False, labels=False)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         if data.k_max < draw_budgets(self.k_max)[-1]:

@@ -230,12 +230,12 @@ class ComponentSelector(CalibratedEstimator):
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
         given = None if groups is None else names  # those of a function it finds again
-        sampler, begun = self._given_sampler(X), None
+        sampler, new = self._given_sampler(X), None
         if sampler is None:
             sampler = self._new_sampler()
             of_sampler = _needed(sampler.groups, given)
-            begun = sampler._begun(prompts, references, of_sampler, prompt_weight)
-            source, width, rows = begun.source, begun.data.k_max, begun.indices
+            new = sampler._new_collection(prompts, references, of_sampler, prompt_weight)
+            source, width, rows = new.source, new.data.k_max, new.indices
         elif prompt_weight is not None:
             raise ValueError("prompt_weight must be None after a fitted sampler, got weights.")
         else:
@@ -244,8 +244,8 @@ class ComponentSelector(CalibratedEstimator):
             rows = prompts_of_sampler(sampler, prompts, of_fit=of_fit)
         collected = ComponentCollection(self, source, prompts, references, rows, groups=given)
         collected.try_on(sampler.memory_, width)
-        if begun is not None:
-            sampler.calibrate(sampler._filled(begun, lazily=True))
+        if new is not None:
+            sampler.calibrate(sampler._fill(new, lazily=True))
         known = sampler.calibration_.drawn_with
         collected.fill(sampler.memory_, width, known, verbose=sampler.verbose)
         data = collected.data
@@ -292,7 +292,7 @@ class ComponentSelector(CalibratedEstimator):
         record = SelectorCalibration(
             rules=rules_of_parts(parts, claim, nothing, self._test_of(data, own)),
             sampler=sampler,
-            **self._kept_with(data, grouped),
+            **self._record_fields(data, grouped),
         )
         self._keep(record, own)
         return self
@@ -314,9 +314,10 @@ class ComponentSelector(CalibratedEstimator):
             One set of components for each prompt.
         """
         check_is_fitted(self)
+        record: SelectorCalibration = self.calibration_  # once: another thread may fit meanwhile
         if isinstance(X, PredictionSets):
-            return self._select(X, groups)
-        sampler: ConformalSampler | None = self.calibration_.sampler or _fitted(self.sampler)
+            return self._select(record, X, groups)
+        sampler: ConformalSampler | None = record.sampler or _fitted(self.sampler)
         if sampler is None:
             raise NotFittedError(
                 "X holds prompts, but this ComponentSelector was calibrated on arrays, or loaded "
@@ -325,9 +326,9 @@ class ComponentSelector(CalibratedEstimator):
             )
         needed = _needed(sampler.calibration_.groups, groups)
         sets = sampler.predict(X, groups=needed)
-        if self.calibration_.by_group is None and needed is not None:
+        if record.by_group is None and needed is not None:
             groups = None  # the sampler alone has groups
-        return self._select(sets, groups)
+        return self._select(record, sets, groups)
 
     def score(self, X: Any, y: Any = None, *, groups: object = None) -> float:
         """Mean number of selected components (what Eq. 10 maximises).
@@ -461,10 +462,12 @@ class ComponentSelector(CalibratedEstimator):
             return self.predict(checked, groups=groups)
         needed = _needed(self.sampler_.calibration_.groups, groups)
         sets = self.sampler_._sets_of_fit(checked, needed)
-        return self._select(sets, groups)
+        return self._select(self.calibration_, sets, groups)
 
-    def _select(self, sets: PredictionSets, groups: object = None) -> ComponentSets:
-        selected = select_components(self.calibration_, sets, groups)
+    def _select(
+        self, record: SelectorCalibration, sets: PredictionSets, groups: object
+    ) -> ComponentSets:
+        selected = select_components(record, sets, groups)
         return ComponentSets(selected, min_width=sets.k_max, selector=self, index=sets._index)
 
 

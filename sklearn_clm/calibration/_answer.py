@@ -219,11 +219,7 @@ class Answers:
         self.made = np.zeros(len(rows), dtype=np.intp)  # draws
         paths, waiting = path.model.paths(len(rows)), np.arange(len(rows))
         for k in range(table.k_max):
-            at = rows[waiting]
-            table.ensure(at, k + 1)
-            quality, similarity = table.data.quality[at, k], table.data.similarity[at, k]
-            paths.update(waiting, quality, similarity, table.texts[at, k])
-            text, _ = path.model.probabilities(paths, waiting)
+            text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
             chance, self.texts[waiting, k] = text.max(axis=1), text.argmax(axis=1)
             self.made[waiting] = k + 1
             if k + 1 >= min(_FIRST_DRAW, path.k_max):

@@ -137,8 +137,8 @@ class AnswerPolicy(Policy):
         """Those with which ``score`` is the share answered."""
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
 
-    def promised(self, epsilon: float) -> dict[str, Any]:
-        return {**super().promised(self.alpha), "about": "answers"}
+    def promise(self, epsilon: float) -> dict[str, Any]:
+        return {**super().promise(self.alpha), "about": "answers"}
 
     def search(
         self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging

@@ -52,8 +52,8 @@ class Policy(BaseEstimator, ABC):
         """What the policy of a calibration from a file must agree with; None with anything."""
         return {"policy": self.rule.kind}
 
-    def promised(self, epsilon: float) -> dict[str, Any]:
-        """What of a claim is the policy's to say: the level, and in which sense it is kept."""
+    def promise(self, epsilon: float) -> dict[str, Any]:
+        """Fields of a claim that the policy decides, such as the level."""
         return {"level": epsilon, "guarantee": self.guarantee}
 
     @property

@@ -276,7 +276,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             given = own.groups
         return groups_of(self.groups, given, data.n_prompts, prompts)
 
-    def _claim_of(self, provenance: Provenance, grouped: bool, **promised: Any) -> Claim:
+    def _claim_of(self, provenance: Provenance, grouped: bool, **promise: Any) -> Claim:
         """What is promised of all prompts where a test passes."""
         shift = Shift.of(provenance)
         return Claim(
@@ -285,17 +285,17 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             shifted=shift is not None,
             approximate=shift is not None and shift.estimated,
             unknown=unknown_fields(provenance, self._record_type.collected_with),
-            **promised,
+            **promise,
         )
 
-    def _kept_with(self, data: Any, grouped: bool) -> dict[str, Any]:
-        """What every record of a calibration holds beside its rules."""
+    def _record_fields(self, data: Any, grouped: bool) -> dict[str, Any]:
+        """What the records of both estimators hold beside their rules."""
         groups = frozen(self.groups or Groups()) if grouped else None
-        kept = {"data": data, "provenance": data.provenance, "groups": groups, **self._frozen()}
+        fields = {"data": data, "provenance": data.provenance, "groups": groups, **self._frozen()}
         if data.prompts is not None:
-            kept["seen"] = np.unique(data.prompts)
+            fields["seen"] = np.unique(data.prompts)
         columns = tuple(getattr(self, "feature_names_in_", ()))
-        return {**kept, "asked": self._asked(groups), "columns": columns}
+        return {**fields, "asked": self._asked(groups), "columns": columns}
 
     def _forget(self, *kept: str) -> None:
         """Forget an earlier calibration, but for some of its attributes."""

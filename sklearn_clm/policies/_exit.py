@@ -32,7 +32,7 @@ from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._judging import LazyJudging, classifier_factory
-from sklearn_clm.policies._open_sets import ExitSets, Sampling
+from sklearn_clm.policies._open_sets import BatchedExit, Sampling
 from sklearn_clm.policies._rules import (
     Everything,
     Outcomes,
@@ -158,8 +158,8 @@ class LevelRule(SetRule):
         errors = n_errors, len(found.sizes), bound
         return Outcomes(errors, {"size": found.sizes, "draws": found.draws})
 
-    def open_sets(self, of: Sampling) -> ExitSets:
-        return ExitSets(self, of)
+    def batched(self, sampling: Sampling) -> BatchedExit:
+        return BatchedExit(self, sampling)
 
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""

@@ -41,8 +41,8 @@ class OpenSet:
 class Sampling:
     """Sets of many prompts, each by the rule of its group; draws are scored as calibration did.
 
-    The `record` of calibration says how, `names` are groups of the prompts, whose rules are in use.
-    The sets are `closed`, in the order of the prompts, as their rules say.
+    The `record` of calibration holds the rules, and `names` are the groups of the prompts. `closed`
+    holds the sets on which sampling has stopped, in the order of the prompts.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Sampling:
         self._quality = bind_quality(record.quality, record.source.generator)
         self._similarity, self._n_jobs = record.similarity, n_jobs
         self._names, self._rules, self._n_drawn = names, record.in_use, 0
-        self._of_rule: dict[Hashable | None, SetsOfRule] = {
-            name: rule.open_sets(self) for name, rule in self._rules.items()
+        self._batched: dict[Hashable | None, BatchedRule] = {
+            name: rule.batched(self) for name, rule in self._rules.items()
         }
         self._open: dict[int, OpenSet] = {}
         self.closed: list[Any] = [None] * len(prompts)
@@ -69,7 +69,7 @@ class Sampling:
         """How many draws of each of these prompts are wanted, now that more have arrived."""
         for i, draws in arrived:
             if i not in self._open:
-                self._open[i] = self._of_rule[self._names[i]].new(i)
+                self._open[i] = self._batched[self._names[i]].new(i)
             self._open[i].draws.extend(draws)
         waiting = [self._open[i] for i, _ in arrived]
         while waiting:
@@ -78,11 +78,11 @@ class Sampling:
                 name, start = self._names[one.index], one.rule.n_samples
                 # a draw that the rule may not look at is not scored, which can cost as much as
                 # drawing
-                stop = len(one.draws) if self._of_rule[name].all_draws else start + 1
+                stop = len(one.draws) if self._batched[name].all_draws else start + 1
                 batches.setdefault((name, start, stop), []).append(one)
             for (name, start, stop), sets in batches.items():
                 draws_of = [one.draws[:stop] for one in sets]
-                self._of_rule[name].advance(sets, draws_of, start)
+                self._batched[name].advance(sets, draws_of, start)
                 if self._on_accept is not None:
                     self._tell(sets, self._on_accept)
             waiting = [
@@ -92,7 +92,7 @@ class Sampling:
 
     def _tell(self, sets: Sequence[OpenSet], on_accept: OnAccept) -> None:
         for one in sets:
-            accepted, _ = self._of_rule[self._names[one.index]].found(one)
+            accepted, _ = self._batched[self._names[one.index]].outcome(one)
             for draw in accepted:
                 if draw not in one.shown:
                     one.shown.add(draw)
@@ -100,10 +100,10 @@ class Sampling:
 
     def _wanted(self, one: OpenSet) -> int:
         name, rule = self._names[one.index], one.rule
-        of_rule, claim = self._of_rule[name], self._rules[name].claim
+        batched, claim = self._batched[name], self._rules[name].claim
         if not rule.done:
-            return of_rule.all_draws or int(rule.n_samples) + 1
-        accepted, score = of_rule.close(self._open.pop(one.index))
+            return batched.all_draws or int(rule.n_samples) + 1
+        accepted, score = batched.close(self._open.pop(one.index))
         self.closed[one.index] = PredictionSet(
             prompt=self._prompts.prompts[one.index],
             responses=tuple(one.draws[j].response for j in accepted),
@@ -154,11 +154,11 @@ class Sampling:
         return np.asarray(tensor[:, 0, :n])
 
 
-class SetsOfRule(ABC):
-    """How one rule opens sets, and looks at the draws of many of them at once."""
+class BatchedRule(ABC):
+    """One rule, which looks at the draws of many prompts at once."""
 
-    def __init__(self, of: Sampling, *, all_draws: int = 0) -> None:
-        self._of = of
+    def __init__(self, sampling: Sampling, *, all_draws: int = 0) -> None:
+        self._sampling = sampling
         self.all_draws = all_draws  # that are wanted at once; 0 where the rule looks at each
 
     @abstractmethod
@@ -170,25 +170,25 @@ class SetsOfRule(ABC):
         """Let the rules of some sets see their draws from `start` on, of equal number."""
 
     @abstractmethod
-    def found(self, one: OpenSet) -> tuple[list[int], float]:
+    def outcome(self, one: OpenSet) -> tuple[list[int], float]:
         """The draws that a set has accepted, and its score."""
 
     def close(self, one: OpenSet) -> tuple[list[int], float]:
-        """The same, for the last time."""
-        return self.found(one)
+        """The same, once its rule has stopped."""
+        return self.outcome(one)
 
 
-class ThresholdSets(SetsOfRule):
+class BatchedThresholds(BatchedRule):
     """Algorithm 1 on many prompts; a configuration of None accepts all draws."""
 
-    def __init__(self, configuration: Configuration | None, k_max: int, of: Sampling) -> None:
-        super().__init__(of, all_draws=k_max if configuration is None else 0)
+    def __init__(self, configuration: Configuration | None, k_max: int, sampling: Sampling) -> None:
+        super().__init__(sampling, all_draws=k_max if configuration is None else 0)
         self._configuration, self._k_max = configuration or _ACCEPT_ALL, k_max
         self._unlike = [0.0] * k_max  # where similarity decides nothing
 
     def new(self, index: int) -> OpenSet:
-        of = self._of
-        rule = SamplingRule(self._configuration, of.set_score, self._k_max, of.width)
+        score, width = self._sampling.set_score, self._sampling.width
+        rule = SamplingRule(self._configuration, score, self._k_max, width)
         return OpenSet(index, rule)
 
     def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
@@ -196,7 +196,7 @@ class ThresholdSets(SetsOfRule):
         # them with draws that were rejected
         compared: dict[int, list[tuple[OpenSet, float, list[Generation]]]] = {}
         similarity, least, _ = self._configuration
-        qualities = self._of.quality_of(sets, draws, start).tolist()
+        qualities = self._sampling.quality_of(sets, draws, start).tolist()
         for one, row, own in zip(sets, draws, qualities):
             one.qualities.extend(own)
             for quality in own:
@@ -207,20 +207,20 @@ class ThresholdSets(SetsOfRule):
                     one.rule.update(quality, self._unlike)
         for waiting in compared.values():
             accepted = [one.rule.accepted for one, _, _ in waiting]
-            alike = self._of.similarity_of([row for _, _, row in waiting], accepted).tolist()
+            alike = self._sampling.similarity_of([row for _, _, row in waiting], accepted).tolist()
             for (one, quality, _), earlier, values in zip(waiting, accepted, alike, strict=True):
                 known = dict(zip(earlier, values, strict=True))
                 one.rule.update(quality, [known.get(j, 0.0) for j in range(start)])
 
-    def found(self, one: OpenSet) -> tuple[list[int], float]:
+    def outcome(self, one: OpenSet) -> tuple[list[int], float]:
         return one.rule.accepted, one.rule.score
 
 
-class ExitSets(SetsOfRule):
+class BatchedExit(BatchedRule):
     """An exit policy on many prompts, by a LevelRule; texts as in ExitEntries."""
 
-    def __init__(self, rule: Any, of: Sampling) -> None:
-        super().__init__(of)
+    def __init__(self, rule: Any, sampling: Sampling) -> None:
+        super().__init__(sampling)
         self._rule, self._paths = rule, rule.model.paths(0)
         self._free: list[int] = []
 
@@ -232,8 +232,8 @@ class ExitSets(SetsOfRule):
         return OpenSet(index, self._rule.stopping(), self._free.pop())
 
     def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
-        quality = self._of.quality_of(sets, draws, start)[:, 0]
-        similarity = self._of.similarity_of(draws, [range(start)] * len(sets))
+        quality = self._sampling.quality_of(sets, draws, start)[:, 0]
+        similarity = self._sampling.similarity_of(draws, [range(start)] * len(sets))
         equal = np.full(len(sets), start)
         if self._rule.equal_texts:
             equal[:] = [
@@ -247,7 +247,7 @@ class ExitSets(SetsOfRule):
         for m, one in enumerate(sets):
             one.rule.update(chances[m], float(arrival[m]))
 
-    def found(self, one: OpenSet) -> tuple[list[int], float]:
+    def outcome(self, one: OpenSet) -> tuple[list[int], float]:
         return sorted(one.rule.members), one.rule.exit
 
     def close(self, one: OpenSet) -> tuple[list[int], float]:

@@ -21,7 +21,7 @@ from sklearn_clm.calibration._path import sets_at_stop
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.policies._open_sets import Sampling, SetsOfRule, ThresholdSets
+from sklearn_clm.policies._open_sets import BatchedRule, BatchedThresholds, Sampling
 
 Row: TypeAlias = tuple[str, str, str]
 """What, its value, and its use."""
@@ -153,8 +153,8 @@ class SetRule(Rule):
     )
 
     @abstractmethod
-    def open_sets(self, of: Sampling) -> SetsOfRule:
-        """The sets of prompts before their first draw."""
+    def batched(self, sampling: Sampling) -> BatchedRule:
+        """The rule as it runs on many prompts at once."""
 
 
 @dataclass(frozen=True)
@@ -185,8 +185,8 @@ class Everything(SetRule):
         everything = Configuration(np.inf, -np.inf, np.inf)
         return Outcomes.of_thresholds(data, everything, self.k_max, set_score, None)
 
-    def open_sets(self, of: Sampling) -> SetsOfRule:
-        return ThresholdSets(None, self.k_max, of)
+    def batched(self, sampling: Sampling) -> BatchedRule:
+        return BatchedThresholds(None, self.k_max, sampling)
 
     def content(self) -> dict[str, Any]:
         return {}

@@ -28,7 +28,7 @@ from sklearn_clm.calibration._tests import AdmissionTest, LossTest
 from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._judging import LazyJudging
-from sklearn_clm.policies._open_sets import Sampling, ThresholdSets
+from sklearn_clm.policies._open_sets import BatchedThresholds, Sampling
 from sklearn_clm.policies._rules import (
     Everything,
     Outcomes,
@@ -78,8 +78,8 @@ class ThresholdRule(SetRule):
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
         return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.result)
 
-    def open_sets(self, of: Sampling) -> ThresholdSets:
-        return ThresholdSets(self.lambda_hat, self.k_max, of)
+    def batched(self, sampling: Sampling) -> BatchedThresholds:
+        return BatchedThresholds(self.lambda_hat, self.k_max, sampling)
 
     @classmethod
     def of(
