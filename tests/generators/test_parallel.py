@@ -7,6 +7,7 @@ import time
 import joblib
 import numpy as np
 import pytest
+from joblib.parallel import ThreadingBackend
 from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
@@ -80,6 +81,18 @@ def test_draws_are_those_of_one_process(tmp_path):
     assert len(loads) == len(set(loads))
     assert parallel.sample([], 3) == []
     assert ParallelGenerator(Logged(), n_jobs=1).sample(PROMPTS, 3, start=2, seed=4) == expected
+
+
+class Together(ThreadingBackend):
+    """Returns the results of a call together, as Ray's workers do."""
+
+    supports_return_generator = False
+
+
+def test_workers_may_return_results_together():
+    with joblib.parallel_config(backend=Together(), n_jobs=2):
+        rows = ParallelGenerator(Logged(), chunk_size=2).sample(PROMPTS, 2)
+    assert rows == Logged().sample(PROMPTS, 2)
 
 
 def test_a_queue_is_served_by_all_workers():
