@@ -7,16 +7,17 @@ patience g >= 0, the text of largest p_k has the sureness
 
 so that with g > 0 less doubt is tolerated after fewer of the K draws: whoever answers at the first
 k of a p_k of at least u has answers that are hardly surer than u. The rule at level u answers that
-text at the first k >= 5 (k = K if K < 5) with s_k >= u, and escalates a prompt that has no such k
-up to K. A prompt is also escalated, and drawn from no more, once from draw 5 on the largest p_k is
-below a cut times (k / K)^(1/2): it is hopeless, whatever the level. A lower level answers whatever
-a higher one does, no later, though perhaps by another text.
+text at the first k >= k_min with s_k >= u, and escalates a prompt that has no such k up to K. A
+prompt is also escalated, and drawn from no more, once from draw 5 on the largest p_k is below a cut
+times (k / K)^(1/2): it is hopeless, whatever the level. A lower level answers whatever a higher one
+does, no later, though perhaps by another text.
 
-*One level.* The model, g, cut and levels u_1 > ... > u_J come from the optimisation part. Given
-these, calibration prompts are independent and identically distributed. At level u_j let a share r_j
-of the answers be wrong. If m_j calibration prompts are answered, e_j of them wrongly, then, given
-m_j, e_j is Bin(m_j, r_j). So p_j = P(Bin(m_j, alpha) <= e_j), and 1 where m_j = 0, is a p-value of
-"r_j > alpha": P(p_j <= delta | m_j) <= delta for every m_j, hence also without the condition.
+*One level.* The model, k_min, g, cut and levels u_1 > ... > u_J come from the optimisation part.
+Given these, calibration prompts are independent and identically distributed. At level u_j let a
+share r_j of the answers be wrong. If m_j calibration prompts are answered, e_j of them wrongly,
+then, given m_j, e_j is Bin(m_j, r_j). So p_j = P(Bin(m_j, alpha) <= e_j), and 1 where m_j = 0, is a
+p-value of "r_j > alpha": P(p_j <= delta | m_j) <= delta for every m_j, hence also without the
+condition.
 
 *Many levels.* r_j need not fall with the level: the most selective answers may be the worst. So
 the largest level that passes, or the least selective one, would be chosen among J tests, and its
@@ -31,8 +32,8 @@ wrongly. So s is the level of the greatest chance to pass: the mean of P(e <= c(
 critical count, over the number m of calibration prompts that are answered and over the share of
 wrong answers, as uncertain as the optimisation part leaves it. The expected share is the mean of
 two estimates: (e + 1/2) / (m + 1) there, and the mean of 1 - p, out-of-fold. Among classifiers, the
-share of a text, and several g, the path is taken that is expected to answer most, or nearly so with
-a smaller g; and the largest cut that keeps nine tenths of what the levels from the start
+share of a text, several k_min and g, the path is taken that is expected to answer most, or nearly
+so after fewer draws; and the largest cut that keeps nine tenths of what the levels from the start
 on answer, since the last to pass is not known.
 
 *Without labels* each prompt's last draw stands for its reference, so that the share of a text is
@@ -41,6 +42,7 @@ its chance to be right. Where a model is sure of what is wrong the start is poor
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -60,7 +62,8 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._texts import TEXT_FEATURES, TextPaths
 from sklearn_clm.calibration._tiers import Tiers
 
-_FIRST_DRAW = 5  # after which a prompt may be answered, or be hopeless
+_FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
+_CUT_FROM = 5  # draws
 _PATIENCE = (0.0, 1.0, 2.0)
 _N_LEVELS = 40
 _NEARLY = 0.95  # of the largest share, where fewer draws are needed
@@ -90,11 +93,13 @@ class AnswerPath:
     """
 
     model: ExitModel  # its probabilities are those of being admissible
+    k_min: int  # the first draw at which an answer may be given
     patience: float
     n_seen: int  # prompts that it was learnt from
     levels: np.ndarray
     shares: np.ndarray
     risks: np.ndarray
+    draws: np.ndarray  # of a prompt that is answered
     cut: float = 0.0  # below it a prompt is hopeless after the last draw
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of the prompts
 
@@ -150,28 +155,33 @@ def search_answers(
         scales = paths.quality_scale, paths.similarity_scale
         never = (ConstantClassifier(0.0),)
         model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
-        for patience in _PATIENCE:
-            levels = _levels(sureness(chance, in_use, patience), wrong, doubts)
-            path = AnswerPath(model, patience, data.n_prompts, *levels)
+        first_draws = [k for k in _FIRST_DRAWS if k <= data.k_max]
+        for k_min, patience in product(first_draws, _PATIENCE):
+            levels = _levels(sureness(chance, k_min, in_use, patience), wrong, doubts)
+            path = AnswerPath(model, k_min, patience, data.n_prompts, *levels)
             found.append((path, path.expected_share(n, alpha, delta), (chance, wrong, doubts)))
     enough = _NEARLY * max(share for _, share, _ in found)
     near = [one for one in found if one[1] >= enough]
-    path, _, (chance, wrong, doubts) = min(near, key=lambda one: (one[0].patience, -one[1]))
+    path, _, (chance, wrong, doubts) = min(
+        near, key=lambda one: one[0].draws[one[0].start(n, alpha, delta)]
+    )
     start = path.start(n, alpha, delta)
     for cut in path.levels[start] * _CUTS:
-        sure = sureness(chance, in_use, path.patience, cut)
+        sure = sureness(chance, path.k_min, in_use, path.patience, cut)
         answered = [answered_at(sure, u)[0].mean() for u in path.levels[start:]]
         if np.mean(answered / path.shares[start:]) >= _KEPT:
             break  # at the last cut, 0, no prompt is hopeless
     levels = _levels(sure, wrong, doubts)
-    return AnswerPath(path.model, path.patience, path.n_seen, *levels, cut=float(cut))
+    return AnswerPath(path.model, path.k_min, path.patience, path.n_seen, *levels, cut=float(cut))
 
 
-def sureness(chance: np.ndarray, k_max: int, patience: float, cut: float = 0.0) -> np.ndarray:
+def sureness(
+    chance: np.ndarray, k_min: int, k_max: int, patience: float, cut: float = 0.0
+) -> np.ndarray:
     """s_k of the largest p_k, (n, draws); -inf before the first answers, and once hopeless."""
     draws = np.arange(1, chance.shape[1] + 1)
     low = hopeless_after(chance, draws, k_max, cut)
-    closed = (draws < min(_FIRST_DRAW, chance.shape[1])) | (np.cumsum(low, axis=1) > low)
+    closed = (draws < k_min) | (np.cumsum(low, axis=1) > low)
     return np.where(closed, -np.inf, sure_after(chance, draws, k_max, patience))
 
 
@@ -182,24 +192,25 @@ def sure_after(chance: Any, draws: Any, k_max: int, patience: float) -> Any:
 
 def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
     """Whether a prompt whose largest p_k after k draws is this one is hopeless."""
-    return (draws >= _FIRST_DRAW) & (chance < cut * (draws / k_max) ** 0.5)
+    return (draws >= _CUT_FROM) & (chance < cut * (draws / k_max) ** 0.5)
 
 
 def _levels(
     sure: np.ndarray, wrong: np.ndarray, doubts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Levels, descending, with the shares of prompts answered and of wrong answers at each."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Levels, descending; the share answered, that of wrong answers, and draws of an answer."""
     reached = np.sort(sure.max(axis=1))[::-1]
     reached = reached[np.isfinite(reached)]
     places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
     levels = np.unique(reached[places])[::-1]
-    shares, risks = np.zeros((2, len(levels)))
+    shares, risks, needed = np.zeros((3, len(levels)))
     for j, level in enumerate(levels):
         answered, draws = answered_at(sure, level)
         rows, at = np.flatnonzero(answered), draws[answered] - 1
         counted = (wrong[rows, at].sum() + 0.5) / (len(rows) + 1.0)
         shares[j], risks[j] = answered.mean(), (counted + doubts[rows, at].mean()) / 2.0
-    return levels, shares, risks
+        needed[j] = at.mean() + 1.0
+    return levels, shares, risks, needed
 
 
 def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -222,7 +233,7 @@ class Answers:
             text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
             chance, self.texts[waiting, k] = text.max(axis=1), text.argmax(axis=1)
             self.made[waiting] = k + 1
-            if k + 1 >= min(_FIRST_DRAW, path.k_max):
+            if k + 1 >= path.k_min:
                 self.sure[waiting, k] = sure_after(chance, k + 1, path.k_max, path.patience)
             hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
             waiting = waiting[(self.sure[waiting, k] < highest) & ~hopeless]
@@ -240,15 +251,18 @@ class Answers:
 class AnswerRule(ExitRule):
     """The rule for one prompt at one level; `exit` is the probability of the answer."""
 
-    def __init__(self, level: float, patience: float, k_max: int, cut: float = 0.0) -> None:
+    def __init__(
+        self, level: float, k_min: int, patience: float, k_max: int, cut: float = 0.0
+    ) -> None:
         super().__init__(level, 1.0, k_max)
-        self.patience, self.cut, self.exit = patience, cut, -np.inf
+        self.k_min, self.patience = k_min, patience
+        self.cut, self.exit = cut, -np.inf
 
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
         self.n_samples += 1
         k, best = self.n_samples, int(np.argmax(text))
         sure = sure_after(text[best], k, self.k_max, self.patience)
-        if k >= min(_FIRST_DRAW, self.k_max) and sure >= self.level:
+        if k >= self.k_min and sure >= self.level:
             self.members, self.exit, self.stopped = [best], float(text[best]), True
         elif hopeless_after(text[best], k, self.k_max, self.cut):
             self.stopped = True

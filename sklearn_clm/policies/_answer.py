@@ -34,8 +34,9 @@ from sklearn_clm.policies._verdicts import bounding
 
 @dataclass(frozen=True)
 class AnswerLevel(LevelRule):
-    """Answers at a certified level; fields as in LevelRule."""
+    """Answers at a certified level, from draw `k_min` on; fields as in LevelRule."""
 
+    k_min: int = 1
     patience: float = 0.0  # how much less doubt is tolerated after fewer draws
     cut: float = 0.0  # below it a prompt is hopeless after the last draw
 
@@ -45,7 +46,7 @@ class AnswerLevel(LevelRule):
     @property
     def words(self) -> str:
         share = "" if self.result is None else f", {percent(self.result.size)} answered"
-        return f"level {self.level:.6g}{share}"
+        return f"level {self.level:.6g} from draw {self.k_min} on{share}"
 
     @property
     def costs(self) -> tuple[float, float]:
@@ -56,6 +57,7 @@ class AnswerLevel(LevelRule):
         found = self.result
         rows = [
             ("level", f"{self.level:.6g}", "probability of being right that answers after K draws"),
+            ("first draw", str(self.k_min), "answer no prompt before"),
             ("patience", f"{self.patience:g}", "after k draws doubt counts (K / k)^this times"),
         ]
         if found is not None:
@@ -68,15 +70,17 @@ class AnswerLevel(LevelRule):
         return None
 
     def stopping(self) -> AnswerRule:
-        return AnswerRule(self.level, self.patience, self.k_max, self.cut)
+        return AnswerRule(self.level, self.k_min, self.patience, self.k_max, self.cut)
 
     def content(self) -> dict[str, Any]:
-        return {**super().content(), "patience": self.patience, "cut": self.cut}
+        own = {"k_min": self.k_min, "patience": self.patience, "cut": self.cut}
+        return {**super().content(), **own}
 
     @classmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
         patience, cut = float(content["patience"]), float(content["cut"])
-        return replace(super().of_content(claim, content, k_max), patience=patience, cut=cut)
+        rule = super().of_content(claim, content, k_max)
+        return replace(rule, k_min=int(content["k_min"]), patience=patience, cut=cut)
 
 
 class AnswerPolicy(Policy):
@@ -213,9 +217,8 @@ class AnswerPolicy(Policy):
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         claim = replace(claim, answered=result.size)
-        return AnswerLevel.of(
-            claim, path.model, table, result, patience=path.patience, cut=path.cut
-        )
+        when = {"k_min": path.k_min, "patience": path.patience, "cut": path.cut}
+        return AnswerLevel.of(claim, path.model, table, result, **when)
 
 
 def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:

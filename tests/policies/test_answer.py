@@ -165,7 +165,8 @@ def test_hopeless_prompts_are_drawn_from_no_more():
     assert early
     assert all(one.stopped and not len(one) and one.n_samples >= 5 for one in early)
     data = sampler.calibration_data_
-    path = AnswerPath(rule.model, rule.patience, 0, *np.empty((3, 0)), cut=rule.cut)
+    when = rule.k_min, rule.patience
+    path = AnswerPath(rule.model, *when, 0, *np.empty((4, 0)), cut=rule.cut)
     answers = Answers(Table(data), np.arange(300), path, rule.level)
     assert np.array_equal(sampler.predict(prompts[:300]).n_samples, answers.at(rule.level)[1])
 
