@@ -133,6 +133,10 @@ def test_prompts_that_trained_the_generator_are_left_out():
         assert found.calibration_data_.n_prompts == len(used) == 50
         assert not set(used) & set(found.sampler_.generator_.trained_on_)
     assert pipeline[-1].gamma_hat_ == direct.gamma_hat_
+    learnt = direct.sampler_.generator_.trained_on_
+    prompts, references = zip(*(pair for pair in zip(X, Y) if pair[0] in learnt))
+    with pytest.raises(ValueError, match="has not seen"):
+        ComponentSelector(direct.sampler_, **OPTIONS).fit(prompts, references)
 
 
 def test_selection_is_by_the_best_occurrence(selector):

@@ -116,7 +116,8 @@ def test_outcomes_that_were_not_chosen_are_refused():
 
 
 @pytest.mark.parametrize(
-    "outcomes", [[0.0, 1.2], [np.nan, 1.0], [-1, 0], True, ["yes", "no"], [None, 1], [[1], [1, 0]]]
+    "outcomes",
+    [[0.0, 1.2], [np.nan, 1.0], [-1, 0], True, ["yes", "no"], [None, 1], [[1], [1, 0]], [[1], [0]]],
 )
 def test_bad_outcomes(outcomes):
     monitor = RiskMonitor(0.3)
