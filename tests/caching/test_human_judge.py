@@ -165,6 +165,9 @@ def test_damaged_verdicts_are_noticed(judge):
     run_sql(judge.path, "UPDATE verdicts SET verdict = 0")
     with pytest.raises(ValueError, match="a verdict by 'Ada' is not as it was written"):
         judge.verdicts([pair])
+    run_sql(judge.path, "UPDATE keys SET content = replace(content, 'five', 'four')")
+    with pytest.raises(ValueError, match="'four' was altered"):
+        judge.wanted()
 
 
 def test_arguments_are_checked(judge, tmp_path):
