@@ -103,6 +103,13 @@ class ExitEntries(DrawEntries):
         self.tau[prompts] = np.maximum(self.tau[prompts], counted(before, text, after))
         self.exits[prompts, k] = self.reach[prompts] = after
 
+    @property
+    def hopeless(self) -> np.ndarray:
+        """Which prompts are known to have no admissible text."""
+        draws, labels = np.arange(self.tau.shape[1]), self.labels.reshape(self.tau.shape)
+        made = draws < self._paths.n_draws[:, np.newaxis]
+        return np.asarray(np.all((labels == 0) | (made & (self._paths.first != draws)), axis=1))
+
     def draw_to(self, level: float) -> None:
         """Make as many draws as prediction makes at a level."""
         while level > -np.inf and len(waiting := np.flatnonzero(self.reach >= level)):

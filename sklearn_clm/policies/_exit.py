@@ -470,9 +470,7 @@ class ExitPolicy(Policy):
         entries.draw_to(level)
         labels, smallest, hopeless = table.labels[part.rows], np.nan, None
         if not table.is_lazy or level == -np.inf:
-            # the largest tau that each text has, or may come to have by further draws
-            highest = np.where(entries.tau == -np.inf, entries.reach[:, np.newaxis], entries.tau)
-            hopeless = int(np.sum(~np.any((highest > -np.inf) & (labels != 0), axis=1)))
+            hopeless = int(entries.hopeless.sum())
             smallest = min((hopeless + 1) / (n + 1), 1.0)
             if pac:
                 smallest = float(smallest_epsilon(hopeless, n, part.delta))

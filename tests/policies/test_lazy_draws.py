@@ -97,8 +97,9 @@ def test_a_null_names_no_epsilon_that_nobody_knows(policy):
         sampler(epsilon=0.05, policy=policy).fit(X[:90], Y[:90])
 
 
-def test_a_null_counts_what_was_known_before():
-    options = {"epsilon": 0.1, "k_max": K, "policy": ExitPolicy(same_text=None)}
+@pytest.mark.parametrize("same_text", [None, 0.5])
+def test_a_null_counts_what_was_known_before(same_text):
+    options = {"epsilon": 0.1, "k_max": K, "policy": ExitPolicy(same_text=same_text)}
     model = ToyModel(skill=0.3)
     full, lazy = (toy_sampler(model, judging=how, **options) for how in ("all", "lazy"))
     with pytest.warns(NullCalibrationWarning):
