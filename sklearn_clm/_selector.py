@@ -350,8 +350,12 @@ class ComponentSelector(CalibratedEstimator):
     # --- parameters ---------------------------------------------------------------------------
 
     def _frozen(self) -> dict[str, Any]:
-        score = frozen(get_component_score(self.component_score))
-        return {"splitter": frozen(get_splitter(self.splitter)), "component_score": score}
+        # copied before they are adapted, which hides what they consist of
+        splitter, score = frozen(self.splitter), frozen(self.component_score)
+        return {
+            "splitter": get_splitter(splitter),
+            "component_score": get_component_score(score),
+        }
 
     def _asked(self, groups: Groups | None) -> dict[str, Any]:
         levels = {"alpha": float(self.alpha), "delta": float(self.delta)}

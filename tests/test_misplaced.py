@@ -492,15 +492,36 @@ def test_components_of_other_draws(selecting, make, name, tmp_path):
             selecting.predict(given)
 
 
-def test_nested_parameters_do_not_reach_the_selection():
-    class Constant(Support):
-        def score_components(self, prompts, generations, spans):
-            return [[[self.threshold for _ in row] for row in rows] for rows in spans]
+class Constant(Support):
+    """A component score that looks at all draws, and gives one number."""
 
-    own = selector(component_score=Constant(threshold=0.5), admission=lax).fit(REPORTS, REPORTS_Y)
-    before = own.predict(REPORTS[:9])
+    def score_components(self, prompts, generations, spans):
+        return [[[self.threshold for _ in row] for row in rows] for rows in spans]
+
+
+class Single(BaseEstimator):
+    """A component score of one component alone, and a splitter, into one component."""
+
+    def __init__(self, threshold=0.5):
+        self.threshold = threshold
+
+    def __call__(self, *given):
+        return self.threshold if len(given) == 2 else [given[0][: int(20 * self.threshold)]]
+
+
+@pytest.mark.parametrize(
+    ("role", "score"),
+    [
+        ("component_score", Constant(threshold=0.5)),
+        ("component_score", Single()),
+        ("splitter", Single()),
+    ],
+)
+def test_nested_parameters_do_not_reach_the_selection(role, score):
+    own = selector(**{"component_score": Constant(threshold=0.5), "admission": lax, role: score})
+    before = own.fit(REPORTS, REPORTS_Y).predict(REPORTS[:9])
     assert before.sizes.any()
-    own.set_params(component_score__threshold=0.1)
+    own.set_params(**{f"{role}__threshold": 0.1})
     assert own.predict(REPORTS[:9]) == before
 
 
