@@ -230,12 +230,12 @@ class ComponentSelector(CalibratedEstimator):
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
         given = None if groups is None else names  # those of a function it finds again
-        sampler, new = self._given_sampler(X), None
+        sampler, sampled = self._given_sampler(X), None
         if sampler is None:
             sampler = self._new_sampler()
-            of_sampler = _needed(sampler.groups, given)
-            new = sampler._new_collection(prompts, references, of_sampler, prompt_weight)
-            source, width, rows = new.source, new.data.k_max, new.indices
+            of_sampler = _groups_for(sampler.groups, given)
+            sampled = sampler._new_collection(prompts, references, of_sampler, prompt_weight)
+            source, width, rows = sampled.source, sampled.data.k_max, sampled.indices
         elif prompt_weight is not None:
             raise ValueError("prompt_weight must be None after a fitted sampler, got weights.")
         else:
@@ -244,8 +244,8 @@ class ComponentSelector(CalibratedEstimator):
             rows = prompts_of_sampler(sampler, prompts, of_fit=of_fit)
         collected = ComponentCollection(self, source, prompts, references, rows, groups=given)
         collected.try_on(sampler.memory_, width)
-        if new is not None:
-            sampler.calibrate(sampler._fill(new, lazily=True))
+        if sampled is not None:
+            sampler.calibrate(sampler._fill(sampled, lazily=True))
         known = sampler.calibration_.drawn_with
         collected.fill(sampler.memory_, width, known, verbose=sampler.verbose)
         data = collected.data
@@ -324,9 +324,9 @@ class ComponentSelector(CalibratedEstimator):
                 "from a file, and has no fitted sampler for them; wanted prediction sets, or a "
                 "fitted sampler=, such as one after its own load_calibration."
             )
-        needed = _needed(sampler.calibration_.groups, groups)
-        sets = sampler.predict(X, groups=needed)
-        if record.by_group is None and needed is not None:
+        of_sampler = _groups_for(sampler.calibration_.groups, groups)
+        sets = sampler.predict(X, groups=of_sampler)
+        if record.by_group is None and of_sampler is not None:
             groups = None  # the sampler alone has groups
         return self._select(record, sets, groups)
 
@@ -464,8 +464,8 @@ class ComponentSelector(CalibratedEstimator):
     def _sets_of_fit(self, checked: Any, groups: object) -> ComponentSets:
         if isinstance(checked, PredictionSets):
             return self.predict(checked, groups=groups)
-        needed = _needed(self.sampler_.calibration_.groups, groups)
-        sets = self.sampler_._sets_of_fit(checked, needed)
+        of_sampler = _groups_for(self.sampler_.calibration_.groups, groups)
+        sets = self.sampler_._sets_of_fit(checked, of_sampler)
         return self._select(self.calibration_, sets, groups)
 
     def _select(
@@ -482,6 +482,6 @@ def _fitted(sampler: object) -> ConformalSampler | None:
     return None
 
 
-def _needed(options: Groups | None, groups: Any) -> Any:
+def _groups_for(options: Groups | None, groups: Any) -> Any:
     """The groups, where a sampler with these options has to be given them."""
     return groups if options is not None and options.by is None else None
