@@ -131,12 +131,13 @@ other (``python tests/benchmarks --only service``):
 
 | policy | `draw_ahead` | time, of the needed draws one after another | draws made, for one needed |
 |---|---|---|---|
-| thresholds, 6.1 draws needed | 0.0 | 1.04 | 1 |
-| | 0.1 | 0.36 | 1.00 |
-| | 0.3 | 0.29 | 1.11 |
-| | 1.0 | 0.19 | 1.63 |
-| `ExitPolicy()`, 3.0 draws needed | 0.0 | 1.07 | 1 |
+| thresholds, 5.7 draws needed | 0.0 | 1.05 | 1 |
 | | 0.1 | 0.39 | 1.00 |
+| | 0.3 | 0.32 | 1.12 |
+| | 1.0 | 0.26 | 1.75 |
+| `ExitPolicy()`, 3.8 draws needed | 0.0 | 1.07 | 1 |
+| | 0.1 | 0.54 | 1.00 |
+| | 0.3 | 0.34 | 1.06 |
 
 *MLflow, W&B.* What sets of held-out prompts are worth, as a flat dict of numbers, is
 ``set_outcomes(references, sets).means()`` (:func:`sklearn_clm.metrics.set_outcomes`), for

@@ -157,7 +157,8 @@ def plan(
     sizes : sequence of int, default=(100, 200, 500, 1000, 2000)
         Numbers of prompts to consider, the optimisation part included.
     optimization_fraction : float, default=1/3
-        Share of the prompts that the tests will not use, in (0, 1).
+        Share of the prompts that the tests will not use, in (0, 1): a third search thresholds. An
+        ``ExitPolicy`` learns from a fifth of 300 or more.
     power : float, default=0.9
         Probability of success of the recommended number of prompts, in (0, 1).
 

@@ -242,7 +242,7 @@ def _enough(record: Record, n_prompts: int) -> Section:
         n_errors, part = tests.errors_of_safest, n / n_prompts
         again = 1.0 - chance_of_null(n_errors, n, level, delta)
         needed = prompts_to_collect(n_errors / n, level, delta, _POWER, 1.0 - part, _MOST_PROMPTS)
-        others = f"and about {needed} with probability {percent(_POWER)}"
+        others = f"and about {needed}, split alike, with probability {percent(_POWER)}"
         if needed is None:
             others = f"and {_MOST_PROMPTS:,} hardly more often"
         texts.append(
