@@ -3,12 +3,10 @@
 import hashlib
 import json
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-__all__ = ["serve_sums"]
+__all__ = ["SumServer"]
 
 
 def add(prompt: str, seed: int | None) -> str:
@@ -46,13 +44,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing of each request."""
 
 
-@contextmanager
-def serve_sums() -> Iterator[str]:
-    """Serve from a thread of its own, and give the address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
+class SumServer(ThreadingHTTPServer):
+    """Serves from a thread of its own, which a program that ends does not wait for."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        Thread(target=self.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        """Free the port."""
+        self.shutdown()
+        self.server_close()
