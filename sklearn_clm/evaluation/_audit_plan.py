@@ -36,9 +36,10 @@ class AuditPlan:
         How many audits betting makes on average, of at most so many.
     design : {"two-phase", "betting", "people"}
         What has the power that was asked for with the fewest audits, on average over what the
-        pilot leaves open; all prompts count where it has not.
+        pilot leaves open; all prompts count where it has not. One that no number of audits is sure
+        to be enough for comes after those that have one.
     n_prompts : int
-        Prompts that calibrate.
+        Prompts that test, without those that choose the rule.
     epsilon, delta, power : float
         As asked for.
     """
@@ -74,9 +75,9 @@ class AuditPlan:
         """The plan in words, what the pilot says, and the power of each number of verdicts."""
         lines = [
             f"{self}\n",
-            f"By the pilot the model refuses {percent(self.refused)} of the prompts, people reject "
-            f"{percent(self.rejected)} of what it admits, and they refuse {percent(self.missed)} "
-            f"of all. Tolerated: epsilon = {self.epsilon:g}, at delta = {self.delta:g}.\n",
+            f"As the pilot lets expect, the model refuses {percent(self.refused)} of the prompts, "
+            f"people reject {percent(self.rejected)} of what it admits, and they refuse "
+            f"{percent(self.missed)} of all. Tolerated: epsilon = {self.epsilon:g}, at delta = {self.delta:g}.\n",
             "| audits | power in two phases | power of betting | power of people alone |",
             "|---|---|---|---|",
         ]
@@ -103,7 +104,8 @@ def plan_audits(
     by_people : array-like of bool, shape (m,)
         Whether people do: the witness where the model admits one, any response elsewhere.
     n_prompts : int
-        Prompts that will calibrate, none of them of the pilot.
+        Prompts that will test, none of them of the pilot: those of ``fit`` less the optimisation
+        part, a third of thresholds and of selectors that are audited.
     epsilon : float
         Tolerated risk, in (0, 1).
     delta : float, default=0.05
@@ -173,6 +175,10 @@ def plan_audits(
         numbers[design] = np.full(_N_TRUTHS, float(n_prompts))
         for of_truths, n in reversed(of_sizes):
             numbers[design] = np.where(of_truths >= power, n, numbers[design])
+    # what cannot be counted on comes last, however few verdicts it takes where it is enough
+    fewest_of = {
+        design: (max(powers[design]) < power, float(numbers[design].mean())) for design in designs
+    }
     mean = posterior / posterior.sum()
     return AuditPlan(
         refused=float(mean[2] + mean[3]),
@@ -181,7 +187,7 @@ def plan_audits(
         sizes=sizes,
         powers=powers,
         n_made=made["betting"],
-        design=min(designs, key=lambda design: float(numbers[design].mean())),
+        design=min(designs, key=lambda design: fewest_of[design]),
         n_prompts=n_prompts,
         epsilon=epsilon,
         delta=delta,

@@ -64,9 +64,9 @@ class RiskMonitor:
     Parameters
     ----------
     target : ConformalSampler, ComponentSelector or float
-        A calibrated estimator, whose epsilon (of a selector: alpha) is watched, or the tolerated
-        risk itself, in (0, 1). Where nothing is certified for some group, or to watch one group
-        alone, give the risk, and outcomes of sets that are ``guaranteed``.
+        A calibrated estimator, whose epsilon (of a selector or of answers: alpha) is watched, or
+        the tolerated risk itself, in (0, 1). Where nothing is certified for some group, or to watch
+        one group alone, give the risk, and outcomes of sets that are ``guaranteed``.
     alpha : float, default=0.05
         Probability of ever a false alarm, in (0, 1).
     share : float, default=1.0
@@ -155,7 +155,9 @@ class RiskMonitor:
         Nothing of a call counts that raises an error, of its arguments or of the file. Sets and
         references give losses by ``set_loss(references, sets, average=False)`` of
         :mod:`sklearn_clm.metrics`, selected components by ``component_loss``. People who say
-        whether a set holds an admissible response give the opposite of a loss.
+        whether a set holds an admissible response give the opposite of a loss. Of a sampler with an
+        :class:`sklearn_clm.policies.AnswerPolicy` report its answers alone, those of
+        ``sets[sets.answered]``: nothing is promised of prompts that were escalated.
         """
         losses = check_losses(outcomes)
         if losses.ndim != 1:
@@ -292,8 +294,7 @@ def _certified(target: object) -> tuple[float, str]:
         )
     check_is_fitted(target, "calibration_")
     record = target.calibration_
-    holds = all(claim.holds for claim in record.claims_in_use)
-    if not holds or record.claim.about == "answers":
+    if not all(claim.holds for claim in record.claims_in_use):
         raise ValueError(
             "target must be certified, in all groups, to give what is admissible, got one of "
             f"which this holds instead: {record.claim.sentence()} Give the level that is watched, "

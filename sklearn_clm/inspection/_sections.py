@@ -55,7 +55,7 @@ class Section:
 _IN_USE = Section(
     "In use",
     (
-        "Watch the risk: give losses of a random share of the sets to "
+        "Watch the risk: give losses of a random share of the sets (or answers, or selections) to "
         "sklearn_clm.evaluation.RiskMonitor. After an alarm stop relying on the guarantee, and "
         "calibrate again on new prompts.",
     ),

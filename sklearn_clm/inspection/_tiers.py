@@ -14,6 +14,8 @@ from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
 from sklearn_clm.inspection._figures import LIMIT, EstimatorDisplay, line_style
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy
+from sklearn_clm.scoring import DrawScorer
+from sklearn_clm.scoring._quality import get_quality
 
 _LEVELS = np.round(np.linspace(0.05, 0.4, 8), 3)
 _SHARE, _PRICE = "Share of calibration prompts", "Price of the draws of a prompt"
@@ -26,8 +28,9 @@ class TradeOffDisplay(EstimatorDisplay):
     With an ``AnswerPolicy``, the share of the prompts answered against alpha; with an
     ``ExitPolicy`` and a ``CascadeGenerator``, the mean price of the draws of a prompt against
     epsilon, of the cascade and of each of its generators alone. Every point is a calibration of its
-    own on the same draws; where nothing is certified a curve has a gap. It is for planning, as the
-    level is to be decided before the data that certify are seen.
+    own on the same draws; where nothing is certified a curve has a gap. A quality that depends on
+    earlier draws, such as "self_consistency", tells of the first generator alone. It is for
+    planning, as the level is to be decided before the data that certify are seen.
 
     Parameters
     ----------
@@ -79,8 +82,9 @@ class TradeOffDisplay(EstimatorDisplay):
             return None
         data = data.truncate(estimator.k_max_)
         parts = {"cascade": (slice(None), tiers)}
+        scored_in_order = isinstance(get_quality(estimator.calibration_.quality), DrawScorer)
         for tier, (start, n, price) in enumerate(zip(tiers.starts, tiers.n_draws, tiers.prices)):
-            if start < data.k_max:
+            if start < data.k_max and not (tier and scored_in_order):
                 n = min(n, data.k_max - start)
                 own = Tiers((n,), (price,))
                 parts[f"generator {tier + 1} alone"] = slice(start, start + n), own

@@ -33,9 +33,10 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
         Who answers the escalated prompts.
 
         - ``to(prompt) -> response``, a dearer model, say; None is no answer.
-        - A CSV file with the columns `prompt` and `response`. Where there is none it is written,
-          with empty responses for people to fill in; later it is read, and prompts that it lacks
-          are added. Prompts must be text; a quote keeps them from being formulas of a spreadsheet.
+        - A CSV file (``encoding="utf-8-sig"``) with the columns `prompt` and `response`. Where
+          there is none it is written, with empty responses for people to fill in; later it is read,
+          and prompts that it lacks are added. Prompts must be text; a quote keeps them from being
+          formulas of a spreadsheet.
         - A judge: people say on its page whether a draw is acceptable, and the most frequent one
           that is becomes the answer. :class:`sklearn_clm.caching.VerdictsWanted` lists what nobody
           has judged.

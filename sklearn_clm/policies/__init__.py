@@ -131,8 +131,10 @@ too often, since more selective answers need not be better.
 >>> sets = sure.predict(prompts[450:600])
 >>> bool(0.3 < sets.answered.mean() < 1), set(sets.escalated.sizes.tolist())
 (True, {0})
->>> wrong = [right not in one for right, one in zip(references[450:600], sets) if len(one)]
->>> bool(np.mean(wrong) <= 0.1)
+>>> from sklearn_clm.metrics import set_loss
+>>> answered = np.flatnonzero(sets.answered)
+>>> rights = [references[450 + i] for i in answered]
+>>> bool(set_loss(rights, sets[answered]) <= 0.1)  # of the answers, not of all prompts
 True
 
 ## Answer, escalate, cascade

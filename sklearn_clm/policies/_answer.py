@@ -109,7 +109,8 @@ class AnswerPolicy(Policy):
     Notes
     -----
     ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others:
-    all of them where nothing can be certified. ``score`` is the share answered.
+    all of them where nothing can be certified. ``score`` is the share answered. A larger `alpha`
+    may answer fewer prompts, by fewer draws: more of them are given up early.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from scipy.stats import binom, binomtest
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
-from sklearn_clm.policies import ExitPolicy, Groups
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups
 from tests.toy import questions, toy_sampler
 
 
@@ -131,6 +131,7 @@ def test_estimators_are_watched_at_their_own_level():
     assert RiskMonitor(sampler).epsilon == 0.45
     selector = ComponentSelector(sampler, alpha=0.6, admission="exact_match").fit(*questions(150))
     assert RiskMonitor(selector).epsilon == 0.6
+    assert RiskMonitor(fitted(policy=AnswerPolicy(0.4))).epsilon == 0.4
     with pytest.raises(ValueError, match="not fitted"):
         RiskMonitor(ConformalSampler())
 

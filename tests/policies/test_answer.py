@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_info
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration._answer import AnswerPath, Answers, ShareOfDraws
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AnswerPolicy, CovariateShift, Groups, Losses, ThresholdPolicy
@@ -147,8 +146,6 @@ def test_files(tmp_path):
 
 def test_what_does_not_go_together_is_refused():
     sampler, prompts = fitted()
-    with pytest.raises(ValueError, match="target"):
-        RiskMonitor(sampler)
     sampler.set_params(losses=Losses({"size": lambda *set_: 0.0}, {"size": 0.5}))
     with pytest.raises(ValueError, match="policy"):
         sampler.fit(prompts[:300], ["0"] * 300)

@@ -44,7 +44,8 @@ def fitted(n=300, epsilon=0.2, policy=None, seed=0, tiers=None, prices=(1, 25), 
     tiers = answers_of(n + 400, np.random.default_rng(seed)) if tiers is None else tiers
     prompts, generator = cascade_of(tiers, prices)
     choices |= {"k_max": sum(generator.n_draws), "policy": policy or ExitPolicy(draw_price=0.2)}
-    sampler = toy_sampler(generator, epsilon=epsilon, random_state=seed, **PARTS, **choices)
+    choices = {**PARTS, **choices}
+    sampler = toy_sampler(generator, epsilon=epsilon, random_state=seed, **choices)
     return sampler.fit(prompts[:n], ["0"] * n), prompts[n:]
 
 
@@ -155,13 +156,16 @@ def test_bare_arrays_are_calibrated_with_the_prices_of_the_generator():
 
 def test_a_display_compares_prices_at_the_same_promise():
     pytest.importorskip("matplotlib")
-    display = TradeOffDisplay.from_estimator(fitted()[0])
+    display = TradeOffDisplay.from_estimator(fitted(quality=lambda prompt, draw: 0.5)[0])
     assert list(display.curves) == ["cascade", "generator 1 alone", "generator 2 alone"]
     cascade, cheap, dear = display.at(0.2).values()
     assert cascade < 0.55 * dear
     assert np.isnan(cheap)
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert any("generator 1 alone, nothing certified at" in label for label in labels)
+    # the qualities of a later generator's draws are those after draws of the earlier one
+    curves = TradeOffDisplay.from_estimator(fitted()[0]).curves
+    assert list(curves) == ["cascade", "generator 1 alone"]
 
 
 def test_a_display_of_the_share_answered():
