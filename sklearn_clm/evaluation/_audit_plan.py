@@ -77,7 +77,8 @@ class AuditPlan:
             f"{self}\n",
             f"As the pilot lets expect, the model refuses {percent(self.refused)} of the prompts, "
             f"people reject {percent(self.rejected)} of what it admits, and they refuse "
-            f"{percent(self.missed)} of all. Tolerated: epsilon = {self.epsilon:g}, at delta = {self.delta:g}.\n",
+            f"{percent(self.missed)} of all. Tolerated: epsilon = {self.epsilon:g}, at "
+            f"delta = {self.delta:g}.\n",
             "| audits | power in two phases | power of betting | power of people alone |",
             "|---|---|---|---|",
         ]
