@@ -229,7 +229,7 @@ def degree_two() -> Any:
     from sklearn.preprocessing import PolynomialFeatures
 
     # features lie between 0 and 1, but for the number of draws
-    return make_pipeline(PolynomialFeatures(2), LogisticRegression(C=1.0, max_iter=1000))
+    return make_pipeline(PolynomialFeatures(2), LogisticRegression(solver="newton-cholesky"))
 
 
 def _classifier_content(classifier: Any) -> dict[str, Any]:

@@ -292,7 +292,7 @@ def _bounds(data: CalibrationData, epsilon: float, n: int) -> list[Deployed]:
     for n_calibration in (n - round(ExitPolicy().searched_share(n) * n), n):
         count = int(critical_count(n_calibration, epsilon, DELTA))
         losses.append(betaincinv(count + 1, n_calibration - count, places))
-    squares = degree_two().set_params(logisticregression__solver="newton-cholesky")
+    squares = degree_two()
     half = np.random.default_rng(0).permutation(data.n_prompts) < data.n_prompts // 2
     found: list[list[np.ndarray]] = [[], [], []]
     for members in (half, ~half):
