@@ -125,6 +125,7 @@ MUTATIONS = {
         Cell("exit_policy", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
         procedure=learnt_on_the_calibration_part,
         cost=10,
+        n=300,
     ),
     "near copies judged by any of them": Mutation(
         Cell("near_copies", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),

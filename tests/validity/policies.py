@@ -181,9 +181,8 @@ def learnt_on_the_calibration_part(
     """Broken: the prompts that calibrate the level have taught a policy that remembers them."""
     chosen = world.draw(setting.n, rng)
     data = world.population.take(chosen)
-    model = _fitted(
-        data, texts_of(world.name, data), data.admissible, DecisionTreeClassifier, tiers
-    )
+    tree = functools.partial(DecisionTreeClassifier, random_state=0)
+    model = _fitted(data, texts_of(world.name, data), data.admissible, tree, tiers)
     first = texts_of(world.name, world.population)
     tau, _ = exit_scores_of(model, world.population, first)
     scores = np.where(world.population.admissible, tau, -np.inf).max(axis=1)
