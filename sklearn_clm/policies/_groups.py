@@ -68,7 +68,7 @@ def given_or_computed(name: str, by: str, given: object, computed: object) -> ob
     """What is given for each prompt, or what a function computes of it: one of the two."""
     if (given is None) == (computed is None):
         raise ValueError(
-            f"{name} must be given, one for each prompt, or be told by {by} from prompts that are "
+            f"{name} must be given, one for each prompt, or computed by {by} from prompts that are "
             f"known, got {'neither' if given is None else 'both'} instead."
         )
     return computed if given is None else given

@@ -29,7 +29,7 @@ class Shift:
     estimated: bool  # so that the guarantee is approximate
     n_offered: int
     n_kept: int
-    weight: str | None = None  # fingerprint of the function that told them, or "given"
+    weight: str | None = None  # fingerprint of the function that computed them, or "given"
 
     def to_json(self) -> str:
         """Text for a provenance."""
