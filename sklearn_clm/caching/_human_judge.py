@@ -246,7 +246,11 @@ class HumanJudge(StoreBacked, PairJudge):
         WantedVerdict or None
             None where the file does not hold it, or holds its digest alone.
         """
-        return next(iter(self._pairs("WHERE digest = ?", bytes.fromhex(id_))), None)
+        try:
+            digest = bytes.fromhex(id_)
+        except ValueError:  # whatever a page sends
+            return None
+        return next(iter(self._pairs("WHERE digest = ?", digest)), None)
 
     def history(self, start: int = 0) -> list[Verdict]:
         """All that was ever said on this question, in the order in which it was kept.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
@@ -117,6 +118,7 @@ class RiskMonitor:
         self._losses: list[float] = []
         self._e_values: list[float] = []
         self._process = RiskEProcess(self.epsilon)
+        self._lock = threading.Lock()  # else two threads would both take what one of them wrote
         self._store = open_store(path)
         self._store.add_tables(_TABLES)
         settings = {"epsilon": self.epsilon, "alpha": self.alpha, "share": self.share}
@@ -178,7 +180,7 @@ class RiskMonitor:
                     )
             return [*unseen, *losses.tolist()]
 
-        self._take(self._store.write(append, durable=True))
+        self._take_from(append)
         return self
 
     @property
@@ -273,16 +275,19 @@ class RiskMonitor:
                 )
             return self._unseen(connection)
 
-        self._take(self._store.write(unseen, durable=True))
+        self._take_from(unseen)
 
     def _unseen(self, connection: sqlite3.Connection) -> list[float]:
         """Losses in the file that this object has not taken yet."""
         query = "SELECT loss FROM audits WHERE id > ? ORDER BY id"
         return [loss for (loss,) in connection.execute(query, (self.n_audited_,))]
 
-    def _take(self, losses: list[float]) -> None:
-        self._e_values += self._process.update(losses).tolist()
-        self._losses += losses
+    def _take_from(self, work: Callable[[sqlite3.Connection], list[float]]) -> None:
+        """Take the losses that a transaction gives."""
+        with self._lock:
+            losses = self._store.write(work, durable=True)
+            self._e_values += self._process.update(losses).tolist()
+            self._losses += losses
 
 
 def _certified(target: object) -> tuple[float, str]:

@@ -3,12 +3,13 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from types import FunctionType
 from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, check_scalar
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.calibration._tiers import Tiers
@@ -240,6 +241,8 @@ def sample(
 ) -> Rows:
     """Draws of any generator, as a list for each prompt; a plain text is a response."""
     refuse_single_text(prompts)
+    check_scalar(n_samples, "n_samples", Integral, min_val=0)
+    check_scalar(start, "start", Integral, min_val=0)
     if not isinstance(prompts, np.ndarray):
         prompts = list(prompts)  # a pandas Series looks positions up among its labels
     rows: list[list[Any]] = [[None] * n_samples for _ in prompts]

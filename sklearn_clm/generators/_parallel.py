@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.generators._base import Generator, Prompts, Rows, WrappingGenerator, sample
 from sklearn_clm.generators._identity import description
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest, rounds_of
+from sklearn_clm.generators._queue import DrawQueue, rounds_of
 
 Round: TypeAlias = tuple[int, int, list[int]]  # first draw, stop, positions of prompts
 
@@ -78,25 +78,21 @@ class ParallelGenerator(WrappingGenerator):
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`, in rounds over all workers."""
         self._validate_params()
-        while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
-            self._make_round(queue, requests)
-
-    def _make_round(self, queue: DrawQueue, requests: Sequence[DrawRequest]) -> None:
-        """Put some draws as workers finish them."""
         inner = self._inner()
         token = description(inner)  # a fingerprint could load the model in this process too
-        n_each = queue.n_under_way / (_TASKS_PER_WORKER * effective_n_jobs(self.n_jobs))
-        tasks = []
-        for start, stop, positions in rounds_of(requests):
-            size = max(1, min(int(self.chunk_size), ceil(n_each / (stop - start))))
-            for first in range(0, len(positions), size):
-                task = start, stop, positions[first : first + size]
-                given = _safe_indexing(queue.prompts, task[2])
-                tasks.append(delayed(_draws_of)(token, inner, given, task, queue.seed))
-        for (start, _, positions), rows in as_done(tasks, self.n_jobs, batch_size=1):
-            for i, row in zip(positions, rows):
-                for j, generation in enumerate(row, start):
-                    queue.put(i, j, generation)
+        while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
+            n_each = queue.n_under_way / (_TASKS_PER_WORKER * effective_n_jobs(self.n_jobs))
+            tasks = []
+            for start, stop, positions in rounds_of(requests):
+                size = max(1, min(int(self.chunk_size), ceil(n_each / (stop - start))))
+                for first in range(0, len(positions), size):
+                    task = start, stop, positions[first : first + size]
+                    prompts = _safe_indexing(queue.prompts, task[2])
+                    tasks.append(delayed(_draws_of)(token, inner, prompts, task, queue.seed))
+            for (start, _, positions), rows in as_done(tasks, self.n_jobs, batch_size=1):
+                for i, row in zip(positions, rows):
+                    for j, generation in enumerate(row, start):
+                        queue.put(i, j, generation)
 
 
 def as_done(

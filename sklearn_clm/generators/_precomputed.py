@@ -8,10 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from sklearn_clm.generators._base import BaseGenerator, Prompts, Rows
+from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts
 from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.generators._logs import Record, SampleLog, beside
 from sklearn_clm.generators._prompts import is_number, listed, plain_prompt, prompt_line
+from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators._records import (
     draw_from_record,
     draw_to_record,
@@ -46,7 +47,7 @@ class PrecomputedGenerator(BaseGenerator):
 
     Notes
     -----
-    The `seed` of :meth:`sample` has no effect: there is one set of draws.
+    The `seed` of ``sample`` has no effect: there is one set of draws.
 
     Examples
     --------
@@ -137,28 +138,30 @@ class PrecomputedGenerator(BaseGenerator):
         rows = self._index_of_draws().draws.values()
         return all(draw.logprob is not None for row in rows for draw in row)
 
-    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
-        """Serve draws of known prompts, as in :meth:`BaseGenerator.sample`.
+    def serve(self, queue: DrawQueue) -> None:
+        """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
         A prompt that is unknown, or has fewer draws than asked for, is a ValueError.
         """
         known = self._index_of_draws().draws
-        stop = start + n_samples
-        rows = [known.get(_key(prompt), []) for prompt in prompts]
-        for i, row in enumerate(rows):
-            if not row:
-                raise ValueError(
-                    f"prompts[{i}] must be one of the {len(known)} prompts that have draws, got "
-                    f"{prompt_line(prompts[i])} instead. Drop it, or draw for it."
-                )
-            if len(row) < stop:
-                n_enough = sum(len(one) >= stop for one in known.values())
-                raise ValueError(
-                    f"prompts[{i}] = {prompt_line(prompts[i])} must have {stop} draws, got "
-                    f"{len(row)} instead; {n_enough} of {len(known)} prompts have as many. Draw "
-                    "more, drop the others, or calibrate with a lower k_max."
-                )
-        return [row[start:stop] for row in rows]
+        while requests := queue.take(max_prompts=OPEN_PROMPTS):
+            for i, start, stop in requests:
+                prompt = queue.prompts[i]
+                row = known.get(_key(prompt), [])
+                if not row:
+                    raise ValueError(
+                        f"prompts[{i}] must be one of the {len(known)} prompts that have draws, "
+                        f"got {prompt_line(prompt)} instead. Drop it, or draw for it."
+                    )
+                if len(row) < stop:
+                    n_enough = sum(len(one) >= stop for one in known.values())
+                    raise ValueError(
+                        f"prompts[{i}] = {prompt_line(prompt)} must have {stop} draws, got "
+                        f"{len(row)} instead; {n_enough} of {len(known)} prompts have as many. "
+                        "Draw more, drop the others, or calibrate with a lower k_max."
+                    )
+                for j in range(start, stop):
+                    queue.put(i, j, row[j])
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of all prompts and draws, or of the key, where there is one."""

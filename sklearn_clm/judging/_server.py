@@ -10,8 +10,11 @@ import importlib
 import secrets
 import socket
 from importlib import resources
+from numbers import Integral
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from sklearn.utils import check_scalar
 
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.judging._session import JudgingSession, Turn, Wanted
@@ -78,6 +81,7 @@ def serve(
     >>> serve(judge, judge.wanted())  # doctest: +SKIP
     Judge at http://127.0.0.1:41873/xQ3Z.../ (Ctrl-C ends it)
     """
+    check_scalar(port, "port", Integral, min_val=0, max_val=65535)
     uvicorn = _needed("uvicorn")
     session = JudgingSession(judge, wanted, judged_by=judged_by)
     token = secrets.token_urlsafe(32)

@@ -6,10 +6,12 @@ its score.
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._draws import Occurrence
@@ -149,6 +151,7 @@ class Support(BaseEstimator):
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
+        check_scalar(self.threshold, "threshold", Real)
         return [self._one_prompt(draws, rows) for draws, rows in zip(generations, spans)]
 
     def _one_prompt(

@@ -5,10 +5,12 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import sample, serve
@@ -107,6 +109,7 @@ class _Asking(BaseEstimator):
         name = type(self).__name__
         if self.generator is None:
             raise ValueError(f"generator of {name} must be given, got None instead.")
+        check_scalar(self.max_attempts, "max_attempts", Integral, min_val=1)
         unclear = list(range(len(questions)))
         answers: dict[int, object] = {}  # the last one to each question that is unclear
 
@@ -265,6 +268,7 @@ class PTrue(_Asking):
         return np.array([[answers[key] for key in row] for row in rows], dtype=np.float64)
 
     def _probabilities(self, questions: list[Prompt]) -> list[float]:
+        check_scalar(self.n_answers, "n_answers", Integral, min_val=1)
         first: dict[int, tuple[bool, float]] = {}
         self._ask(questions, first.__setitem__)
         values = [first[k][1] for k in range(len(questions))]

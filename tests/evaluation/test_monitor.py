@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -213,6 +214,15 @@ def test_an_update_is_written_whole_or_not_at_all(tmp_path):
     assert run.returncode == -9
     monitor = RiskMonitor(0.3, path=path)
     assert monitor.n_audited_ == 7
+
+
+def test_threads_report_each_outcome_once(monkeypatch):
+    monitor, interval = RiskMonitor(0.2), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda loss: monitor.update([loss]), [0.0, 1.0] * 150))
+    sys.setswitchinterval(interval)
+    assert (monitor.n_audited_, monitor.risk_) == (300, 0.5)
 
 
 def test_a_failed_write_counts_nothing(tmp_path, monkeypatch):

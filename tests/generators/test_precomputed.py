@@ -113,6 +113,8 @@ def test_unknown_prompts_and_too_few_draws():
         generator.sample([PROMPTS[0], "Capital of Peru?"], 1)
     with pytest.raises(ValueError, match=r"prompts\[0\] .*France.* 4 draws, got 3 .*0 of 2"):
         generator.sample(PROMPTS, 2, start=2)
+    with pytest.raises(ValueError, match=r"prompts\[0\] .*Peru"):
+        generator.sample(pd.Series(["Peru"], index=[7]), 1)
 
 
 def test_columns_of_other_names(tmp_path):

@@ -1,8 +1,10 @@
 """TransformersGenerator as an estimator: parameters, errors, clones, pickles, identity."""
 
 import copy
+import gc
 import os
 import pickle
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +129,25 @@ def test_a_checkpoint_written_anew_is_loaded_anew(tmp_path):
     os.utime(tmp_path / "model.safetensors", (1, 1))
     assert generator.sample(["one"], 3) != first
     assert generator.fingerprint() != digest
+
+
+def test_a_processor_that_is_gone_is_not_mistaken_for_another(vit_gpt2_path):
+    from transformers import AutoImageProcessor
+
+    class Processor:
+        def __init__(self):
+            self.image_processor = AutoImageProcessor.from_pretrained(vit_gpt2_path)
+
+        def __call__(self):
+            raise NotImplementedError
+
+    generator = TransformersGenerator(vit_gpt2_path, processor=Processor(), max_new_tokens=1)
+    generator.sample(np.zeros((1, 16, 16, 3), dtype=np.uint8), 1)
+    kept, checkpoint = weakref.ref(generator.processor), generator._checkpoint
+    del generator
+    gc.collect()
+    assert checkpoint is not None
+    assert kept() is not None  # so that no other processor gets its address
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])

@@ -123,7 +123,7 @@ def test_other_methods_are_refused(judge, method):
 def test_paths_lead_nowhere_else(judge):
     page = client(judge)
     paths = ["_server.py", "../_server.py", "..%2f_server.py", "page.html", "image/00/0",
-             f"image/{PAIRS[0].id}/0", f"image/{PAIRS[0].id}/-1"]  # fmt: skip
+             "image/no/0", f"image/{PAIRS[0].id}/0", f"image/{PAIRS[0].id}/-1"]  # fmt: skip
     for path in paths:
         assert page.get(f"/{TOKEN}/{path}").status_code == 404
 
@@ -302,3 +302,5 @@ def test_a_port_that_is_taken_is_refused_in_words(judge):
         pytest.raises(ValueError, match="port=0 takes a free one"),
     ):
         serve(judge, PAIRS, port=other.getsockname()[1])
+    with pytest.raises(ValueError, match="port"):
+        serve(judge, PAIRS, port=65_536)

@@ -57,7 +57,14 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.scoring import RougeL, SelfConsistency, get_set_score
+from sklearn_clm.scoring import (
+    LLMJudge,
+    PTrue,
+    RougeL,
+    SelfConsistency,
+    Support,
+    get_set_score,
+)
 from tests.toy import ToyModel, Unscored, drawn, n_stored, questions
 
 NAN, INF = math.nan, math.inf
@@ -127,6 +134,19 @@ def classes(**params):
     return EstimatorGenerator(GaussianNB(), **params).fit([[0], [1]], [0, 1]).sample([[0]], 1)
 
 
+def model_judge(**params):
+    return LLMJudge(FunctionGenerator(returning("yes")), **params)("a", "b")
+
+
+def p_true(**params):
+    generator = FunctionGenerator(returning("yes"))
+    return PTrue(generator, **params).score_draws(["a"], [[Generation("b")]])
+
+
+def support(**params):
+    return Support(**params).score_components(["a"], [[Generation("b")]], [[[(0, 1)]]])
+
+
 def exit_policy(**params):
     return ExitPolicy().fit(**{"data": DATA} | params)
 
@@ -173,6 +193,9 @@ FUNCTIONS = {
     set_loss: {"admissions": ["a"]},
     cached: {},
     precomputed: {},
+    model_judge: {},
+    p_true: {},
+    support: {},
     from_frame: {},
     parallel: {},
     function: {},
@@ -278,6 +301,10 @@ BAD_ARGUMENTS = [
     (precomputed, "responses", [["x"], ["y"]], ["xyz"], [[None]]),
     (precomputed, "logprobs", [[0, 0]]),
     (precomputed, "prompts", ["b"]),
+    (precomputed, "n_samples", -1, 2.5),
+    (model_judge, "max_attempts", 0),
+    (p_true, "n_answers", 0),
+    (support, "threshold", "a"),
     (from_frame, "prompt", [None]),
     (parallel, "n_jobs", 0, "all"),
     (parallel, "chunk_size", 0),

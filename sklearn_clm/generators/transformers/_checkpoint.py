@@ -47,7 +47,7 @@ def checkpoint_of(generator: TransformersGenerator) -> Checkpoint:
     with _lock:
         found = _alive.get(key)
         if found is None:
-            found = _alive[key] = Checkpoint(*_loaded(generator))
+            found = _alive[key] = Checkpoint(*_loaded(generator), made_from=parts)
             _latest[:] = [found]
         return found
 
@@ -108,10 +108,11 @@ def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
 class Checkpoint:
     """A loaded model with its tokenizer, image processor, and what decoding asks of them."""
 
-    def __init__(self, model: Any, tokenizer: Any, processor: Any):
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, *, made_from: object = None):
         self.model = model
         self.tokenizer = tokenizer
         self.processor = processor
+        self._made_from = made_from  # kept: the address of one that is gone may be another's
         self.detokenizer = Detokenizer(tokenizer)
         config = model.config.get_text_config(decoder=True)
         limit = getattr(config, "max_position_embeddings", None) or -1
