@@ -109,7 +109,7 @@ class ComponentCollection:
         few = self.prompts.take(np.arange(min(TRIED_PROMPTS, len(self.prompts))))
         draws = self.source.draws(memory, few, min(TRIED_DRAWS, width))
         split = self._split(few, draws)
-        if any(len(one.components) for one in split):
+        if any(len(distinct.components) for distinct in split):
             bare, references = self._people is not None, self._references[: len(few)]
             with noting_kept_draws():
                 self._judged_by(self._admission, references, draws, split, bare=bare).try_on(0)
@@ -131,8 +131,8 @@ class ComponentCollection:
             name: score_fingerprint(part) for name, part in self._given.items()
         }
         self.data = ComponentCalibrationData.from_arrays(
-            [one.scores for one in split],
-            [np.full(len(one.components), -1) for one in split],
+            [distinct.scores for distinct in split],
+            [np.full(len(distinct.components), -1) for distinct in split],
             prompts=prompts.digests,
             provenance=replace(known, k_max=width, **made_with),
         )
@@ -238,12 +238,12 @@ def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -
 
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
     """Refuse sets of another generator or seed than those of what was calibrated."""
-    found = sets.provenance
-    if found is None or not {"generator", "seed"} & set(known.differences(found)):
+    drawn = sets.provenance
+    if drawn is None or not {"generator", "seed"} & set(known.differences(drawn)):
         return
     raise ValueError(
         "X holds sets that were drawn by another generator, or with another seed, than "
-        f"{whose}: (fingerprint, seed) is {(found.generator, found.seed)}, wanted "
+        f"{whose}: (fingerprint, seed) is {(drawn.generator, drawn.seed)}, wanted "
         f"{(known.generator, known.seed)}."
     )
 
@@ -286,11 +286,14 @@ def components_of_sets(
     return components_of_draws(
         splitter,
         component_score,
-        [one.prompt for one in sets],
+        [sampled.prompt for sampled in sets],
         # with log-probabilities where the set knows all draws that were taken
-        [one.generations or [Generation(text) for text in one.responses] for one in sets],
-        [one.indices if one.generations else range(len(one)) for one in sets],
-        [one.indices for one in sets],
+        [
+            sampled.generations or [Generation(text) for text in sampled.responses]
+            for sampled in sets
+        ],
+        [sampled.indices if sampled.generations else range(len(sampled)) for sampled in sets],
+        [sampled.indices for sampled in sets],
     )
 
 
@@ -298,15 +301,17 @@ def select_components(
     record: SelectorCalibration, sets: PredictionSets, groups: object = None
 ) -> list[ComponentSet]:
     """The components of each set that reach the threshold of its group (Algorithm 2)."""
-    refuse_larger_budget(max((one.n_samples for one in sets), default=0), record.provenance.k_max)
+    refuse_larger_budget(
+        max((sampled.n_samples for sampled in sets), default=0), record.provenance.k_max
+    )
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
-    prompts = CheckedPrompts([one.prompt for one in sets], numeric=False)
+    prompts = CheckedPrompts([sampled.prompt for sampled in sets], numeric=False)
     rules = [record.rules[name] for name in record.groups_of(groups, prompts)]
     shown = sets[np.array([rule.certified for rule in rules], dtype=bool)]
     split = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
     selected = []
-    for one, rule in zip(sets, rules, strict=True):
+    for sampled, rule in zip(sets, rules, strict=True):
         components, scores, occurrences = next(split) if rule.certified else nothing
         chosen = np.flatnonzero(scores >= rule.gamma_hat)
         selected.append(
@@ -314,7 +319,7 @@ def select_components(
                 components=tuple(components[c] for c in chosen),
                 scores=scores[chosen],
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
-                prediction_set=one,
+                prediction_set=sampled,
                 guaranteed=rule.certified,
                 claim=rule.claim,
             )
@@ -370,7 +375,7 @@ class ComponentSteps(Steps):
         self, step: int, claim: Claim, tests: dict[str, Any], smallest: float
     ) -> SelectionRule:
         gamma, tested = self.thresholds[step], self.data.take(self.part.rows)
-        found = ComponentThreshold(
+        result = ComponentThreshold(
             thresholds=np.array([gamma]),
             n_components=np.array([np.sum(tested.scores >= gamma) / tested.n_prompts]),
             alpha=self.level,
@@ -379,7 +384,7 @@ class ComponentSteps(Steps):
             provenance=self.data.provenance,
             **tests,
         )
-        return SelectionRule(claim, found.gamma_hat, found)
+        return SelectionRule(claim, result.gamma_hat, result)
 
 
 def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
@@ -401,7 +406,7 @@ def warn_of_falling_scores(
     of_all: Sequence[DistinctComponents], of_some: Sequence[DistinctComponents]
 ) -> None:
     """Warn where components score higher among the first draws than among all."""
-    scores = [score for one in of_all for score in one.scores.tolist() if np.isfinite(score)]
+    scores = [score for whole in of_all for score in whole.scores.tolist() if np.isfinite(score)]
     rounding = _ROUNDING * max(map(abs, scores), default=0.0)
     n_found, higher = 0, []
     for whole, part in zip(of_all, of_some, strict=True):

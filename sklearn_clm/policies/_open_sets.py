@@ -21,7 +21,7 @@ OnAccept: TypeAlias = Callable[[int, Generation], object]
 QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
 SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
 
-# no number reaches a set score that is none: even one of +inf stops nothing
+# no set score reaches NaN, not even +inf: sampling never stops early
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 
@@ -74,60 +74,63 @@ class Sampling:
         waiting = [self._open[i] for i, _ in arrived]
         while waiting:
             batches: dict[tuple[Hashable | None, int, int], list[OpenSet]] = {}
-            for one in waiting:
-                name, start = self._names[one.index], one.rule.n_samples
+            for open_set in waiting:
+                name, start = self._names[open_set.index], open_set.rule.n_samples
                 # a draw that the rule may not look at is not scored, which can cost as much as
                 # drawing
-                stop = len(one.draws) if self._batched[name].all_draws else start + 1
-                batches.setdefault((name, start, stop), []).append(one)
+                stop = len(open_set.draws) if self._batched[name].all_draws else start + 1
+                batches.setdefault((name, start, stop), []).append(open_set)
             for (name, start, stop), sets in batches.items():
-                draws_of = [one.draws[:stop] for one in sets]
+                draws_of = [open_set.draws[:stop] for open_set in sets]
                 self._batched[name].advance(sets, draws_of, start)
                 if self._on_accept is not None:
-                    self._tell(sets, self._on_accept)
+                    self._report_accepted(sets, self._on_accept)
             waiting = [
-                one for one in waiting if not one.rule.done and len(one.draws) > one.rule.n_samples
+                open_set
+                for open_set in waiting
+                if not open_set.rule.done and len(open_set.draws) > open_set.rule.n_samples
             ]
-        return [self._wanted(self._open[i]) for i, _ in arrived]
+        return [self._draws_wanted(self._open[i]) for i, _ in arrived]
 
-    def _tell(self, sets: Sequence[OpenSet], on_accept: OnAccept) -> None:
-        for one in sets:
-            accepted, _ = self._batched[self._names[one.index]].outcome(one)
+    def _report_accepted(self, sets: Sequence[OpenSet], on_accept: OnAccept) -> None:
+        for open_set in sets:
+            accepted, _ = self._batched[self._names[open_set.index]].outcome(open_set)
             for draw in accepted:
-                if draw not in one.shown:
-                    one.shown.add(draw)
-                    on_accept(one.index, one.draws[draw])
+                if draw not in open_set.shown:
+                    open_set.shown.add(draw)
+                    on_accept(open_set.index, open_set.draws[draw])
 
-    def _wanted(self, one: OpenSet) -> int:
-        name, rule = self._names[one.index], one.rule
+    def _draws_wanted(self, open_set: OpenSet) -> int:
+        """How many draws a set wants in all; one that has stopped is closed, and wants none."""
+        name, rule = self._names[open_set.index], open_set.rule
         batched, claim = self._batched[name], self._rules[name].claim
         if not rule.done:
             return batched.all_draws or int(rule.n_samples) + 1
-        accepted, score = batched.close(self._open.pop(one.index))
-        self.closed[one.index] = PredictionSet(
-            prompt=self._prompts.prompts[one.index],
-            responses=tuple(one.draws[j].response for j in accepted),
-            quality=np.array([one.qualities[j] for j in accepted], dtype=np.float64),
+        accepted, score = batched.close(self._open.pop(open_set.index))
+        self.closed[open_set.index] = PredictionSet(
+            prompt=self._prompts.prompts[open_set.index],
+            responses=tuple(open_set.draws[j].response for j in accepted),
+            quality=np.array([open_set.qualities[j] for j in accepted], dtype=np.float64),
             indices=np.array(accepted, dtype=np.intp),
             n_samples=rule.n_samples,
             set_score=score,
             stopped=rule.stopped,
             guaranteed=claim.holds,
-            generations=tuple(one.draws[: rule.n_samples]),
+            generations=tuple(open_set.draws[: rule.n_samples]),
             claim=claim,
         )
         self._progress.update()
         return 0
 
     def chance(self, i: int, decided: int, draw: int) -> float:
-        """Share of the calibration prompts with `decided` draws or more that took this one."""
+        """Share of the calibration prompts with `decided` draws or more that took this draw."""
         taken = self._rules[self._names[i]].taken
         if draw < len(taken) and taken[decided]:
             return float(taken[draw] / taken[decided])
         return 0.0 if 0 < len(taken) <= draw else float(0.5 ** (draw - decided))
 
     def count_draw(self, i: int, draw: int, generation: Generation) -> None:
-        """Show one draw more."""
+        """Count a draw in the progress bar."""
         self._n_drawn += 1
         if not self._progress.disable:
             self._progress.set_postfix(draws=self._n_drawn, refresh=False)
@@ -136,7 +139,7 @@ class Sampling:
         self, sets: Sequence[OpenSet], draws: Sequence[list[Generation]], start: int
     ) -> np.ndarray:
         """Quality of the draws from `start` on: of m prompts with start + r draws, (m, r)."""
-        prompts = self._prompts.take([one.index for one in sets]).prompts
+        prompts = self._prompts.take([open_set.index for open_set in sets]).prompts
         return quality_matrix(self._quality, prompts, draws, start=start, n_jobs=self._n_jobs)
 
     def similarity_of(
@@ -170,12 +173,12 @@ class BatchedRule(ABC):
         """Let the rules of some sets see their draws from `start` on, of equal number."""
 
     @abstractmethod
-    def outcome(self, one: OpenSet) -> tuple[list[int], float]:
+    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
         """The draws that a set has accepted, and its score."""
 
-    def close(self, one: OpenSet) -> tuple[list[int], float]:
+    def close(self, open_set: OpenSet) -> tuple[list[int], float]:
         """The same, once its rule has stopped."""
-        return self.outcome(one)
+        return self.outcome(open_set)
 
 
 class BatchedThresholds(BatchedRule):
@@ -197,23 +200,25 @@ class BatchedThresholds(BatchedRule):
         compared: dict[int, list[tuple[OpenSet, float, list[Generation]]]] = {}
         similarity, least, _ = self._configuration
         qualities = self._sampling.quality_of(sets, draws, start).tolist()
-        for one, row, own in zip(sets, draws, qualities):
-            one.qualities.extend(own)
+        for open_set, row, own in zip(sets, draws, qualities):
+            open_set.qualities.extend(own)
             for quality in own:
-                n = len(one.rule.accepted)
+                n = len(open_set.rule.accepted)
                 if n and similarity < np.inf and quality >= least:
-                    compared.setdefault(n, []).append((one, quality, row))
+                    compared.setdefault(n, []).append((open_set, quality, row))
                 else:
-                    one.rule.update(quality, self._unlike)
+                    open_set.rule.update(quality, self._unlike)
         for waiting in compared.values():
-            accepted = [one.rule.accepted for one, _, _ in waiting]
+            accepted = [open_set.rule.accepted for open_set, _, _ in waiting]
             alike = self._sampling.similarity_of([row for _, _, row in waiting], accepted).tolist()
-            for (one, quality, _), earlier, values in zip(waiting, accepted, alike, strict=True):
+            for (open_set, quality, _), earlier, values in zip(
+                waiting, accepted, alike, strict=True
+            ):
                 known = dict(zip(earlier, values, strict=True))
-                one.rule.update(quality, [known.get(j, 0.0) for j in range(start)])
+                open_set.rule.update(quality, [known.get(j, 0.0) for j in range(start)])
 
-    def outcome(self, one: OpenSet) -> tuple[list[int], float]:
-        return one.rule.accepted, one.rule.score
+    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
+        return open_set.rule.accepted, open_set.rule.score
 
 
 class BatchedExit(BatchedRule):
@@ -237,20 +242,21 @@ class BatchedExit(BatchedRule):
         equal = np.full(len(sets), start)
         if self._rule.equal_texts:
             equal[:] = [
-                one.seen.setdefault(text_key(one.draws[start].response), start) for one in sets
+                open_set.seen.setdefault(text_key(open_set.draws[start].response), start)
+                for open_set in sets
             ]
-        for one, value in zip(sets, quality.tolist(), strict=True):
-            one.qualities.append(value)
-        rows = np.array([one.row for one in sets], dtype=np.intp)
+        for open_set, value in zip(sets, quality.tolist(), strict=True):
+            open_set.qualities.append(value)
+        rows = np.array([open_set.row for open_set in sets], dtype=np.intp)
         self._paths.update(rows, quality, similarity, equal)
         chances, arrival = self._rule.model.probabilities(self._paths, rows)
-        for m, one in enumerate(sets):
-            one.rule.update(chances[m], float(arrival[m]))
+        for m, open_set in enumerate(sets):
+            open_set.rule.update(chances[m], float(arrival[m]))
 
-    def outcome(self, one: OpenSet) -> tuple[list[int], float]:
-        return sorted(one.rule.members), one.rule.exit
+    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
+        return sorted(open_set.rule.members), open_set.rule.exit
 
-    def close(self, one: OpenSet) -> tuple[list[int], float]:
-        self._paths.clear(one.row)
-        self._free.append(one.row)
-        return super().close(one)
+    def close(self, open_set: OpenSet) -> tuple[list[int], float]:
+        self._paths.clear(open_set.row)
+        self._free.append(open_set.row)
+        return super().close(open_set)

@@ -60,8 +60,8 @@ class Outcomes(NamedTuple):
 class Rule(ABC):
     """What prediction runs, as calibration found it, and what may be said of that.
 
-    A rule states itself in reports, writes itself into a file and reads itself from one: nobody
-    else knows of its kind.
+    A rule states itself in reports, and writes and reads its own part of a file: no other code
+    depends on its kind.
     """
 
     kind: ClassVar[str]  # in files
@@ -119,9 +119,9 @@ class Rule(ABC):
     @staticmethod
     def of_kind(kind: str) -> "type[Rule]":
         """The class of rules of a kind."""
-        for one in _kinds(Rule):  # type: ignore[type-abstract]
-            if getattr(one, "kind", None) == kind:
-                return one
+        for rule in _subclasses(Rule):  # type: ignore[type-abstract]
+            if getattr(rule, "kind", None) == kind:
+                return rule
         raise ValueError(f"{kind!r:.40} is no kind of rule")
 
 
@@ -130,10 +130,10 @@ def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
     return tuple(np.mean(draws[:, np.newaxis] > np.arange(k_max), axis=0).tolist())
 
 
-def _kinds(base: type[Rule]) -> Iterator[type[Rule]]:
-    for one in base.__subclasses__():
-        yield one
-        yield from _kinds(one)
+def _subclasses(base: type[Rule]) -> Iterator[type[Rule]]:
+    for rule in base.__subclasses__():
+        yield rule
+        yield from _subclasses(rule)
 
 
 class SetRule(Rule):
@@ -243,10 +243,10 @@ class SelectionRule(Rule):
 
     @property
     def smallest(self) -> tuple[str, float]:
-        found = self.result
-        if found is None or not len(found.thresholds):
+        result = self.result
+        if result is None or not len(result.thresholds):
             return "", np.nan
-        return found.bound(0), found.smallest_alpha
+        return result.bound(0), result.smallest_alpha
 
     def content(self) -> dict[str, Any]:
         return {"gamma_hat": self.gamma_hat}

@@ -72,7 +72,7 @@ class DrawSource:
     ) -> "DrawSource":
         """The source of draws of a sampler that has seen no prompts.
 
-        A generator that was trained before has to be the known one.
+        A generator that was trained before must have the fingerprint `known`.
         """
         nobody, seed = np.empty(0, dtype=np.uint64), seed_of_draws(random_state)
         if generator is not None and known is not None and _is_trained(generator, known):
@@ -131,7 +131,7 @@ class DrawSource:
         """The sets of prompts, without a guarantee where the prompt trained the generator."""
         why = "the prompt trained the generator."
         learnt = self.has_learnt(prompts)
-        return [one.unguaranteed(why) if seen else one for one, seen in zip(sets, learnt)]
+        return [a_set.unguaranteed(why) if seen else a_set for a_set, seen in zip(sets, learnt)]
 
     def refuse_changes(self) -> None:
         """Refuse a generator whose fingerprint is no longer that of the calibration."""
@@ -152,7 +152,7 @@ def warn_of_repeated_draws(
         return
     taken = [i for i, row in enumerate(rows) if len(row) >= _FIRST_DRAWS]
     # first what is quickly seen: most calls of predict end here
-    texts = ([text_key(one.response) for one in rows[i][:_FIRST_DRAWS]] for i in taken)
+    texts = ([text_key(draw.response) for draw in rows[i][:_FIRST_DRAWS]] for i in taken)
     if not taken or any(other != first for first, *others in texts for other in others):
         return
     n_taken = len(np.unique(prompts.digests[taken]))  # copies of a prompt have the same draws
@@ -177,24 +177,24 @@ def source_of(
 ) -> DrawSource:
     """The source of data or of a file, `name`, with their seed where they know it.
 
-    It is the estimator's `own` where they come from that one. Others must come from the `generator`
-    that the parameters name now; so must bare arrays, unless the own one was trained.
+    It is the estimator's `own` source where they were drawn from it. All others must be drawn from
+    the `generator` that the parameters name now; so must bare arrays, unless `own` was trained.
     """
-    found = None
+    source = None
     if own is not None and known.generator is None:
-        found = own if is_trainable(own.generator) else None
+        source = own if is_trainable(own.generator) else None
     elif own is not None and known.generator == own.fingerprint:
-        found = own
-    if found is None:
+        source = own
+    if source is None:
         try:
-            found = DrawSource.untrained(generator, random_state, known.generator)
+            source = DrawSource.untrained(generator, random_state, known.generator)
         except NotFittedError:
             if own is None:
                 raise
-            found = own
-    here = {"generator": found.fingerprint}
-    refuse_differences(name, vars(known), here, title_of(found.generator))
-    return found if known.seed is None else replace(found, seed=known.seed)
+            source = own
+    here = {"generator": source.fingerprint}
+    refuse_differences(name, vars(known), here, title_of(source.generator))
+    return source if known.seed is None else replace(source, seed=known.seed)
 
 
 def own_copy(generator: Generator | None) -> Generator:
@@ -212,10 +212,10 @@ def own_copy(generator: Generator | None) -> Generator:
 
 
 def _is_trained(generator: Generator, known: str) -> bool:
-    """Whether a generator that is trained on prompts is the known one already."""
+    """Whether a trainable generator is trained already, with the fingerprint `known`."""
     try:
         return is_trainable(generator) and fingerprint(generator) == known
-    except (AttributeError, NotFittedError):  # of one that is not trained yet
+    except (AttributeError, NotFittedError):  # it is not trained yet
         return False
 
 

@@ -83,12 +83,12 @@ class ThresholdRule(SetRule):
 
     @classmethod
     def of(
-        cls, claim: Claim, found: LearnThenTestResult, draws: np.ndarray, means: dict[str, float]
+        cls, claim: Claim, result: LearnThenTestResult, draws: np.ndarray, means: dict[str, float]
     ) -> Self:
         """The rule that was chosen, by which calibration prompts took so many draws."""
-        chosen: Any = found.lambda_hat
-        k_max: Any = found.k_max_hat
-        return cls(claim, chosen, k_max, found, means, shares_taken(draws, k_max))
+        chosen: Any = result.lambda_hat
+        k_max: Any = result.k_max_hat
+        return cls(claim, chosen, k_max, result, means, shares_taken(draws, k_max))
 
     def content(self) -> dict[str, Any]:
         values = zip(Configuration._fields, map(float, self.lambda_hat))
@@ -124,7 +124,7 @@ class ThresholdSteps(SetSteps):
 
     def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
         columns = self._columns(self.only(step), self.part.rows)
-        found = LearnThenTestResult(
+        result = LearnThenTestResult(
             frontier=columns.frontier,
             n_optimization=len(self.part.searched),
             epsilon=self.level,
@@ -135,8 +135,8 @@ class ThresholdSteps(SetSteps):
             **tests,
         )
         if not claim.holds:
-            return Everything(claim, self.table.k_max, found)
-        return ThresholdRule.of(claim, found, columns[0].samples, {})
+            return Everything(claim, self.table.k_max, result)
+        return ThresholdRule.of(claim, result, columns[0].samples, {})
 
     def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
         return Columns(self.table, rows, path, get_set_score(self.policy.set_score))
@@ -270,7 +270,7 @@ class ThresholdPolicy(Policy):
         admission = AdmissionTest(columns, claim.level, claim.delta)
         others = self._loss_tests(columns, claim)
         with bounding(table.judge, part.rows, admission.may_ask):
-            found = certify_frontier(
+            result = certify_frontier(
                 columns,
                 admission,
                 others,
@@ -278,12 +278,12 @@ class ThresholdPolicy(Policy):
                 weights=self.weights,
                 select=self.select,
             )
-        position = found.position or 0
-        means = {name: float(one.means[position]) for name, one in zip(claim.losses, others)}
-        if found.position is None:
-            why = self._why_nothing(found, claim, means)
-            return Everything(claim.nullified(why), table.k_max, found)
-        return ThresholdRule.of(claim, found, columns[position].samples, means)
+        position = result.position or 0
+        means = {name: float(test.means[position]) for name, test in zip(claim.losses, others)}
+        if result.position is None:
+            why = self._why_nothing(result, claim, means)
+            return Everything(claim.nullified(why), table.k_max, result)
+        return ThresholdRule.of(claim, result, columns[position].samples, means)
 
     def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
         n, (low, high) = result.n_calibration, result.achievable_epsilon
@@ -296,7 +296,7 @@ class ThresholdPolicy(Policy):
             last = result.frontier.k_max.max()
             between = "; epsilon can sensibly lie between the two (appendix C)."
             if low == high and last > 1:
-                between = "; the other draws found nothing more."
+                between = "; further draws help no prompt."
             advice = (
                 f"Sets of the first draw alone err for {percent(high)} of the prompts, and sets of "
                 f"all {last} draws still for {percent(low)}{between}"
