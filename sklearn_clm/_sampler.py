@@ -52,7 +52,7 @@ _LOGGER = logging.getLogger("sklearn_clm")
 
 
 def _unlabeled(response: object) -> bool:
-    """The admission of prompts that have none: no verdict of it is kept."""
+    """The admission of prompts without labels; its verdicts are never used."""
     return False
 
 
@@ -168,7 +168,7 @@ class ConformalSampler(CalibratedEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
-        "generator": [object],  # an error says what to wrap a function or a model in
+        "generator": [object],  # checked by hand: the error says how to wrap a function or a model
         "k_max": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "epsilon": [Interval(Real, 0, 1, closed="neither")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
@@ -267,7 +267,7 @@ class ConformalSampler(CalibratedEstimator):
         return self._collect(prompts, admissions, groups, prompt_weight)
 
     def _collect_unlabeled(self, X: object) -> CalibrationData:
-        """All draws of prompts of which no label is known."""
+        """Collect all draws of prompts without labels."""
         prompts, source = check_prompts(X), self._source_of("prompts", Provenance())
         rows = np.flatnonzero(~source.has_learnt(prompts))
         if not len(rows):
@@ -279,14 +279,14 @@ class ConformalSampler(CalibratedEstimator):
     def _collect(
         self, X: object, y: object, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> CalibrationData:
-        """Collect all draws; `lazily`, where judging is lazy, the first one of each prompt."""
+        """Collect all draws; with `lazily` and lazy judging, the first draw of each prompt."""
         collected = self._new_collection(X, y, groups, prompt_weight)
         return self._fill(collected, lazily=lazily)
 
     def _new_collection(
         self, X: object, y: object, groups: object, prompt_weight: object
     ) -> Collection:
-        """Train the generator, and begin a collection, which has no draw yet."""
+        """Train the generator, and begin a collection without draws."""
         # mistakes are found before anything is paid for
         prompts = check_prompts(X)
         references = check_admissions(y, len(prompts), estimator=self)
@@ -306,7 +306,7 @@ class ConformalSampler(CalibratedEstimator):
             digests = prompts.digests[rows]
             kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
-        given = None if groups is None else names  # those of a function it finds again
+        given = None if groups is None else names  # a function computes its groups again
         return Collection(self, source, prompts, references, rows, groups=given, shift=shift)
 
     def _fill(self, collected: Collection, *, lazily: bool) -> CalibrationData:
@@ -359,14 +359,14 @@ class ConformalSampler(CalibratedEstimator):
         losses = {} if self.losses is None else self.losses.claimed()
         grouped, promise = names is not None, policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)
-        judging = self._lazy_judging or LazyJudging()  # which a filled table does not need
+        judging = self._lazy_judging or LazyJudging()  # a filled table does not need it
         with nullcontext() if own is None else own.drawing(self.memory_):
             table = self._table(data, own, source)
             rules = policy.calibrate(table, parts, claim, judging, self._audit(own))
         filled, lazily = table.filled(), table.is_lazy
         filled.provenance = provenance
         if own is not None and filled.k_max == own.data.k_max:
-            own.data = filled  # with what was asked of a lazy table
+            own.data = filled  # it holds the new labels of a lazy table
         record = SamplerCalibration(
             rules=rules,
             width=table.k_max,
@@ -449,7 +449,7 @@ class ConformalSampler(CalibratedEstimator):
             ``-(size_weight * mean size + excess_weight * mean excess + draw_weight * mean
             draws)``; -inf where nothing is certified, without a draw.
         """
-        # with its scorers comes sklearn.metrics, which takes long to import
+        # here, since its scorers import sklearn.metrics, which takes long
         from sklearn_clm.metrics._sets import judge_sets, objective_of
 
         check_is_fitted(self)
@@ -464,7 +464,7 @@ class ConformalSampler(CalibratedEstimator):
 
     @property
     def calibration_draws_(self) -> list[list[Generation]]:
-        """The draws of the prompts that calibrated; those no longer in memory are made again."""
+        """The draws of the calibration prompts; those that left the memory are made again."""
         collected = getattr(self, "_collected", None)
         if collected is None or not hasattr(self, "calibration_indices_"):
             raise AttributeError("calibration_draws_ needs data that this estimator collected.")
@@ -521,7 +521,7 @@ class ConformalSampler(CalibratedEstimator):
             )
 
     def _check_scores(self, generator: Any) -> None:
-        """Refuse what can be known to fail before anything is paid for."""
+        """Refuse scores that must fail, before draws are paid for."""
         get_similarity(self.similarity)
         get_admission(self.admission)
         quality = get_quality(self.quality)
@@ -554,7 +554,7 @@ class ConformalSampler(CalibratedEstimator):
     # --- calibrate ----------------------------------------------------------------------------
 
     def _origin_of(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
-        """This sampler's collection that data come from, if any, and the source of their draws."""
+        """The collection that data come from, if it is this sampler's, and the source of draws."""
         check_data(data, draws=False, labels=False)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         if data.k_max < draw_budgets(self.k_max)[-1]:
@@ -572,7 +572,7 @@ class ConformalSampler(CalibratedEstimator):
         return source
 
     def _table(self, data: CalibrationData, own: Collection | None, source: DrawSource) -> Table:
-        """The draws of data, and what may be asked of them."""
+        """The table of the data; it can ask for more draws and labels if the data are own data."""
         budgets, tiers = draw_budgets(self.k_max), self._tiers(source)
         if own is not None:
             data = own.known(data, lazily=self._lazy_judging is not None)
@@ -594,13 +594,13 @@ class ConformalSampler(CalibratedEstimator):
         return table
 
     def _audit(self, own: Collection | None) -> Audit | None:
-        """The audit of own data by people, where they audit."""
+        """The audit by people of the own collection; None if people do not audit."""
         if own is None or not isinstance(self.judging, AuditedJudging):
             return None
         return Audit(self.judging, own.by_people(self.judging.people), own.source.seed)
 
     def _tiers(self, source: DrawSource) -> Tiers | None:
-        """Prices of the draws, those of now where they are the same draws."""
+        """Prices of the draws: those of the parameter `generator`, if its tiers are the same."""
         tiers: Tiers | None = trait(source.generator, "tiers")
         now: Tiers | None = trait(self.generator, "tiers")
         # draws do not depend on prices

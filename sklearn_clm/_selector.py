@@ -38,7 +38,7 @@ from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions, get_component_admission
 from sklearn_clm.scoring._components import get_component_score
 
-_SHAPING = 1 / 3  # of the prompts, where people audit
+_SHAPING = 1 / 3  # of the prompts, if people audit
 
 
 class ComponentSelector(CalibratedEstimator):
@@ -229,7 +229,7 @@ class ComponentSelector(CalibratedEstimator):
         prompts = self._checked(X)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
-        given = None if groups is None else names  # those of a function it finds again
+        given = None if groups is None else names  # a function computes its groups again
         sampler, sampled = self._given_sampler(X), None
         if sampler is None:
             sampler = self._new_sampler()
@@ -327,7 +327,7 @@ class ComponentSelector(CalibratedEstimator):
         of_sampler = _groups_for(sampler.calibration_.groups, groups)
         sets = sampler.predict(X, groups=of_sampler)
         if record.by_group is None and of_sampler is not None:
-            groups = None  # the sampler alone has groups
+            groups = None  # only the sampler has groups
         return self._select(record, sets, groups)
 
     def score(self, X: Any, y: Any = None, *, groups: object = None) -> float:
@@ -350,7 +350,7 @@ class ComponentSelector(CalibratedEstimator):
     # --- parameters ---------------------------------------------------------------------------
 
     def _frozen(self) -> dict[str, Any]:
-        # copied before they are adapted, which hides what they consist of
+        # copied first: an adapted score hides its parts
         splitter, score = frozen(self.splitter), frozen(self.component_score)
         return {
             "splitter": get_splitter(splitter),
@@ -365,12 +365,12 @@ class ComponentSelector(CalibratedEstimator):
         return {name: score_fingerprint(getattr(self, name)) for name in PARTS}
 
     def _given_sampler(self, X: Any = None) -> ConformalSampler | None:
-        """The fitted sampler of sets, or of the parameter, if there is one."""
+        """The fitted sampler that made the sets X, or the parameter `sampler`, if fitted."""
         maker = X.sampler if isinstance(X, PredictionSets) else None
         return _fitted(maker or self.sampler)
 
     def _sampler_for(self, name: str, known: Provenance) -> ConformalSampler | None:
-        """A fitted sampler, which must make the draws of data or of a file."""
+        """The fitted sampler, if any; it must make the draws of the data or file `name`."""
         sampler = self._given_sampler() or getattr(self, "sampler_", None)
         if sampler is not None:
             made = sampler.calibration_.source
@@ -380,7 +380,7 @@ class ComponentSelector(CalibratedEstimator):
         return sampler
 
     def _checked(self, X: Any) -> CheckedPrompts:
-        """Prompts, or those of sets that a fitted sampler makes."""
+        """Prompts, or the prompts of sets that a fitted sampler made."""
         if not isinstance(X, PredictionSets):
             if (sampler := self._given_sampler()) is not None:
                 return check_fitted_prompts(sampler, X)
@@ -392,14 +392,14 @@ class ComponentSelector(CalibratedEstimator):
                 "sampler=, or prompts."
             )
         refuse_other_draws(X, sampler.calibration_.drawn_with, "those that their sampler makes now")
-        prompts: Any = [one.prompt for one in X]
+        prompts: Any = [a_set.prompt for a_set in X]
         numeric = bool(getattr(sampler, "_numeric_prompts", False))
         return CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
 
     # --- collect ------------------------------------------------------------------------------
 
     def _new_sampler(self) -> ConformalSampler:
-        """A sampler that is to be fitted on the same prompts."""
+        """A sampler that is not fitted yet, for the same prompts."""
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
@@ -416,7 +416,7 @@ class ComponentSelector(CalibratedEstimator):
             self.judging.refuse(self.alpha, self.delta)
 
     def _split(self, data: ComponentCalibrationData) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts that choose the rule which people audit, no others; and those that are tested."""
+        """Prompts that choose the rule (none without an audit), and prompts that test it."""
         everybody = np.arange(data.n_prompts)
         if not isinstance(self.judging, AuditedJudging) or data.n_prompts < 2:
             return everybody[:0], everybody
@@ -476,12 +476,12 @@ class ComponentSelector(CalibratedEstimator):
 
 
 def _fitted(sampler: object) -> ConformalSampler | None:
-    """The sampler, where it is one that is fitted."""
+    """The sampler, if it is a fitted ConformalSampler; None otherwise."""
     if isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_"):
         return sampler
     return None
 
 
 def _groups_for(options: Groups | None, groups: Any) -> Any:
-    """The groups, where a sampler with these options has to be given them."""
+    """The groups, if a sampler with these options needs them as an argument."""
     return groups if options is not None and options.by is None else None

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-# what stands for an array: values, or the path of a .npy file
+# an array: its values, or the path of a .npy file
 Source = ArrayLike | str | os.PathLike[str]
 Number = type[np.number[Any]]
 
@@ -32,11 +32,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
         return
     target = os.path.realpath(path)
     unfinished = f"{target}.{secrets.token_hex(8)}.partial"
-    open(unfinished, "x").close()  # not by tempfile, whose files nobody else may read
+    open(unfinished, "x").close()  # tempfile would make it private to this user
     try:
         yield unfinished
         with open(unfinished, "r+b") as file:
-            os.fsync(file.fileno())  # else a crash could leave the new name with old blocks
+            os.fsync(file.fileno())  # otherwise a crash could leave an incomplete file
         os.replace(unfinished, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ def as_array(
     high: float = np.inf,
     where: np.ndarray | bool = True,
 ) -> np.ndarray:
-    """Numbers of a shape, in which None is any length; `where`, from `low` to `high`, not NaN."""
+    """An array of a shape (None: any length), with values in [low, high], not NaN, at `where`."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -76,7 +76,7 @@ def as_array(
 
 
 def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Labels 1 and 0, or -1 where they are unknown: int8 of a shape."""
+    """Labels of a shape as int8: 1, 0, or -1 for unknown."""
     array = as_array(values, "admissible", shape, low=-1, high=1)
     labels = array.astype(np.int8)
     if not np.array_equal(labels, array):
@@ -86,18 +86,18 @@ def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Make whatever goes wrong over the bytes of a file a ValueError that names it."""
+    """Turn every error over the bytes of a file into a ValueError that names the file."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
         raise
-    # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
+    # the zip, deflate and npy readers raise many types of errors on foreign bytes
     except Exception as error:
         raise ValueError(f"{os.fspath(path)!r} {what}: {error}") from error
 
 
 def read_npy(source: Source, name: str) -> ArrayLike:
-    """The array of a .npy file; what is no path is returned as it is."""
+    """The array of a .npy file; a value that is no path is returned unchanged."""
     if not isinstance(source, (str, os.PathLike)):
         return source
     with naming(source, f"must be an intact .npy file of numbers for {name}"):
@@ -142,7 +142,7 @@ class Provenance:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names of the unknown fields; those of components count once one of them is known."""
+        """Names of unknown fields; fields of components count only if one of them is known."""
         optional = ["shift", "sampler"]
         if self.splitter is None and self.component_score is None:
             optional += ["splitter", "component_score"]
@@ -151,7 +151,7 @@ class Provenance:
         )
 
     def differences(self, other: "Provenance") -> tuple[str, ...]:
-        """Names of the fields known in both that differ."""
+        """Names of the fields that are known in both and differ."""
         both = zip(vars(self).items(), vars(other).values())
         return tuple(name for (name, a), b in both if None not in (a, b) and a != b)
 
@@ -159,20 +159,20 @@ class Provenance:
 class LabeledArrays:
     """Arrays of prompts, with labels that may be unknown, which a .npz file keeps."""
 
-    _members: ClassVar[tuple[str, ...]]  # arrays that the constructor takes
-    _each: ClassVar[str]  # what a label is of
+    _members: ClassVar[tuple[str, ...]]  # names of the arrays in the constructor
+    _each: ClassVar[str]  # what a label belongs to
 
     provenance: Provenance
     labels: np.ndarray
 
     @property
     def admissible(self) -> np.ndarray:
-        """Whether each is admissible; False where the label is unknown."""
+        """Whether the label is 1; False where it is unknown."""
         return self.labels == 1
 
     @property
     def unknown(self) -> np.ndarray | None:
-        """Where labels are unknown; None where all are known."""
+        """Where labels are unknown; None if all are known."""
         unknown = self.labels < 0
         return unknown if unknown.any() else None
 

@@ -1,6 +1,6 @@
-"""What can be certified: fixed sequences of tests, and nested levels, asking only what decides.
+"""Certify: fixed sequences of tests, and nested levels, with as few labels as decide them.
 
-Two questions are all that calibration asks of labels.
+Calibration asks only two questions about labels.
 
 *A fixed sequence.* The steps of a path are tested in their order, up to the first that fails. A
 false certificate needs that the first step in the order whose risk is too high passes its test: one
@@ -52,7 +52,7 @@ class Entries(ABC):
     highest `preference` is asked for first.
     """
 
-    reach: np.ndarray | None = None  # of shape (n,): bounds the scores of draws to come
+    reach: np.ndarray | None = None  # of shape (n,): largest score of any later draw
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class Entries(ABC):
 
     @abstractmethod
     def ask(self, entries: np.ndarray) -> None:
-        """Ask for the labels of some entries, of different prompts."""
+        """Ask for the labels of some entries, each of another prompt."""
 
     def draw(self, prompts: np.ndarray) -> None:
-        """Make the next draw of each of some prompts; `scores` and `reach` follow."""
+        """Make the next draw of each of some prompts, and update `scores` and `reach`."""
         raise TypeError("these entries have all their draws")
 
     def largest(self, chosen: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ def ranked(values: np.ndarray, r: int) -> float:
 
 
 def settle(entries: Entries, r: int) -> float:
-    """The r-th largest V, from no more labels and draws than decide it (-inf: there is none)."""
+    """The r-th largest V, by no more labels and draws than needed; -inf if there is none."""
     while True:
         labels = entries.labels
         low, seen, high = _bounds(entries, labels)
@@ -105,7 +105,7 @@ def settle(entries: Entries, r: int) -> float:
         tie = np.full(len(heads), -np.inf)
         tie[heads >= 0] = entries.preference[heads[heads >= 0]]
         is_open = low < ceiling
-        # of equal prompts those that are settled first: they count among the r
+        # among equal prompts the settled ones come first: they count among the r
         top = np.lexsort((-tie, is_open, -high))[:r]
         top = top[is_open[top]][: _fewest_labels(low, high, r)]
         undrawn = high[top] > seen[top]
@@ -116,15 +116,15 @@ def settle(entries: Entries, r: int) -> float:
 
 
 def _bounds(entries: Entries, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """L and U of each prompt, and between them U of the draws that were made."""
+    """L of each prompt, U by the draws that were made, and U by all draws."""
     low = entries.largest(labels == entries.wanted)
     seen = entries.largest(labels != 1 - entries.wanted)
     return low, seen, seen if entries.reach is None else np.maximum(seen, entries.reach)
 
 
 def _fewest_labels(low: np.ndarray, high: np.ndarray, r: int) -> int:
-    """How few labels can settle the r-th largest V, whatever they are."""
-    # what comes out is one of the bounds, or no easier than the next one above it
+    """The smallest number of labels that can settle the r-th largest V."""
+    # the outcome is one of the bounds, or needs no fewer labels than the next bound above
     outcomes = np.unique(np.concatenate((low, high)))
     n_reach = len(low) - np.searchsorted(np.sort(low), outcomes, side="left")
     n_above = len(high) - np.searchsorted(np.sort(high), outcomes, side="right")
@@ -132,11 +132,11 @@ def _fewest_labels(low: np.ndarray, high: np.ndarray, r: int) -> int:
 
 
 def _heads(entries: Entries, chosen: np.ndarray, largest: np.ndarray) -> np.ndarray:
-    """Position of the preferred chosen entry with the largest score of each prompt; -1 for none."""
+    """For each prompt its preferred chosen entry of largest score; -1 if there is none."""
     best = np.flatnonzero(chosen & (entries.scores == largest[entries.owner]))
     order = best[np.lexsort((best, -entries.preference[best]))]
     heads = np.full(entries.n_prompts, -1)
-    heads[entries.owner[order[::-1]]] = order[::-1]  # of several, the one assigned last stays
+    heads[entries.owner[order[::-1]]] = order[::-1]  # the last assignment wins
     return heads
 
 
@@ -152,7 +152,7 @@ def may_ask(entries: Entries, r: int) -> np.ndarray:
         return np.zeros(len(entries.owner), dtype=bool)
     floor, scores = np.maximum(low, ranked(low, r)), entries.scores
     if entries.reach is not None:
-        # an entry that has no score yet may come to have the largest that draws can reach
+        # an entry without a score may still get the largest score within reach
         scores = np.where(scores == -np.inf, entries.reach[entries.owner], scores)
     return np.asarray((labels < 0) & (scores > floor[entries.owner]))
 
@@ -176,22 +176,22 @@ def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) ->
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceResult:
-    """What became of a fixed sequence of m tests on the calibration prompts."""
+    """Result of a fixed sequence of m tests on the calibration prompts."""
 
-    n_valid: int  # how many passed, from the first on
-    position: int | None  # which of these was chosen
+    n_valid: int  # number of steps that passed, from the first on
+    position: int | None  # the chosen step among these
     n_errors: np.ndarray = field(repr=False)
-    p_values: np.ndarray = field(repr=False)  # NaN where labels that it needs were not asked for
-    # where both are exact; elsewhere upper bounds of a test that passed, lower ones of any other
+    p_values: np.ndarray = field(repr=False)  # NaN where labels are unknown
+    # where both are exact; otherwise upper bounds if the test passed, lower bounds if not
     exact: np.ndarray = field(repr=False)
     n_calibration: int
     delta: float
     provenance: Provenance
-    # of two phases, where `n_errors` are the prompts that the model refuses
+    # with an audit `n_errors` counts the prompts that the model refuses
     audit: AuditRecord | None = field(default=None, repr=False)
 
     def bound(self, i: int) -> str:
-        """What stands before errors and p-value of test i: nothing where they are exact."""
+        """Words before the errors and p-value of test i; empty if they are exact."""
         if self.exact[i]:
             return ""
         return "at most " if i < self.n_valid else "at least "
@@ -204,7 +204,7 @@ class SequenceResult:
 
     @property
     def errors_of_safest(self) -> int | None:
-        """Errors of the first step; None where there is none, or they are not exact."""
+        """Errors of the first step; None without a step, or if they are not exact."""
         return int(self.n_errors[0]) if self.n_errors.size and self.exact[0] else None
 
 

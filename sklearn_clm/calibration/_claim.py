@@ -1,7 +1,6 @@
-"""Claims: what may be said of the sets of a rule, in one place and in the same words everywhere.
+"""Claims: the guarantee of a rule, or the reason for a null, worded in this file alone.
 
-Sets, reports, monitors and files carry a claim and read it; none of them words a guarantee, or a
-null, by itself.
+Sets, reports, monitors and files carry a claim and quote it.
 """
 
 import math
@@ -13,7 +12,7 @@ from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.calibration._rows import size_that_leaves
 
 NO_GUARANTEE = "no guarantee"
-_MOST_NAMED = 5  # null groups that a message names one by one
+_MOST_NAMED = 5  # null groups that a message names in full
 _AVERAGE = (
     "This is an average over new prompts, not a statement about any one of them, and it is about "
     "the generator, scores and admission that were calibrated."
@@ -72,27 +71,27 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether anything is claimed."""
+        """Whether the claim is no null."""
         return self.null is None
 
     @property
     def level_name(self) -> str:
-        """The parameter that the level was given by."""
+        """Name of the parameter that gave the level."""
         return "epsilon" if self.about == "responses" else "alpha"
 
     @property
     def fewest_prompts(self) -> int:
-        """Calibration prompts below which nothing can be claimed."""
+        """Smallest number of calibration prompts that can certify anything."""
         if self.guarantee == "marginal":
             return math.ceil(1 / self.level) - 1
         return prompts_needed(self.level, self.delta)
 
     def nullified(self, why: str) -> "Claim":
-        """The claim of nothing; `why` has no subject."""
+        """The same claim as a null; `why` is the reason, a sentence that stands alone."""
         return replace(self, null=why)
 
     def why_null(self) -> str | None:
-        """Why nothing is claimed, as a sentence; None where something is."""
+        """The reason for a null, as a sentence; None if the claim holds."""
         if self.null is None:
             return None
         subject = "Calibration of components" if self.about == "components" else "Calibration"
@@ -145,7 +144,7 @@ class Claim:
         return f"{member} from the same distribution"
 
     def conditions(self) -> tuple[str, ...]:
-        """What groups, weights and unknown provenance make of the guarantee, in sentences."""
+        """Conditions from audit, groups, weights and unknown provenance, in sentences."""
         texts = [] if self.audit is None else [self.audit]
         if self.within_groups is not None:
             how = "each holds on its own" if self.within_groups == "each" else "all hold together"
@@ -160,12 +159,12 @@ class Claim:
         return tuple(texts)
 
     def remarks(self) -> list[str]:
-        """What a reader of one set must know of its guarantee; nothing for the usual one."""
+        """Short remarks for one set; empty for the usual guarantee."""
         group = [] if self.group is None else [f"group {self.group!r}"]
         return [*group, *(self.common_remarks() if self.holds else [NO_GUARANTEE])]
 
     def common_remarks(self) -> list[str]:
-        """The remarks that are not about one group."""
+        """The remarks that hold for all groups."""
         remarks = {
             "guaranteed on average": self.guarantee == "marginal",
             "approximate: weights are estimated": self.approximate,
@@ -175,7 +174,7 @@ class Claim:
 
 
 def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
-    """Why n calibration prompts certify nothing, and how many would.
+    """Why n calibration prompts are too few, and how many are needed.
 
     `searched` is the share of all prompts that is spent on a search.
     """
@@ -194,7 +193,7 @@ def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
 
 
 def refuse_too_few(n: int, claim: Claim, searched: float = 0.0) -> None:
-    """Refuse so few calibration prompts that even without an error nothing is certified."""
+    """Refuse so few calibration prompts that nothing is certified even without errors."""
     if n < claim.fewest_prompts:
         raise ValueError(f"data must hold more prompts: {too_few(n, claim, searched)}")
 
@@ -212,7 +211,7 @@ def nothing_passed(
         "prompts."
     )
     if not math.isnan(smallest):
-        rounded = math.ceil(smallest * 1e4) / 1e4  # upwards, so that it does work
+        rounded = math.ceil(smallest * 1e4) / 1e4  # upwards, so that the printed level does work
         bound = "" if exact else "at least "
         worked = f"The smallest {claim.level_name} that would have worked is {bound}{rounded:g}."
         text += f" {worked}" if rounded < 1 else f" No {claim.level_name} would have worked."
@@ -220,7 +219,7 @@ def nothing_passed(
 
 
 def nulls_of(claims: Iterable[Claim]) -> str | None:
-    """Why claims are null, a few of them in full, a line for each; None where all hold."""
+    """Reasons of null claims, a line for each, the first few in full; None if all hold."""
     whys = [claim.why_null() for claim in claims]
     nulls = [why for why in whys if why is not None]
     n_more = len(nulls) - _MOST_NAMED

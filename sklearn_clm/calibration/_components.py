@@ -121,7 +121,7 @@ class ComponentCalibrationData(LabeledArrays):
         counts = [np.size(row) for row in scores]
         if counts != [np.size(row) for row in labels]:
             raise ValueError("labels must be as many as scores for each prompt, got others.")
-        # an empty row has the type of no number
+        # an empty row has no numeric type
         flat_scores, flat_labels = (
             np.concatenate([np.empty(0), *filter(np.size, rows)]) for rows in (scores, labels)
         )
@@ -130,7 +130,7 @@ class ComponentCalibrationData(LabeledArrays):
 
 
 def check_components(data: object) -> None:
-    """Refuse what is no data of components."""
+    """Refuse an object that is no ComponentCalibrationData."""
     if not isinstance(data, ComponentCalibrationData):
         kind = type(data).__name__
         raise TypeError(f"data must be ComponentCalibrationData, got {kind} instead.")
@@ -198,7 +198,7 @@ def component_learn_then_test(
     thresholds, labels = entries.thresholds[::-1], data.labels
     fewest, most = entries.n_at_least(labels == 0), entries.n_at_least(labels != 1)
     n_selected = _count_from(entries.scores, len(thresholds))
-    # counts rise along the sequence, so that comparing them is fixed sequence testing
+    # counts rise along the sequence, so that all comparisons together are a fixed sequence
     allowed = critical_count(n, alpha, delta)
     certified = most <= allowed
     if not np.array_equal(certified, fewest <= allowed):
@@ -227,13 +227,13 @@ def component_learn_then_test(
 
 
 def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
-    """How many ranks are at least each of the ranks, from the highest down; -inf counts never."""
+    """Number of ranks at or above each rank, from the highest down; -inf is not counted."""
     counted = ranks[ranks >= 0].astype(np.intp)
     return np.cumsum(np.bincount(counted, minlength=n_thresholds)[::-1])
 
 
 class ComponentEntries(Entries):
-    """Components whose labels are asked for; V is the highest score of an inadmissible one.
+    """Components with labels on demand; V is the highest score of an inadmissible component.
 
     Scores are ranks among `thresholds`, the distinct scores, which tell a component that scores
     -inf from none.
@@ -249,7 +249,7 @@ class ComponentEntries(Entries):
         return self._labels
 
     def n_at_least(self, chosen: np.ndarray) -> np.ndarray:
-        """For each threshold, from the largest, how many prompts have a chosen entry above it."""
+        """For each threshold, from the largest down, prompts with a chosen entry that high."""
         return _count_from(self.largest(chosen), len(self.thresholds))
 
     def ask(self, entries: np.ndarray) -> None:

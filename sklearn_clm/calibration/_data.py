@@ -109,14 +109,14 @@ class CalibrationData(LabeledArrays):
 
     @property
     def first(self) -> np.ndarray:
-        """`texts`, where they are known; otherwise every draw is a text of its own."""
+        """`texts`; if they are unknown, each draw counts as a distinct text."""
         if self.texts is not None:
             return self.texts
         return np.tile(np.arange(self.k_max), (self.n_prompts, 1))
 
     @property
     def n_judged(self) -> int:
-        """How many draws have a label, equal texts of a prompt counted once."""
+        """Number of labels, with equal texts of a prompt counted once."""
         return int(np.sum((self.first == np.arange(self.k_max)) & (self.labels >= 0)))
 
     @property
@@ -198,23 +198,23 @@ class CalibrationData(LabeledArrays):
 
 
 def row_digests(quality: np.ndarray) -> np.ndarray:
-    """Numbers by which draws are known again: equal for rows of equal scores, uint64 of (n,)."""
+    """Digests of the rows of scores, uint64 of shape (n,)."""
     k = quality.shape[1]
-    words = np.ascontiguousarray(quality + 0.0).view(np.uint64)  # one zero only
+    words = np.ascontiguousarray(quality + 0.0).view(np.uint64)  # -0.0 becomes 0.0
     factors = np.random.default_rng(k).integers(2**64 - 1, size=(2, k), dtype=np.uint64) | 1
-    # both halves of a word, so that no bit of it is lost at the upper end
+    # both halves of a word, so that the product loses no upper bit
     mixed = words * factors[0] ^ (words >> np.uint64(32)) * factors[1]
     return (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
 
 
 def prompt_digests(data: CalibrationData) -> np.ndarray:
-    """What prompts are known by, uint64 (n, 1) or (n, 2): scores, and themselves where known."""
+    """Digests of the scores, and of the prompts if known: uint64 (n, 1) or (n, 2)."""
     columns = [row_digests(data.quality)] + ([] if data.prompts is None else [data.prompts])
     return np.stack(columns, axis=1)
 
 
 def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationData) -> None:
-    """Refuse prompts that calibrate, where they were seen before; None is not known.
+    """Refuse calibration prompts that were `seen` before; None is unknown.
 
     Independent samples share rows where scores, or prompts, are few: as many as `seen` has in
     common with itself are no sign.
@@ -222,7 +222,7 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
     if seen is None or not len(seen):
         return
     m, n = len(seen), data.n_prompts
-    # bare arrays do not know their prompts
+    # without digests of prompts zip compares the scores alone
     for before, now in zip(np.reshape(seen, (m, -1)).T, prompt_digests(data).T):
         n_common = int(np.isin(now, before).sum())
         counts = np.unique(before, return_counts=True)[1]
@@ -236,7 +236,7 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
 
 
 def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None:
-    """Refuse what is no calibration data, or lacks draws or labels that it must have."""
+    """Refuse an object that is no CalibrationData, and data that lack draws or labels."""
     if not isinstance(data, CalibrationData):
         raise TypeError(f"data must be CalibrationData, got {type(data).__name__} instead.")
     if draws and data.n_made < data.quality.size:
@@ -259,7 +259,7 @@ def split_of(
     if random_state is not None:
         return split_prompts(rows, n_first, random_state)
     digests = row_digests(data.quality)
-    order = np.argsort(digests, kind="stable")  # whatever the order in which rows stand
+    order = np.argsort(digests, kind="stable")  # so that the order of rows does not matter
     first, second = split_prompts(rows, n_first, seed_from(digests[order]))
     return np.sort(order[first]), np.sort(order[second])
 

@@ -1,4 +1,4 @@
-"""What makes the whole grid fast: bit sets, runs of equal sets, and sums of packed numbers.
+"""The fast evaluation of a whole grid: bit sets, runs of equal sets, sums of packed numbers.
 
 A pass per configuration takes K steps of acceptance and K of scoring for each of 19,683
 configurations of a 27 x 27 x 27 grid. Here,

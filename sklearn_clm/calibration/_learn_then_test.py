@@ -55,7 +55,7 @@ class AchievableEpsilon(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnThenTestResult(SequenceResult):
-    """What Learn Then Test found for one epsilon.
+    """Result of Learn Then Test for one epsilon.
 
     Parameters
     ----------
@@ -87,12 +87,12 @@ class LearnThenTestResult(SequenceResult):
 
     @property
     def lambda_hat(self) -> Configuration | None:
-        """The chosen configuration; None where none could be certified."""
+        """The chosen configuration; None if none is certified."""
         return None if self.position is None else self.frontier.configuration(self.position)
 
     @property
     def k_max_hat(self) -> int | None:
-        """The budget chosen with it."""
+        """The budget of the chosen configuration."""
         return None if self.position is None else int(self.frontier.k_max[self.position])
 
     @property
@@ -208,7 +208,7 @@ def certify_frontier(
     lazily, before = columns.table.is_lazy, columns.table.n_judgements
 
     def passes(step: int) -> bool:
-        # each test is made, so that the largest p-value of a step is known
+        # no test is left out, so that the largest p-value of a step is known
         passed = [test.passes(step) for test in tests]
         return all(passed)
 
@@ -229,7 +229,7 @@ def certify_frontier(
         smallest = float(smallest_epsilon(risks.n_errors[0], n, admission.delta))
     chosen = None
     if n_passed:
-        # argmin takes the first of equals, which is the safest
+        # of equals argmin takes the first, the safest
         chosen = n_passed - 1 if select == "last" else int(np.argmin(objective[:n_passed]))
     return LearnThenTestResult(
         frontier=columns.frontier,

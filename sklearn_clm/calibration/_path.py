@@ -16,7 +16,7 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 
 
 class Column(NamedTuple):
-    """What one step makes of n prompts."""
+    """The sets and draws of n prompts at one step of a path."""
 
     accepted: np.ndarray  # bool (n, K): the draws in each set, as far as draws were made
     samples: np.ndarray  # (n,): draws taken, the budget where those made do not reach the stop
@@ -25,7 +25,7 @@ class Column(NamedTuple):
 def sets_at_stop(
     data: CalibrationData, configuration: Configuration, k_max: int, set_score: SetScoreLike
 ) -> Column:
-    """Every prompt's set under one configuration of Algorithm 1; labels are not looked at."""
+    """The set of every prompt under one configuration of Algorithm 1, without labels."""
     quality, similarity, score = data.quality, data.similarity, get_set_score(set_score)
     made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
     accepted = (quality >= configuration.quality) & made
@@ -33,7 +33,7 @@ def sets_at_stop(
         alike = similarity[:, j, :j].astype(np.float64) > configuration.similarity
         accepted[:, j] &= ~np.any(accepted[:, :j] & alike, axis=1)
     not_empty = np.logical_or.accumulate(accepted, axis=1)
-    # F changes with an accepted draw alone, unless it counts draws
+    # F changes only with an accepted draw, unless it counts draws
     changes = (not_empty & made if score.counts_draws else accepted).T
     places = np.flatnonzero(changes)
     reached = np.zeros(changes.shape, dtype=bool)
@@ -57,7 +57,7 @@ class Columns:
         self, table: Table, rows: np.ndarray, frontier: Frontier, set_score: SetScore
     ) -> None:
         self.table, self.rows, self.frontier, self.set_score = table, rows, frontier, set_score
-        self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and how many draws were made
+        self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and the draws made by then
 
     def __len__(self) -> int:
         return len(self.frontier)
@@ -80,7 +80,7 @@ class Columns:
         return sets_at_stop(part, self.frontier.configuration(m), k_max, self.set_score)
 
     def members(self, m: int) -> DrawEntries:
-        """The members of the sets of step m, those of high quality to be asked for first."""
+        """The members of the sets of step m; those of high quality are asked for first."""
         owner, draws = np.nonzero(self[m].accepted)
         rows = self.rows[owner]
         quality = self.table.data.quality[rows, draws]
@@ -88,7 +88,7 @@ class Columns:
 
     @cached_property
     def risks(self) -> ConfigurationRisks:
-        """Exact errors and costs of all configurations, from a table that is filled."""
+        """Exact errors and costs of all configurations, from a filled table."""
         lambdas, budgets = self.frontier.lambdas, self.frontier.k_max
         part = self.table.part(self.rows).truncate(int(np.max(budgets)))
         return evaluate_configurations(part, lambdas, set_score=self.set_score, k_max=budgets)
@@ -98,7 +98,7 @@ class Columns:
         return np.asarray(self[m].samples > self.table.n_draws[self.rows])
 
     def finish(self, m: int, chosen: np.ndarray | None = None) -> None:
-        """Draw the chosen prompts (bool of shape (n,)), or all, up to the stop of step m."""
+        """Make the draws of the chosen prompts, bool of shape (n,), or of all, up to the stop."""
         while True:
             waiting = self.unfinished(m) if chosen is None else self.unfinished(m) & chosen
             if not waiting.any():
@@ -107,7 +107,7 @@ class Columns:
             self.table.ensure(rows, self.table.n_draws[rows] + 1)
 
     def accepts_all(self, m: int) -> bool:
-        """Whether step m returns every draw, which errs for no more prompts than any other."""
+        """Whether step m returns every draw, and so errs for the fewest prompts."""
         similarity, quality, set_score = self.frontier.lambdas[m]
         everything = similarity == np.inf and quality == -np.inf and set_score == np.inf
         return bool(everything and self.frontier.k_max[m] == self.frontier.k_max.max())

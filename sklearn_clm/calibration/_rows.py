@@ -45,7 +45,7 @@ class Part(NamedTuple):
     """Prompts that are tested together."""
 
     rows: np.ndarray  # positions, ascending
-    searched: np.ndarray  # of those of the same group that searched the path
+    searched: np.ndarray  # positions in the optimisation part, of the same group
     delta: float  # level of their tests
     group: Hashable | None = None  # None for all prompts together
 
@@ -58,7 +58,7 @@ def parts_of(
     *,
     together: bool = False,
 ) -> list[Part]:
-    """The parts that are tested: each group, where there are any, and at last all prompts.
+    """The parts that are tested: each group, if there are groups, and last all prompts.
 
     With `together` the claims of all groups hold with confidence 1 - delta, otherwise each one
     does. Where there are groups, all prompts are tested for comparison alone.
@@ -89,7 +89,7 @@ def check_groups(groups: object, n_prompts: int) -> list[Hashable]:
         if any(item is None or item != item for item in items):  # NaN and NaT
             raise ValueError("groups must not be missing, got None or NaN instead.")
         names = [item.item() if isinstance(item, np.generic) else item for item in items]
-        first: dict[Hashable, Hashable] = {}  # of equal names, such as 1 and True
+        first: dict[Hashable, Hashable] = {}  # 1 and True are equal: the first stands for both
         return [first.setdefault(name, name) for name in names]
     except TypeError:  # which pandas.NA raises, too
         raise TypeError("groups must be hashable, such as text or numbers.") from None
@@ -126,10 +126,10 @@ def optimization_size(n_prompts: int, fraction: float) -> int:
 
 
 def size_that_leaves(n_calibration: int, fraction: float) -> int:
-    """Smallest number of prompts whose split leaves this many for the tests."""
+    """Smallest number of prompts whose split leaves `n_calibration` for the tests."""
     if n_calibration == 1:
-        return 2  # every split leaves one
-    # about as many as the share says, and one at least for the search
+        return 2  # every split leaves a prompt
+    # start a little below the share, with at least one prompt for the search
     total = max(n_calibration + 1, math.floor((n_calibration - 0.5) / (1.0 - fraction)) - 1)
     while total - optimization_size(total, fraction) < n_calibration:
         total += 1
@@ -137,7 +137,7 @@ def size_that_leaves(n_calibration: int, fraction: float) -> int:
 
 
 def describe_repetitions(digests: np.ndarray) -> str | None:
-    """What repeated prompts do to a guarantee; None where they are few.
+    """A warning about repeated prompts; None if they are few.
 
     Rows of one prompt at worst succeed or fail together: with m of each, n rows are then worth
     n ** 2 / sum(m ** 2) independent ones. Below nine tenths of n, repetitions are many.
@@ -156,7 +156,7 @@ def describe_repetitions(digests: np.ndarray) -> str | None:
 
 
 def seed_from(array: np.ndarray) -> int:
-    """A seed that depends on the content of an array alone."""
+    """A seed from the content of an array."""
     content = np.ascontiguousarray(array).tobytes()
     return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
 

@@ -19,7 +19,7 @@ from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights, evaluate_configurations
 
-# sets that are built to see which set scores occur
+# sets that are built to observe set scores
 _MAX_SETS = 20_000
 
 _COUNTING = (get_set_score("first_k"), get_set_score("first_k_reject"))
@@ -145,7 +145,7 @@ def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     # lexsort is stable: among equal points the lowest index comes first
     order = np.lexsort((points[:, 1], points[:, 0]))
     second = points[order, 1]
-    keep = np.ones(len(order), dtype=bool)  # the first, whatever its second cost
+    keep = np.ones(len(order), dtype=bool)  # the first is always kept
     keep[1:] = second[1:] < np.minimum.accumulate(second)[:-1]
     return order[keep]
 
@@ -177,7 +177,7 @@ def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:
     """Up to `n` distinct values that occur, evenly spread over their distribution, ascending."""
     values = np.sort(values[np.isfinite(values)])
     chosen = np.empty(0, dtype=values.dtype)
-    # where quantiles coincide in a tie, the places left over go to the remaining values
+    # where quantiles tie, the remaining places go to the remaining values
     while len(chosen) < n and len(values):
         missing = n - len(chosen)
         positions = ((np.arange(missing) + 0.5) / missing * len(values)).astype(np.intp)
@@ -194,7 +194,7 @@ def _between_infinities(values: np.ndarray, n: int) -> np.ndarray:
 def _observed_set_scores(
     data: CalibrationData, score: SetScore, l1: np.ndarray, l2: np.ndarray
 ) -> np.ndarray:
-    # from rejecting nothing to rejecting nearly half by either criterion
+    # from no rejection to the rejection of nearly half by either criterion
     l1 = np.unique(l1[[len(l1) // 4, len(l1) // 2, 3 * len(l1) // 4, -1]])
     l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
     step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))

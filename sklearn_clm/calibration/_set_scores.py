@@ -65,7 +65,7 @@ def _running_max(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
 
 
 def _sum_in_draw_order(quality: np.ndarray, n_samples: int) -> float:
-    # np.sum and sum() round otherwise than a running sum, so other ties with a threshold
+    # np.sum and sum() round otherwise than a running sum, and would tie otherwise
     return float(reduce(add, quality.tolist()))
 
 
@@ -154,9 +154,9 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
 
         return SetScore(name, of_one)
 
-    # of infinite qualities a mean, say, need not exist; sampling does not stop at NaN
+    # a mean of infinite qualities, say, is NaN, at which sampling does not stop
     def of_sets(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
-        # the same bytes in the same order, whoever asks: the memory layout decides the order in
+        # equal bytes in equal order for every caller: the memory layout decides the order in
         # which NumPy adds, and what is not in the set must have no part in any rounding
         members = np.ascontiguousarray(accepted)
         values = np.zeros(members.shape)

@@ -47,7 +47,7 @@ class Table:
         self.budgets, self.tiers = budgets or [data.k_max], tiers
         self._draw, self.judge = draw, judge
         n, k_max = data.quality.shape
-        self.n_judgements = 0  # of distinct texts
+        self.n_judgements = 0  # distinct texts that were judged
         self.n_draws = data.n_draws.copy()
         self.texts = data.first
         self._of_text = np.full((n, k_max), -1, dtype=np.int8)  # at the first draw of each text
@@ -75,18 +75,18 @@ class Table:
         return np.asarray(self._of_text[rows, self.texts[rows, draws]])
 
     def part(self, rows: np.ndarray | slice) -> CalibrationData:
-        """The prompts at `rows`, as far as they are filled; those of a slice share the scores."""
+        """The data of the prompts at `rows`, as far as filled; a slice shares the scores."""
         part = self.data.take(rows)
         part.labels = np.take_along_axis(self._of_text[rows], self.texts[rows], axis=1)
         part.n_draws = self.n_draws[rows].copy()
         return part
 
     def filled(self) -> CalibrationData:
-        """All prompts, as far as they are filled; they share the arrays of scores."""
+        """The data of all prompts, as far as filled; the scores are shared."""
         return self.part(slice(None))
 
     def ensure(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
-        """Make draws, until the prompts at `rows` have so many each."""
+        """Make draws until each prompt at `rows` has `n_draws` of them."""
         wanted = np.broadcast_to(n_draws, rows.shape)
         lacking = self.n_draws[rows] < wanted
         if not lacking.any():
@@ -97,7 +97,7 @@ class Table:
         self.n_draws[rows[lacking]] = wanted[lacking]
 
     def ask(self, rows: np.ndarray, draws: np.ndarray) -> None:
-        """Ask for the labels of the texts of single draws; those given before an error are kept."""
+        """Ask for the labels of single draws; labels given before an error are kept."""
         if self.judge is None:
             raise ValueError("data must have a label for each draw where there is no judge.")
         texts = self.texts[rows, draws]
@@ -147,7 +147,7 @@ class DrawEntries(Entries):
 
     @property
     def witnessed(self) -> np.ndarray:
-        """Which prompts have a known witness."""
+        """Prompts with a known witness, bool of shape (n,)."""
         return np.asarray(self.largest(self.labels == 1) > -np.inf)
 
     def ask(self, entries: np.ndarray) -> None:
@@ -155,10 +155,12 @@ class DrawEntries(Entries):
 
 
 def text_key(response: object) -> object:
-    """A key that equal responses share; what cannot be hashed is known by its representation."""
+    """A key that equal responses share: the response, or its text if it cannot be hashed."""
     try:
         hash(response)
     except TypeError:
-        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # all of an array
+        with np.printoptions(
+            threshold=sys.maxsize, floatmode="unique"
+        ):  # repr shows the whole array
             return repr(response)
     return type(response), response

@@ -32,23 +32,23 @@ class AdmissionTest:
         fewest, most = self.errors(m)
         if most <= self.allowed or fewest > self.allowed:
             return most <= self.allowed
-        # a prompt with a known witness costs nothing, and a witness counts before later draws
+        # prompts with a witness need neither labels nor later draws
         self.columns.finish(m, ~self.columns.members(m).witnessed)
         return settle(self.columns.members(m), self.n_prompts - self.allowed) > -np.inf
 
     def likely_last(self) -> int:
-        """The step at which the search for the last to pass begins, where labels are asked for."""
+        """The step that is expected to pass last, where a lazy search begins."""
         losses = np.maximum.accumulate(self.columns.frontier.loss)
         n_expected = int(np.sum(losses * self.n_prompts <= self.allowed))
-        start = max(n_expected - 1, 1)  # the first, of all draws, is the dearest to decide
-        # what was known before may show that an earlier one fails
+        start = max(n_expected - 1, 1)  # the first step has all draws, and is the dearest to decide
+        # known labels may show that an earlier step fails
         for step in range(min(start, len(self.columns))):
             if self.errors(step)[0] > self.allowed:
                 return step
         return start
 
     def errors(self, m: int) -> tuple[int, int]:
-        """Fewest and most prompts that may err at step m, by the labels that are known."""
+        """Fewest and most prompts that can err at step m, given the known labels."""
         if not self.columns.table.is_lazy:
             exact = int(self.columns.risks.n_errors[m])
             return exact, exact
@@ -58,7 +58,7 @@ class AdmissionTest:
         return int(np.sum(~witnessed & ~is_open)), int(np.sum(~witnessed))
 
     def p_values(self) -> np.ndarray:
-        """P-value of each step, from a table that is filled."""
+        """P-value of each step, from a filled table."""
         return np.asarray(
             binomial_p_value(self.columns.risks.n_errors, self.n_prompts, self.epsilon)
         )

@@ -37,21 +37,21 @@ class Tiers:
         return np.repeat(np.arange(len(self.n_draws)), self.n_draws)
 
     def counts(self, n_draws: object) -> np.ndarray:
-        """How many of the first so many draws are of each tier: an axis more than `n_draws`."""
+        """Draws of each tier among the first `n_draws`, on a new last axis."""
         made = np.asarray(n_draws)[..., np.newaxis] - np.array(self.starts[:-1])
         return np.clip(made, 0, np.array(self.n_draws))
 
     def depth(self, n_draws: object) -> np.ndarray:
-        """Logarithm of one more than the draws made in each tier but the first, on a last axis."""
+        """log(1 + draws) of each tier after the first, on a new last axis."""
         return np.asarray(np.log1p(self.counts(n_draws)[..., 1:]))
 
     def price_of(self, n_draws: object) -> np.ndarray:
-        """Price of the first so many draws of a prompt."""
+        """Price of the first `n_draws` draws of a prompt."""
         return np.asarray(self.counts(n_draws) @ np.array(self.prices))
 
 
 def check_tiers(tiers: object, k_max: int) -> None:
-    """Refuse what is no tiers, and more draws than they have; None are no tiers."""
+    """Refuse an object that is no Tiers, and more draws than they have; None is allowed."""
     if tiers is None:
         return
     if not isinstance(tiers, Tiers):

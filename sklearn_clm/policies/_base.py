@@ -1,4 +1,4 @@
-"""What all policies share: a search on one part of the prompts, tests on the others."""
+"""The base of policies: search on one part of the prompts, test on the other part."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
 class Policy(BaseEstimator, ABC):
     """How sampling stops and what is returned, with parameters of its own."""
 
-    rule: ClassVar[type[Rule]]  # that it finds
-    steps: "ClassVar[type[SetSteps]]"  # of which people who audit test one
-    _learnt_as: ClassVar[str] = ""  # the attribute that a `fit` on other data sets
+    rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
+    steps: "ClassVar[type[SetSteps]]"  # the steps that an audit chooses from
+    _learnt_as: ClassVar[str] = ""  # name of the attribute that `fit` sets
     guarantee: Literal["pac", "marginal"]
-    set_score: Any = "max"  # what predict reports of a set
+    set_score: Any = "max"  # the score of a set that predict reports
 
     @property
     def weights(self) -> Weights:
@@ -49,27 +49,27 @@ class Policy(BaseEstimator, ABC):
 
     @property
     def described(self) -> dict[str, object]:
-        """What the policy of a calibration from a file must agree with; None with anything."""
+        """Values that must equal those in a calibration file; None equals any value."""
         return {"policy": self.rule.kind}
 
     def promise(self, epsilon: float) -> dict[str, Any]:
-        """Fields of a claim that the policy decides, such as the level."""
+        """The fields of a claim that depend on the policy, such as the level."""
         return {"level": epsilon, "guarantee": self.guarantee}
 
     @property
     def path(self) -> Any:
-        """What was searched or learnt on other data; None if nothing was."""
+        """The path that was searched or learnt on other data; None if there is none."""
         return getattr(self, self._learnt_as, None)
 
     def __sklearn_clone__(self) -> Self:
-        # a policy that was fitted on other data stays so, as a frozen estimator does
+        # a policy that was fitted on other data stays fitted, like a frozen estimator
         copy: Self = super().__sklearn_clone__()
         if self._learnt_as in vars(self):
             setattr(copy, self._learnt_as, self.path)
         return copy
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
-        """Refuse parameters that do not go together, before anything is paid for."""
+        """Refuse parameters that contradict each other, before draws are paid for."""
         if np.size(k_max) > 1:
             raise ValueError(
                 f"k_max must be one integer with {type(self).__name__}, got {k_max!r} instead."
@@ -81,12 +81,12 @@ class Policy(BaseEstimator, ABC):
             )
 
     def searched_share(self, n_prompts: int) -> float:
-        """Which share of so many prompts is searched by default."""
+        """Default share of `n_prompts` prompts for the optimisation part."""
         return 1 / 3
 
     @property
     def auditable(self) -> bool:
-        """Whether people who audit a model can test one of its rules."""
+        """Whether an audit by people can test a rule of this policy."""
         return False
 
     @abstractmethod
@@ -95,10 +95,10 @@ class Policy(BaseEstimator, ABC):
 
     @abstractmethod
     def test(self, path: Any, table: Table, part: Part, claim: Claim) -> Rule:
-        """Test the prompts of a part; the claim says what is promised where a test passes."""
+        """Test the path on the prompts of a part; `claim` is the promise of a test that passes."""
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """Draw whose label is that of each draw: by default the first with an equal response."""
+        """For each draw, the draw whose label it shares: by default the first equal response."""
         return table.texts[rows]
 
     def calibrate(
@@ -134,7 +134,7 @@ class Policy(BaseEstimator, ABC):
         return rules_of_parts(parts, claim, partial(Everything, k_max=table.k_max), test)
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """All texts without a label: what tests may ask for as long as their path is not known.
+        """All texts without a label: as long as the path is unknown, tests may ask for any.
 
         No smaller number of verdicts is sure to be enough. If the text that a test comes to last
         is the first admissible one of each prompt, but for c prompts that have none, then the test

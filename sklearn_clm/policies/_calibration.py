@@ -1,4 +1,4 @@
-"""What was calibrated: frozen records, all that prediction depends on."""
+"""Frozen records of a calibration: everything that prediction depends on."""
 
 import hashlib
 import math
@@ -33,24 +33,24 @@ PARTS = ("splitter", "component_score", "admission")
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration(ABC):
-    """What an estimator has calibrated, and all that its predictions depend on."""
+    """The result of calibration: everything that predictions depend on."""
 
-    rules: Rules  # by group, and at last for all prompts together, None
-    # what of the estimator's parameters a file must agree with
+    rules: Rules  # one for each group, and one for all prompts together, under None
+    # parameters of the estimator that a file must agree with
     asked: Mapping[str, Any] = field(repr=False)
     provenance: Provenance  # of the data; unknown fields are None
     data: Any = None  # None for a calibration from a file
-    groups: Groups | None = None  # within which it holds
-    columns: tuple[str, ...] = ()  # of a data frame of prompts
-    # digests of the prompts that calibrated, each once; none where data do not tell
+    groups: Groups | None = None  # option of the estimator, if prompts are grouped
+    columns: tuple[str, ...] = ()  # names, if prompts are rows of a data frame
+    # distinct digests of the calibration prompts; empty if the data do not hold them
     seen: np.ndarray = field(
         default_factory=partial(np.zeros, 0, np.uint64), repr=False, compare=False
     )
-    remarks: tuple[str, ...] = field(default=(), repr=False)  # what calibration warned of
+    remarks: tuple[str, ...] = field(default=(), repr=False)  # warnings of calibration
 
     file_format: ClassVar[str]
-    collected_with: ClassVar[tuple[str, ...]]  # what the guarantee has to know of the data
-    _written: ClassVar[tuple[str, ...]] = ()  # fields that a file holds as they are
+    collected_with: ClassVar[tuple[str, ...]]  # fields of the provenance that the guarantee needs
+    _written: ClassVar[tuple[str, ...]] = ()  # fields that are written to a file unchanged
 
     def __str__(self) -> str:
         return self.stated.sentence()
@@ -62,7 +62,7 @@ class Calibration(ABC):
 
     @property
     def claim(self) -> Claim:
-        """What may be said of all prompts together."""
+        """The claim for all prompts together."""
         return self.rule.claim
 
     @property
@@ -77,17 +77,17 @@ class Calibration(ABC):
 
     @property
     def in_use(self) -> Rules:
-        """The rules that predict may use: with groups, theirs alone."""
+        """The rules that predict uses: those of the groups, if there are groups."""
         return self.by_group or self.rules
 
     @property
     def claims_in_use(self) -> list[Claim]:
-        """Their claims."""
+        """The claims of the rules in use."""
         return [rule.claim for rule in self.in_use.values()]
 
     @property
     def stated(self) -> Claim:
-        """One of these claims, which holds if any does."""
+        """One of the claims in use: one that holds, if any does."""
         return max(self.claims_in_use, key=lambda claim: claim.holds)
 
     @property
@@ -102,41 +102,41 @@ class Calibration(ABC):
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What is not known to have collected the data."""
+        """Fields of the provenance that are unknown."""
         return unknown_fields(self.provenance, self.collected_with)
 
     @property
     def shift(self) -> Shift | None:
-        """The shift of prompts that the guarantee holds for."""
+        """The covariate shift for which the guarantee holds; None without one."""
         return Shift.of(self.provenance)
 
     @property
     def drawn_with(self) -> Provenance:
-        """What predictions are made with."""
+        """Generator, seed and scores with which predictions are made."""
         return self.provenance
 
     @property
     def digest(self) -> str:
-        """Digest of all that decides what a prompt gets, as far as it is known."""
+        """Digest of everything known that decides the set of a prompt."""
         decisive = [(name, _content_of(rule)) for name, rule in self.in_use.items()]
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {self.asked.get('set_score')}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def conditions(self) -> tuple[str, ...]:
-        """What else is to be known of the guarantee, in sentences."""
+        """Conditions of the guarantee, in sentences."""
         return self.stated.conditions()
 
     @property
     def doubt(self) -> str | None:
-        """A warning where what is certified is of little use."""
+        """A warning if the certified rule is of little use; None otherwise."""
         return None
 
     @abstractmethod
     def numbers(self) -> dict[str, object]:
-        """What the data are, in numbers."""
+        """The numbers that describe the data."""
 
     def groups_of(self, given: object, prompts: CheckedPrompts) -> list[Hashable | None]:
-        """The group of each prompt whose rule is used for it; None without groups."""
+        """For each prompt the group whose rule applies to it; None without groups."""
         if self.groups is None and given is not None:
             raise ValueError(
                 "groups must be None where calibration was given none, got groups instead."
@@ -151,16 +151,16 @@ class Calibration(ABC):
         return list(names)
 
     def content(self) -> dict[str, Any]:
-        """What a file holds."""
+        """The content of a calibration file."""
         rules = []
         for group, rule in self.rules.items():
-            # what cannot be read is not written
+            # refuse to write a rule that could not be read again
             type(rule).of_content(rule.claim, rule.content(), rule.k_max)
             taken = {"taken": list(rule.taken)} if rule.taken else {}
             rules.append({**claim_content(group, rule.claim), **_content_of(rule), **taken})
         return {
             "format": self.file_format,
-            # what was not asked for is no unknown
+            # None would mean unknown in a file
             **{name: "none" if value is None else value for name, value in self.asked.items()},
             **{name: getattr(self, name) for name in self._written},
             "provenance": asdict(self.provenance),
@@ -171,7 +171,7 @@ class Calibration(ABC):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], own: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of the record in a file, what the estimator asks for, `own`, included."""
+        """The fields of a record from a file; `own` names the parameters to compare."""
         with reading(path, cls.file_format) as content:
             groups, provenance = content["groups"], record_of(Provenance, content["provenance"])
             rules: Rules = {}
@@ -198,21 +198,21 @@ def _content_of(rule: Rule) -> dict[str, Any]:
 
 
 def unknown_fields(known: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
-    """Fields of a provenance that are not known."""
+    """Those of the fields that are unknown in a provenance."""
     return tuple(name for name in fields if getattr(known, name) is None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerCalibration(Calibration):
-    """What was calibrated of a sampler."""
+    """The calibration of a sampler."""
 
-    width: int  # the largest budget that calibration saw
+    width: int  # the largest budget in calibration
     weights: Weights  # prices of the objective
     quality: QualityLike
     similarity: SimilarityLike
     set_score: SetScoreLike
     source: DrawSource
-    n_judgements: int | None = None  # with lazy judging: responses that were judged, in all
+    n_judgements: int | None = None  # number of judged responses with lazy judging
 
     file_format: ClassVar[str] = "sklearn_clm.calibration/3"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *SCORES)
@@ -225,7 +225,7 @@ class SamplerCalibration(Calibration):
 
     @property
     def result(self) -> LearnThenTestResult | None:
-        """The tests, of thresholds alone."""
+        """The tests of thresholds; None for other policies."""
         return self.tests if isinstance(self.tests, LearnThenTestResult) else None
 
     @property
@@ -237,7 +237,9 @@ class SamplerCalibration(Calibration):
     def achievable_epsilon(self) -> AchievableEpsilon:
         """Error of always drawing K, and of always drawing one; NaN where it is not known."""
         known = self.data is not None and self.data.unknown is None and self.n_judgements is None
-        if not known or self.claim.audit is not None:  # people have another standard
+        if (
+            not known or self.claim.audit is not None
+        ):  # the labels are those of a model, not of people
             return AchievableEpsilon(math.nan, math.nan)
         return AchievableEpsilon.of_labels(self.data.admissible)
 
@@ -254,7 +256,7 @@ class SamplerCalibration(Calibration):
 
     @property
     def drawn_with(self) -> Provenance:
-        """What predictions are made with."""
+        """Generator, seed and scores with which predictions are made."""
         source = self.source
         return replace(self.provenance, generator=source.fingerprint, seed=source.seed)
 
@@ -297,17 +299,17 @@ class SamplerCalibration(Calibration):
 
 @dataclass(frozen=True, kw_only=True)
 class SelectorCalibration(Calibration):
-    """What was calibrated of a selector."""
+    """The calibration of a selector."""
 
     splitter: Any
     component_score: Any
-    sampler: Any = None  # makes sets of prompts; None where there is none yet
+    sampler: Any = None  # fitted sampler of the sets; None if there is none yet
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/4"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *PARTS, "k_max")
 
     def conditions(self) -> tuple[str, ...]:
-        """Those of the claim, and what holds of the sampler's sets at once."""
+        """Conditions of the claim, and how it combines with the claim of the sampler's sets."""
         sets = None if self.sampler is None else self.sampler.calibration_
         if sets is None or sets.delta == self.delta:
             confidence = "1 - 2 delta"

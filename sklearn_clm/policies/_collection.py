@@ -1,4 +1,4 @@
-"""What an estimator has collected: the draws of its prompts, their scores and verdicts."""
+"""The collection of an estimator: draws of its prompts with their scores and verdicts."""
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -35,18 +35,18 @@ _KEPT = (
 )
 TRIED_PROMPTS, TRIED_DRAWS = 4, 2
 _ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95
-_LOOKED_AT = 1000  # prompts, where draws are suspicious
+_LOOKED_AT = 1000  # prompts in which suspicious draws are looked for
 
 
 class Collection:
-    """Draws of prompts with their scores and verdicts, made at once or as tests ask for them.
+    """Draws of prompts with scores and verdicts, made at once or when a test asks for them.
 
-    Draws are keyed, and scores of a draw depend on it and earlier ones alone: so those that are
-    made one by one are those that would be made all at once.
+    Draws are keyed, and the score of a draw depends on this draw and earlier draws alone. So draws
+    that are made one by one equal those that are made all at once.
 
-    They are those of the prompts at `rows`, and `shift` is that of the weights that kept them.
-    `data` holds what is known by now: further draws show in its arrays. `draws` are those that
-    later verdicts or losses look at, empty where none do.
+    The prompts are those at `rows`; `shift` describes the weights that chose them. `data` holds
+    all that is known at present: new draws are written into its arrays. `draws` are kept only if
+    later verdicts or losses need them.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Collection:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # draws and responses stay as long as somebody may be asked about them
+        # draws and responses stay: later verdicts may need them
         return {**self.__dict__, "_memory": None, "_progress": None}
 
     def holds(self, data: CalibrationData) -> bool:
-        """Whether data are these draws, all or the first of each prompt, with any labels."""
+        """Whether data hold these draws (or the first of each prompt); labels may differ."""
         own = self.data
         if own.prompts is None or data.prompts is None:
             return False
@@ -123,21 +123,21 @@ class Collection:
                 self._progress = None
 
     def _name_prompt(self, error: Exception) -> None:
-        """Say which prompt a judge was asked about when it failed."""
+        """Add to an error of a judge the prompt about which the judge was asked."""
         if not hasattr(error, "asked_about"):
             return
         reference, response = error.asked_about
         for i, given in enumerate(self.verdicts.references):
             aliases = given if isinstance(given, (list, tuple, set)) else [given]
-            # of a function nobody knows which one it was
-            same = any(one is reference or callable(one) for one in aliases)
+            # a callable alias hides the reference that the judge was given
+            same = any(alias is reference or callable(alias) for alias in aliases)
             if same and response in self.responses[i]:
                 prompt = self.prompts.prompts[i]
                 error.add_note(f"The prompt stands at position {self.indices[i]}: {prompt!r:.80}.")
                 return
 
     def draw(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
-        """Make and score draws, until the prompts at `rows` have so many each."""
+        """Make and score draws until each prompt at `rows` has `n_draws` of them."""
         counts = np.broadcast_to(n_draws, rows.shape)
         starts = self.n_draws[rows]
         lacking = counts > starts
@@ -146,7 +146,7 @@ class Collection:
             return
         part = self.prompts.take(rows)
         new = self.source.draws(self._memory, part, counts, first=starts, progress=self._progress)
-        # those that begin and end alike are scored together
+        # prompts with the same first and last new draw are scored together
         for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):
             members = np.flatnonzero((starts == start) & (counts == stop))
             at = rows[members]
@@ -161,7 +161,7 @@ class Collection:
         draws: list[list[Generation]],
         start: int,
     ) -> None:
-        """Score and keep the draws from `start` on of the prompts at `rows`."""
+        """Score and keep the draws of the prompts at `rows`, from draw `start` on."""
         stop, data = len(draws[0]), self.data
         scorer = bind_quality(self._quality, self.source.generator)
         responses = [[draw.response for draw in row] for row in draws]
@@ -173,20 +173,20 @@ class Collection:
         )
         for i, drawn, said in zip(rows.tolist(), draws, responses, strict=True):
             self.draws[i] = drawn
-            self.responses[i][start:] = said[start:]  # once, also after an interrupt
+            self.responses[i][start:] = said[start:]  # not twice after an interrupt
             for j in range(start, stop):
                 data.first[i, j] = self._seen[i].setdefault(text_key(said[j]), j)
             self.n_draws[i] = stop
 
     def fill(self, n_draws: int, *, judges: bool, keeps: bool) -> None:
-        """Make the first draws of each prompt.
+        """Make the first `n_draws` draws of each prompt.
 
-        All are judged at once, or none. They are kept where they are looked at later on.
+        With `judges` all are judged. With `keeps` they are kept for later verdicts or losses.
         """
         (n, k_max), people = self.data.quality.shape, self.verdicts.of_people
         with self.drawing(self._memory):
-            # a few draws are used in every way in which all will be, before the others are paid
-            # for; people are not asked before all is drawn
+            # a few draws are scored and judged before the others are paid for, so that faults show
+            # early; people are asked only after all draws are made
             few, n_tried = np.arange(min(TRIED_PROMPTS, n)), min(TRIED_DRAWS, n_draws)
             self.draw(few, n_tried)
             if judges and not people:
@@ -194,7 +194,7 @@ class Collection:
             with noting_kept_draws():
                 if not judges:
                     self.verdicts.try_on(0)
-                if n_draws == 1 < min(k_max, n):  # later draws of a prompt come after all others
+                if n_draws == 1 < min(k_max, n):  # the first call with two draws would come late
                     first = [self.responses[i][0] for i in few.tolist()]
                     similarity_tensor(self._similarity, [first])
             self.draw(np.arange(n), n_draws)
@@ -205,7 +205,7 @@ class Collection:
             self.draws, self._seen = [[] for _ in range(n)], []
             for said in self.responses:
                 said.clear()
-        # last of all: a function that notes its calls is another one after them
+        # last of all: calls change the fingerprint of a function that records them
         self.data.provenance = replace(
             self.data.provenance,
             quality=score_fingerprint(self._quality),
@@ -222,11 +222,11 @@ class Collection:
         try:
             with noting_kept_draws():
                 self.verdicts.ask(rows[at], asked)
-        except VerdictsWanted as error:  # of people, who are asked for all at once
+        except VerdictsWanted as error:  # people are asked for all verdicts at once
             raise VerdictsWanted(error.wanted, len(error.wanted)) from None
 
     def _with_verdicts(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
-        """Data with labels, and those of the judge where these lack some; draws made by now."""
+        """Data with `labels`, and with verdicts of the judge in place of unknown labels."""
         judged = np.take_along_axis(self.verdicts.labels, data.first, axis=1)
         labels = np.where(labels >= 0, labels, judged)
         known = data.with_labels(labels, data.provenance.admission)
@@ -234,12 +234,12 @@ class Collection:
         return known
 
     def known(self, data: CalibrationData, *, lazily: bool) -> CalibrationData:
-        """Data of these draws with all that is known of them, or lazily with what is by now.
+        """Data of these draws with all labels; with `lazily`, with the labels known at present.
 
         Verdicts of people are looked up anew: they may have changed their minds.
         """
         labels = data.labels
-        # labels from elsewhere stay
+        # labels of an unknown judge stay
         if data.provenance.admission is not None and self.verdicts.of_people:
             self.verdicts.forget()
             labels = np.full_like(labels, -1)
@@ -248,8 +248,8 @@ class Collection:
         return self._with_verdicts(data, labels)
 
     def set_losses(self, losses: Losses) -> SetLosses:
-        """Other losses of the sets of these draws."""
-        if any(one is None for one in self.verdicts.references):
+        """The other losses of sets that are made of these draws."""
+        if any(reference is None for reference in self.verdicts.references):
             raise ValueError(
                 "admissions that are functions are not in a pickle, and losses are to be given "
                 "them; call collect again."
@@ -265,14 +265,14 @@ class Collection:
         return Verdicts(people, references, responses, self._n_jobs, self.data.k_max)
 
     def _draw_again(self) -> None:
-        """Have the draws at hand; those no longer in memory are made again."""
+        """Restore the draws; those that left the memory are made again."""
         if not all(self.draws):
             self.draws = self.source.draws(self._memory, self.prompts, self.n_draws)
 
     def _check_draws(self, n_draws: int) -> None:
-        """Refuse empty responses; warn of draws, references and scores that will not do."""
+        """Refuse empty responses; warn of unsuitable draws, references and scores."""
         generator, draws, responses = self.source.generator, self.draws, self.responses
-        if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
+        if all(isinstance(text, str) and not text.strip() for row in responses for text in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
@@ -291,7 +291,7 @@ def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -
     if len(draws) < _ENOUGH_PROMPTS or len(draws[0]) < _ENOUGH_DRAWS:
         return
     name, half = type(generator).__name__, len(draws[0]) // 2
-    # a cache may be filled by the first of them
+    # the first draws may have filled a cache
     later = [{text_key(draw.response) for draw in row[half:]} for row in draws]
     n_alike = sum(len(texts) == 1 for texts in later)
     if n_alike >= _NEARLY_ALL * len(draws) and not trait(generator, "gives_labels"):
@@ -314,7 +314,7 @@ def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -
 
 @contextmanager
 def noting_kept_draws() -> Iterator[None]:
-    """Where a score or a judge fails, say that nothing has to be drawn again."""
+    """Add to an error of a score or a judge that the draws are kept."""
     try:
         yield
     except VerdictsWanted:

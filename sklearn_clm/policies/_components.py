@@ -80,7 +80,7 @@ class ComponentCollection:
             self._people = get_component_admission(selector.judging.people, self._splitter)
 
     def __getstate__(self) -> dict[str, Any]:
-        # what judges knows its references, but for functions, which need not be in a pickle
+        # verdicts hold their references; functions among them may not be picklable
         return {**self.__dict__, "_references": None}
 
     def _split(
@@ -126,7 +126,7 @@ class ComponentCollection:
         tried = prompts.take(np.arange(min(_N_TRIED, len(prompts))))
         half = [row[: (width + 1) // 2] for row in draws[: len(tried)]]
         warn_of_falling_scores(split[: len(tried)], self._split(tried, half))
-        # not before: a function that notes its calls is another one after them
+        # last of all: calls change the fingerprint of a function that records them
         made_with: dict[str, Any] = {
             name: score_fingerprint(part) for name, part in self._given.items()
         }
@@ -159,7 +159,7 @@ class ComponentCollection:
     def judged(
         self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part] | None = None
     ) -> ComponentCalibrationData:
-        """The data with all labels, or with those alone that tests of some parts need."""
+        """The data with all labels, or with the labels that the tests of `parts` need."""
         if data.unknown is None and not self.verdicts.of_people:
             return data
         self.data = labelled(data, self.verdicts, alpha, parts)
@@ -172,9 +172,9 @@ def labelled(
     alpha: float,
     parts: Sequence[Part] | None = None,
 ) -> ComponentCalibrationData:
-    """The data with all labels, or with those alone that tests of some parts need.
+    """The data with all labels, or with the labels that the tests of `parts` need.
 
-    Those of people are asked for anew: they may have changed their minds.
+    People are asked anew, since they may have changed their minds.
     """
     if verdicts.of_people:
         verdicts.forget()
@@ -227,7 +227,7 @@ def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -
             "sampler must not be fitted yet, or stand before this in a pipeline, where it has a "
             "shift, got a fitted one instead: weights keep the prompts of both alike."
         )
-    # those that weights have kept for the sampler, each as often as there
+    # the prompts that weights kept for the sampler, each as often as the sampler has it
     left, kept = Counter(record.data.prompts.tolist()), []
     for i, digest in zip(rows.tolist(), prompts.take(rows).digests.tolist()):
         if left[digest]:
@@ -237,7 +237,7 @@ def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -
 
 
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
-    """Refuse sets of another generator or seed than those of what was calibrated."""
+    """Refuse sets that were drawn by another generator, or with another seed."""
     drawn = sets.provenance
     if drawn is None or not {"generator", "seed"} & set(known.differences(drawn)):
         return
@@ -249,7 +249,7 @@ def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> N
 
 
 def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
-    """Refuse more draws of a prompt than the components were calibrated on."""
+    """Refuse more draws of a prompt than were made in calibration."""
     if n_draws is not None and n_draws < k_max:
         raise ValueError(
             f"k_max must be at most {n_draws}, the draws of each prompt whose components have "
@@ -287,7 +287,7 @@ def components_of_sets(
         splitter,
         component_score,
         [sampled.prompt for sampled in sets],
-        # with log-probabilities where the set knows all draws that were taken
+        # generations carry log-probabilities, if the set still holds its draws
         [
             sampled.generations or [Generation(text) for text in sampled.responses]
             for sampled in sets
@@ -324,7 +324,7 @@ def select_components(
                 claim=rule.claim,
             )
         )
-    maker = record.sampler if sets.sampler is None else sets.sampler  # lost in a pickle of sets
+    maker = record.sampler if sets.sampler is None else sets.sampler  # a pickle of sets loses it
     if sets.of_fit and maker is not None:
         selected = maker.calibration_.source.unguaranteed(selected, prompts)
     return selected
@@ -339,7 +339,7 @@ def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) 
 
 
 class ComponentSteps(Steps):
-    """Thresholds on components, one of which people audit; the model has judged all components."""
+    """Thresholds on components, from which an audit chooses; a model judged all components."""
 
     what: ClassVar[str] = "threshold"
 
@@ -417,7 +417,7 @@ def warn_of_falling_scores(
         }
         for name, score, places in zip(part.components, part.scores.tolist(), part.occurrences):
             n_found += 1
-            # a splitter may cut the same draw otherwise by now
+            # a splitter that is not deterministic may cut the same draw differently
             wanted = known.get(places[0], np.inf)
             if score > wanted + rounding:
                 higher.append(f"{score:.3g} in place of {wanted:.3g} for {name!r:.80}")

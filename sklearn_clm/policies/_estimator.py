@@ -1,4 +1,4 @@
-"""What both estimators have in common: one record of a calibration, its files, and tags."""
+"""The base of both estimators: a calibration record, its files, and tags."""
 
 import asyncio
 import contextvars
@@ -31,7 +31,7 @@ from sklearn_clm.policies._files import refuse_differences, write_content
 from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._shift import Shift
 
-# joblib refuses 0 only after draws have been paid for
+# refused at once: joblib refuses 0 only after draws have been paid for
 N_JOBS: list[object] = [
     Interval(Integral, None, -1, closed="right"),
     Interval(Integral, 1, None, closed="left"),
@@ -43,7 +43,7 @@ _Result = TypeVar("_Result")
 
 
 async def in_thread(work: Callable[[], _Result]) -> _Result:
-    """The result of work in a thread of its own, which neither a loop nor an exit waits for."""
+    """Await the result of work in a new thread, which no exit of the program waits for."""
     future: Future[_Result] = Future()
     future.set_running_or_notify_cancel()
     awaited = asyncio.wrap_future(future)
@@ -52,10 +52,10 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
         CANCELLED.set(awaited.cancelled)
         try:
             future.set_result(work())
-        except BaseException as error:  # a thread has nobody else to tell
+        except BaseException as error:  # the awaiting task raises it
             future.set_exception(error)
 
-    # not a pool, in which slow draws would keep the program's own work waiting
+    # not in a pool: slow draws would block other work of the program
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(run,), daemon=True).start()
     return await awaited
@@ -64,15 +64,15 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
 class CalibratedEstimator(  # type: ignore[call-arg]
     TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
 ):
-    """An estimator with one record of what was calibrated."""
+    """An estimator whose fitted state is one calibration record."""
 
     delta: float
     groups: Groups | None
     on_null: str
     calibration_: Any
-    # what keeps a calibration
+    # class of `calibration_`
     _record_type: ClassVar[type[Calibration]]
-    # what predict returns where nothing is certified
+    # words for a null: what predict then returns
     _of_null: ClassVar[str]
 
     @property
@@ -121,7 +121,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _collect(
         self, X: Any, y: Any, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> Any:
-        """The data of prompts; `lazily`, without what calibration may ask for later."""
+        """Collect data; with `lazily`, leave out what calibration can ask for later."""
 
     @abstractmethod
     def calibrate(self, data: Any, *, groups: object = None) -> Self:
@@ -179,7 +179,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Sets of the prompts of ``fit``; nothing is promised to those that trained."""
 
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
-        """Write what calibration found to a small, readable JSON file.
+        """Write the calibration to a small, readable JSON file.
 
         Parameters
         ----------
@@ -231,22 +231,22 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     @abstractmethod
     def _loaded(self, name: str, read: dict[str, Any]) -> Any:
-        """The calibration of the fields that were read, where it is one of this estimator."""
+        """The calibration of fields from a file, if it belongs to this estimator."""
 
     @abstractmethod
     def _asked(self, groups: Groups | None) -> dict[str, Any]:
-        """What of the parameters calibrations must have in common; None is taken over."""
+        """Parameters that a file must agree with; a None is taken over from the file."""
 
     @abstractmethod
     def _fingerprints(self) -> dict[str, Any]:
-        """Of the scores and the judge, by their names in a provenance."""
+        """Fingerprints of the scores and the judge, by their names in a provenance."""
 
     @abstractmethod
     def _frozen(self) -> dict[str, Any]:
-        """What predict uses of the parameters; later changes do not reach it."""
+        """Copies of the parameters that predict uses; later changes do not reach them."""
 
     def _keep(self, record: Any, own: Any) -> None:
-        """Keep what was calibrated, and warn where little or nothing is certified."""
+        """Keep a calibration, and warn if little or nothing is certified."""
         report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
         digests = record.data.prompts
         repeated = None if digests is None else describe_repetitions(digests)
@@ -258,26 +258,26 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             warn(remark)
 
     def _publish(self, record: Any) -> None:
-        """Set the fitted attributes, those of this calibration alone."""
+        """Replace the fitted attributes by those of a calibration."""
         self._forget("n_features_in_", "feature_names_in_", "sampler_")
         self.calibration_, self.shift_ = record, record.shift
         if record.data is not None:
             self.calibration_data_ = record.data
 
     def _own(self, data: Any) -> Any:
-        """What this estimator has collected, if that is what the data are."""
+        """The collection of this estimator, if the data come from it; None otherwise."""
         own = getattr(self, "_collected", None)
         return own if own is not None and own.holds(data) else None
 
     def _groups_of(self, data: Any, own: Any, given: object) -> list[Hashable] | None:
-        """The group of each prompt of data, which are those of `own` if that is not None."""
+        """The group of each prompt of data; `own` is the collection of the data, if known."""
         prompts = None if own is None else own.prompts
         if own is not None and given is None:
             given = own.groups
         return groups_of(self.groups, given, data.n_prompts, prompts)
 
     def _claim_of(self, provenance: Provenance, grouped: bool, **promise: Any) -> Claim:
-        """What is promised of all prompts where a test passes."""
+        """The claim for all prompts, if their test passes."""
         shift = Shift.of(provenance)
         return Claim(
             delta=self.delta,
@@ -289,7 +289,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         )
 
     def _record_fields(self, data: Any, grouped: bool) -> dict[str, Any]:
-        """What the records of both estimators hold beside their rules."""
+        """Fields that the records of both estimators share, beside their rules."""
         groups = frozen(self.groups or Groups()) if grouped else None
         fields = {"data": data, "provenance": data.provenance, "groups": groups, **self._frozen()}
         if data.prompts is not None:
@@ -298,7 +298,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         return {**fields, "asked": self._asked(groups), "columns": columns}
 
     def _forget(self, *kept: str) -> None:
-        """Forget an earlier calibration, but for some of its attributes."""
+        """Delete the fitted attributes, apart from those that are `kept`."""
         for name in [name for name in vars(self) if name.endswith("_") and name not in kept]:
             delattr(self, name)
 

@@ -39,7 +39,7 @@ def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> N
 
 @contextmanager
 def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any]]:
-    """The content of a file of a format; what is wrong with it is a ValueError that names it."""
+    """The content of a file of a given format; every fault is a ValueError that names it."""
     with naming(f"{os.fspath(path)!r} is not an intact file written by save_calibration"):
         with open(path, "rb") as file:
             content = json_value(file.read())
@@ -54,7 +54,7 @@ def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """Digest of all that a file says; its layout does not count."""
+    """Digest of the content of a file; layout does not count."""
     said = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).hexdigest()
 
@@ -71,13 +71,13 @@ def _plain(value: Any) -> Any:
 
 
 def record_of(kind: type[_Record], content: Mapping[str, Any]) -> _Record:
-    """A dataclass whose fields are numbers, text, lists or mappings of them."""
+    """A dataclass of numbers, text, lists or mappings, from the content of a file."""
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: content[name] for name in names if name in content})
 
 
 def claim_content(group: Hashable, claim: Claim) -> dict[str, Any]:
-    """A group, and what may be said of it."""
+    """The content of a file for a group and its claim."""
     is_number = type(group) is float and math.isfinite(group)
     if not is_number and group is not None and type(group) not in (str, int, bool):
         raise ValueError(
@@ -88,19 +88,19 @@ def claim_content(group: Hashable, claim: Claim) -> dict[str, Any]:
 
 
 def claim_of(content: Mapping[str, Any]) -> Claim:
-    """The claim of such a content."""
+    """The claim in the content of a file."""
     return record_of(Claim, {**content["claim"], "unknown": tuple(content["claim"]["unknown"])})
 
 
 def prompts_of(content: Mapping[str, Any]) -> np.ndarray:
-    """Digests of the prompts that calibrated; none where a file does not tell."""
+    """Digests of the calibration prompts; empty if the file holds none."""
     return np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
 
 
 def refuse_differences(
     name: str, saved: Mapping[str, Any], own: Mapping[str, Any], named: str = ""
 ) -> None:
-    """Refuse data, or a file, of other parts than the estimator's; None is unknown, and agrees."""
+    """Refuse data, or a file, whose known values differ from the estimator's."""
     for key, value in own.items():
         there = saved.get(key)
         if None not in (there, value) and there != value:

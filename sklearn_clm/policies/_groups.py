@@ -65,7 +65,7 @@ class Groups(BaseEstimator):
 
 
 def given_or_computed(name: str, by: str, given: object, computed: object) -> object:
-    """What is given for each prompt, or what a function computes of it: one of the two."""
+    """Values that are given, or values that a function computed: exactly one of the two."""
     if (given is None) == (computed is None):
         raise ValueError(
             f"{name} must be given, one for each prompt, or computed by {by} from prompts that are "
@@ -75,9 +75,9 @@ def given_or_computed(name: str, by: str, given: object, computed: object) -> ob
 
 
 def asked_groups(options: Groups | None) -> dict[str, Any]:
-    """What two groups must have in common.
+    """Parameters of groups that a file must agree with.
 
-    Those of a file are taken over where there are none, unless a function tells them.
+    None is taken over from the file: the guarantee, if the estimator has no groups.
     """
     if options is None:
         return {"groups": None, "groups__by": "none"}
@@ -88,7 +88,7 @@ def asked_groups(options: Groups | None) -> dict[str, Any]:
 def groups_of(
     options: Groups | None, given: object, n_prompts: int, prompts: CheckedPrompts | None
 ) -> list[Hashable] | None:
-    """The group of each prompt, as given or found from it; None where there are none.
+    """The group of each prompt, given or computed; None without groups.
 
     The prompts are None if they are not known.
     """

@@ -15,7 +15,7 @@ from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
-# of an optimisation prompt, where two labels show which texts are near copies; of all together
+# per optimisation prompt (two labels tell which texts are near copies), and in all
 _FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
 
 
@@ -70,7 +70,7 @@ class LazyJudging(BaseEstimator):
         self.optimization_admission = optimization_admission
 
     def refuse(self, k_max: int) -> None:
-        """Refuse what would fail once draws have been paid for."""
+        """Refuse parameters that would fail only after draws are paid for."""
         self.judgements_per_prompt(1, k_max)
         if self.optimization_admission is not None:
             get_admission(self.optimization_admission, "optimization_admission")
@@ -101,7 +101,7 @@ class LazyJudging(BaseEstimator):
         if not table.is_lazy:
             return table.labels[rows] == 1, table.labels[rows]
         if self.optimization_admission is not None and isinstance(table.judge, Verdicts):
-            # kept apart, so that none of these labels ever enters a test
+            # in a table of its own, so that none of these labels enters a test
             other = table.judge.by(self.optimization_admission)
             unknown: np.ndarray = np.full(table.texts.shape, -1, dtype=np.int8)
             unknown[:] = other.labels[:, : unknown.shape[1]]
@@ -111,10 +111,10 @@ class LazyJudging(BaseEstimator):
         rng = np.random.default_rng(random_state)
         order = np.argsort(rng.random((n, k_max)), axis=1)
         is_text = texts == np.arange(k_max)
-        # texts in random order, so that those which are judged stand for all
+        # texts in random order, so that the judged texts are a random sample
         rank = np.where(np.take_along_axis(is_text, order, axis=1), 0, k_max)
         order = np.take_along_axis(order, np.argsort(rank, axis=1, kind="stable"), axis=1)
-        # all at once, those of one prompt together
+        # in one call, with the draws of a prompt side by side
         chosen = np.zeros((n, k_max), dtype=bool)
         np.put_along_axis(chosen, order[:, :wanted], True, axis=1)
         prompts, draws = np.nonzero(chosen & is_text & (self._known(table, rows, texts) < 0))
@@ -131,7 +131,7 @@ class LazyJudging(BaseEstimator):
 
     @staticmethod
     def _known(table: Table, rows: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """Labels of the texts that stand for draws."""
+        """Labels of draws, by the first draws of their texts."""
         return table.labels_at(rows[:, np.newaxis], texts)
 
 
@@ -144,7 +144,7 @@ def one_thread() -> threadpool_limits:
 
 
 def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -> Callable[[], Any]:
-    """What gives unfitted copies of a classifier; None is a logistic regression."""
+    """A function that returns unfitted copies of a classifier; None is logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
     return lambda: LogisticRegression(solver=solver) if estimator is None else clone(estimator)

@@ -74,11 +74,11 @@ class Losses(BaseEstimator):
             check_probability(level, "levels")
 
     def claimed(self) -> dict[str, float]:
-        """The level of each."""
+        """The level of each loss, by its name."""
         return {name: float(self.levels[name]) for name in self.functions}
 
     def content(self) -> dict[str, Any]:
-        """What a file of a calibration holds of them."""
+        """The losses in the content of a calibration file."""
         functions = {name: score_fingerprint(loss) for name, loss in self.functions.items()}
         return {"functions": functions, "levels": self.claimed()}
 
@@ -103,7 +103,7 @@ class SetLosses:
         scores = columns.table.part(columns.rows)
         values = np.empty(len(columns.rows))
         for position, i in enumerate(columns.rows.tolist()):
-            # the plain rule, which prediction runs
+            # the plain rule, as in prediction
             rule = SamplingRule(
                 columns.frontier.configuration(m), columns.set_score, k_max, scores.k_max
             )
@@ -117,7 +117,7 @@ class SetLosses:
         key = name, i, tuple(rule.accepted), rule.n_samples, rule.score, rule.stopped
         if key not in self._known:
             draws = self._draws[i]
-            one = PredictionSet(
+            a_set = PredictionSet(
                 prompt=self._prompts.prompts[i],
                 responses=tuple(draws[j].response for j in rule.accepted),
                 quality=quality[rule.accepted],
@@ -128,7 +128,7 @@ class SetLosses:
                 guaranteed=False,
                 generations=tuple(draws[: rule.n_samples]),
             )
-            loss = self.functions[name](one.prompt, self._references[i], one)
+            loss = self.functions[name](a_set.prompt, self._references[i], a_set)
             self._known[key] = _checked(loss, name, i)
         return self._known[key]
 

@@ -26,7 +26,7 @@ _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 
 class OpenSet:
-    """The set of a prompt that sampling has not stopped on."""
+    """The set of a prompt whose sampling has not stopped."""
 
     __slots__ = ("draws", "index", "qualities", "row", "rule", "seen", "shown")
 
@@ -66,7 +66,7 @@ class Sampling:
         self.closed: list[Any] = [None] * len(prompts)
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
-        """How many draws of each of these prompts are wanted, now that more have arrived."""
+        """How many draws of each of these prompts are wanted, after new draws arrived."""
         for i, draws in arrived:
             if i not in self._open:
                 self._open[i] = self._batched[self._names[i]].new(i)
@@ -158,11 +158,13 @@ class Sampling:
 
 
 class BatchedRule(ABC):
-    """One rule, which looks at the draws of many prompts at once."""
+    """One rule, applied to many prompts at once."""
 
     def __init__(self, sampling: Sampling, *, all_draws: int = 0) -> None:
         self._sampling = sampling
-        self.all_draws = all_draws  # that are wanted at once; 0 where the rule looks at each
+        self.all_draws = (
+            all_draws  # number of draws wanted at once; 0 if the rule decides after each
+        )
 
     @abstractmethod
     def new(self, index: int) -> OpenSet:
@@ -170,14 +172,14 @@ class BatchedRule(ABC):
 
     @abstractmethod
     def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
-        """Let the rules of some sets see their draws from `start` on, of equal number."""
+        """Give the rules of some sets their new draws, equally many from draw `start` on."""
 
     @abstractmethod
     def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
         """The draws that a set has accepted, and its score."""
 
     def close(self, open_set: OpenSet) -> tuple[list[int], float]:
-        """The same, once its rule has stopped."""
+        """The outcome of a set whose rule has stopped."""
         return self.outcome(open_set)
 
 
@@ -187,7 +189,7 @@ class BatchedThresholds(BatchedRule):
     def __init__(self, configuration: Configuration | None, k_max: int, sampling: Sampling) -> None:
         super().__init__(sampling, all_draws=k_max if configuration is None else 0)
         self._configuration, self._k_max = configuration or _ACCEPT_ALL, k_max
-        self._unlike = [0.0] * k_max  # where similarity decides nothing
+        self._unlike = [0.0] * k_max  # in place of similarities that decide nothing
 
     def new(self, index: int) -> OpenSet:
         score, width = self._sampling.set_score, self._sampling.width

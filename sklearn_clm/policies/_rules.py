@@ -1,4 +1,4 @@
-"""Rules: what prediction runs, and what may be said of it; `Everything` where that is nothing."""
+"""Rules: what prediction runs, each with its claim; `Everything` where nothing is certified."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
@@ -28,10 +28,10 @@ Row: TypeAlias = tuple[str, str, str]
 
 
 class Outcomes(NamedTuple):
-    """What a rule gave n prompts that calibrated."""
+    """Outcomes of a rule on the n calibration prompts."""
 
-    errors: tuple[int, int, str]  # errors, of how many prompts, "at most " where not all is judged
-    of_prompts: dict[str, np.ndarray]  # what else is counted, each of shape (n,)
+    errors: tuple[int, int, str]  # errors, prompts, and "at most " if labels are unknown
+    of_prompts: dict[str, np.ndarray]  # other counts, each of shape (n,)
 
     @classmethod
     def of_thresholds(
@@ -42,7 +42,7 @@ class Outcomes(NamedTuple):
         set_score: SetScoreLike,
         tests: LearnThenTestResult | None,
     ) -> "Outcomes | None":
-        """Those of Algorithm 1; of labels that nobody asked for, as far as the tests tell."""
+        """Outcomes of Algorithm 1; None if unknown labels, or missing draws, hide them."""
         if data.n_made < data.quality.size or (tests is None and data.unknown is not None):
             return None
         accepted, draws = sets_at_stop(data, lambdas, k_max, set_score)
@@ -58,7 +58,7 @@ class Outcomes(NamedTuple):
 
 
 class Rule(ABC):
-    """What prediction runs, as calibration found it, and what may be said of that.
+    """What prediction runs, with the claim of calibration about it.
 
     A rule states itself in reports, and writes and reads its own part of a file: no other code
     depends on its kind.
@@ -66,16 +66,16 @@ class Rule(ABC):
 
     kind: ClassVar[str]  # in files
     heading: ClassVar[str]  # in reports
-    priced: ClassVar[tuple[str, ...]]  # what `costs` are
-    counts: ClassVar[str]  # what its outcomes count, in a sentence
+    priced: ClassVar[tuple[str, ...]]  # names of `costs`
+    counts: ClassVar[str]  # what the outcomes count, in a sentence
     claim: Claim
     k_max: Any  # budget of draws, where it is part of the rule
     result: Any  # the tests; None where there were none, or for a calibration from a file
-    taken: tuple[float, ...] = ()  # share of the prompts tested that took more than k draws
+    taken: tuple[float, ...] = ()  # share of the tested prompts that took more than k draws
 
     @property
     def certified(self) -> bool:
-        """Whether anything is claimed of what it gives."""
+        """Whether its claim holds."""
         return self.claim.holds
 
     @property
@@ -86,14 +86,14 @@ class Rule(ABC):
     @property
     @abstractmethod
     def costs(self) -> tuple[float, ...]:
-        """What calibration prompts get on average; NaN where not known."""
+        """Mean costs on the calibration prompts, named by `priced`; NaN if unknown."""
 
     @abstractmethod
     def facts(self, set_score: str) -> list[Row]:
-        """What it consists of; `set_score` is the name of F."""
+        """Its parts, for a report; `set_score` is the name of F."""
 
     def outcomes(self, data: Any, set_score: SetScoreLike) -> Outcomes | None:
-        """What it gives the prompts that calibrated; None where labels do not tell."""
+        """Its outcomes on the calibration prompts; None if labels do not show them."""
         return None
 
     @property
@@ -109,12 +109,12 @@ class Rule(ABC):
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """All that decides which draws are made and which are returned, but for `k_max`."""
+        """Its parameters in a file: all that decides its draws and sets, apart from `k_max`."""
 
     @classmethod
     @abstractmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
-        """The rule of such a content, from a file."""
+        """The rule from the content of a file."""
 
     @staticmethod
     def of_kind(kind: str) -> "type[Rule]":
@@ -126,7 +126,7 @@ class Rule(ABC):
 
 
 def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
-    """Share of the prompts with so many draws that took more than k, for k below `k_max`."""
+    """Share of the prompts that took more than k draws, for k = 0 to `k_max` - 1."""
     return tuple(np.mean(draws[:, np.newaxis] > np.arange(k_max), axis=0).tolist())
 
 
@@ -159,7 +159,7 @@ class SetRule(Rule):
 
 @dataclass(frozen=True)
 class Everything(SetRule):
-    """All draws, of which nothing is claimed: the rule where nothing is certified."""
+    """All draws, without a claim: the rule where nothing is certified."""
 
     claim: Claim
     k_max: int
@@ -232,7 +232,7 @@ class SelectionRule(Rule):
             return None
         n, chosen = data.n_prompts, data.scores >= self.gamma_hat
         number = np.bincount(data.prompt_index[chosen], minlength=n)
-        # labels that no test needed are unknown: the most errors that there can be
+        # unknown labels count as errors: an upper bound
         wrong = np.unique(data.prompt_index[chosen & (data.labels != 1)]).size
         bound = "at most " if np.any(data.labels[chosen] < 0) else ""
         return Outcomes((wrong, n, bound), {"components selected": number})

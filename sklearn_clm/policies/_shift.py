@@ -23,7 +23,7 @@ from sklearn_clm.policies._groups import given_or_computed
 
 @dataclass(frozen=True)
 class Shift:
-    """The shift that a calibration holds for."""
+    """The covariate shift for which a calibration holds."""
 
     weight_bound: float
     estimated: bool  # so that the guarantee is approximate
@@ -32,12 +32,12 @@ class Shift:
     weight: str | None = None  # fingerprint of the function that computed them, or "given"
 
     def to_json(self) -> str:
-        """Text for a provenance."""
+        """The shift as text, for a provenance."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of(cls, provenance: Provenance) -> Self | None:
-        """The shift that a provenance tells of."""
+        """The shift in a provenance; None if there is none."""
         if provenance.shift is None:
             return None
         try:
@@ -100,7 +100,7 @@ class CovariateShift(BaseEstimator):
         `digests` are those of the prompts, `seed` is that of the draws.
         """
         n, bound = len(weights), float(self.weight_bound)
-        # copies of a prompt are kept or dropped each by itself, as independent draws of prompts are
+        # each copy of a prompt is kept or dropped by itself, like an independent prompt
         copies: defaultdict[int, count[int]] = defaultdict(count)
         place = np.array([next(copies[digest]) for digest in digests.tolist()], dtype=np.uint64)
         keys = digests + place * np.uint64(0x9E3779B97F4A7C15)
@@ -116,7 +116,7 @@ class CovariateShift(BaseEstimator):
         )
 
     def asked(self) -> dict[str, Any]:
-        """What data, or a file, must have been made with; None is unknown."""
+        """Values that data, or a file, must agree with; None is unknown."""
         return {
             "weight_bound": float(self.weight_bound),
             "estimated": bool(self.estimated),
@@ -127,7 +127,7 @@ class CovariateShift(BaseEstimator):
 def weights_of(
     option: CovariateShift | None, given: object, prompts: CheckedPrompts
 ) -> np.ndarray | None:
-    """The weight of each prompt, as given or found from it; None where there are none."""
+    """The weight of each prompt, given or computed; None without a shift."""
     if option is None:
         if given is not None:
             raise ValueError(
@@ -146,7 +146,7 @@ def weights_of(
 
 
 def refuse_other_shift(name: str, option: CovariateShift | None, known: Provenance) -> None:
-    """Refuse data, or a file, made without the shift that is wanted, or with another."""
+    """Refuse data, or a file, made with no shift or another shift than `option`."""
     if option is not None:
         shift = Shift.of(known)
         made_with = {"weight_bound": "none"} if shift is None else vars(shift)

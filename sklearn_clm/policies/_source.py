@@ -29,8 +29,8 @@ _BY_CHANCE = 1e-6
 class DrawSource:
     """Where the draws of an estimator come from."""
 
-    generator: Generator  # a copy that belongs to the estimator, trained where it can be
-    fingerprint: str  # of the generator, before it drew anything
+    generator: Generator  # the estimator's copy, trained if it is trainable
+    fingerprint: str  # of the generator, before its first draw
     seed: int  # of all draws
     trained_on: np.ndarray = field(repr=False)  # digests of the prompts that trained it
 
@@ -44,14 +44,14 @@ class DrawSource:
         fraction: float,
         random_state: int | np.random.RandomState | None,
     ) -> "tuple[DrawSource, np.ndarray]":
-        """The source of draws, trained where it can be, and positions of the other prompts."""
+        """The source of draws, trained if it is trainable, and positions of the other prompts."""
         own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
         digests = prompts.digests
         train, rest = np.arange(0), np.arange(n)
         if is_trainable(own):
             rng: RandomState = random_state
             if isinstance(random_state, (int, np.integer)):
-                # apart from the stream that splits the rest for calibration
+                # another random stream than that of the calibration split
                 rng = np.random.default_rng([int(random_state), 1])
             train, rest = split_prompts(digests, max(round(fraction * n), 1), rng)
             if not len(rest):
@@ -96,7 +96,7 @@ class DrawSource:
         first: int | np.ndarray = 0,
         progress: Any = None,
     ) -> list[list[Generation]]:
-        """Draws `first` to `n_draws` of each prompt; those that memory holds are not made again."""
+        """Draws `first` to `n_draws` of each prompt; draws in memory are not made again."""
         counts, starts = (np.broadcast_to(j, len(prompts)).tolist() for j in (n_draws, first))
         rows: list[dict[int, Generation]] = [{} for _ in counts]
 
@@ -113,7 +113,7 @@ class DrawSource:
             prompts.prompts,
             max(counts),
             seed=self.seed,
-            # without it all draws of a prompt are asked for at once
+            # None: all draws of a prompt are asked for at once
             decide=None if min(counts) == max(counts) else wanted,
             first=starts,
             on_draw=keep,
@@ -128,7 +128,7 @@ class DrawSource:
         return np.isin(prompts.digests, self.trained_on)
 
     def unguaranteed(self, sets: Sequence[Any], prompts: CheckedPrompts) -> list[Any]:
-        """The sets of prompts, without a guarantee where the prompt trained the generator."""
+        """The sets, marked as not guaranteed if their prompt trained the generator."""
         why = "the prompt trained the generator."
         learnt = self.has_learnt(prompts)
         return [a_set.unguaranteed(why) if seen else a_set for a_set, seen in zip(sets, learnt)]
@@ -147,11 +147,11 @@ class DrawSource:
 def warn_of_repeated_draws(
     rows: Sequence[Sequence[Generation]], prompts: CheckedPrompts, data: CalibrationData
 ) -> None:
-    """Warn where each prompt's first draws are all alike, which those of calibration were not."""
+    """Warn if the first draws of every prompt are equal, unlike those in calibration."""
     if data.texts is None or data.k_max < _FIRST_DRAWS:
         return
     taken = [i for i, row in enumerate(rows) if len(row) >= _FIRST_DRAWS]
-    # first what is quickly seen: most calls of predict end here
+    # the cheap check comes first: most calls of predict end here
     texts = ([text_key(draw.response) for draw in rows[i][:_FIRST_DRAWS]] for i in taken)
     if not taken or any(other != first for first, *others in texts for other in others):
         return
@@ -175,7 +175,7 @@ def source_of(
     generator: Generator | None,
     random_state: int | np.random.RandomState | None,
 ) -> DrawSource:
-    """The source of data or of a file, `name`, with their seed where they know it.
+    """The source of the draws of data or of a file, called `name`, with their seed if known.
 
     It is the estimator's `own` source where they were drawn from it. All others must be drawn from
     the `generator` that the parameters name now; so must bare arrays, unless `own` was trained.
@@ -198,7 +198,7 @@ def source_of(
 
 
 def own_copy(generator: Generator | None) -> Generator:
-    """A copy of a generator that belongs to the estimator; a model that it holds is shared."""
+    """A copy of a generator for the estimator; a model inside is shared."""
     if generator is None:
         return ResamplingGenerator()
     if hasattr(generator, "get_params"):

@@ -85,7 +85,7 @@ class ThresholdRule(SetRule):
     def of(
         cls, claim: Claim, result: LearnThenTestResult, draws: np.ndarray, means: dict[str, float]
     ) -> Self:
-        """The rule that was chosen, by which calibration prompts took so many draws."""
+        """The rule of the chosen configuration; `draws` are those of each calibration prompt."""
         chosen: Any = result.lambda_hat
         k_max: Any = result.k_max_hat
         return cls(claim, chosen, k_max, result, means, shares_taken(draws, k_max))
@@ -101,7 +101,7 @@ class ThresholdRule(SetRule):
 
 
 class ThresholdSteps(SetSteps):
-    """The configurations of a path, one of which people audit."""
+    """The configurations of a path, from which an audit chooses."""
 
     what: ClassVar[str] = "configuration"
     path: Frontier
@@ -112,7 +112,7 @@ class ThresholdSteps(SetSteps):
 
     @property
     def shares(self) -> np.ndarray:
-        # of a path from other data, what these say
+        # a path from other data brings its own losses
         return super().shares if len(self.part.searched) else self.path.loss[:, np.newaxis]
 
     def only(self, step: int) -> Frontier:
@@ -244,7 +244,7 @@ class ThresholdPolicy(Policy):
         )
         if not claim.losses:
             return frontier
-        # the set of all draws errs least, but may well have the largest of other losses
+        # the set of all draws errs least, but its other losses may be the largest
         columns = Columns(table, rows, frontier, self._score)
         p_values = [AdmissionTest(columns, claim.level, claim.delta).p_values()]
         for test in self._loss_tests(columns, claim):
@@ -259,7 +259,7 @@ class ThresholdPolicy(Policy):
 
     @staticmethod
     def _loss_tests(columns: Columns, claim: Claim) -> list[LossTest]:
-        """The tests of other losses that are kept."""
+        """The tests of the other losses."""
         return [
             LossTest(len(columns), partial(columns.table.losses, name, columns), level, claim.delta)
             for name, level in claim.losses.items()

@@ -1,4 +1,4 @@
-"""Whom calibration asks for labels, and what they have said."""
+"""Verdicts: the judge that calibration asks for labels, and the labels given so far."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +14,12 @@ from sklearn_clm.scoring._admission import checked_admissions, get_admission, ju
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
 
-_MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
+_MOST_LOOKED_UP = 20_000  # verdicts that are looked up for a tighter bound
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
 
 class Verdicts:
-    """The admission, asked for single draws of collected prompts.
+    """The verdicts of an admission on single draws of collected prompts.
 
     Further draws may be appended to `responses`; K is then `k_max`. `labels`, of shape (n, K), are
     1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all. `bare` says that
@@ -42,12 +42,12 @@ class Verdicts:
         self.n_judgements = 0
         self.admission = admission
         self.references, self._responses = references, responses
-        self.by_model: np.ndarray | None = None  # labels that these verdicts audit
+        self.by_model: np.ndarray | None = None  # labels of the model that these verdicts audit
         self._n_jobs, self._bare = n_jobs, bare
         self._others: list[tuple[object, Verdicts]] = []
 
     def by(self, admission: str | Admission) -> "Verdicts":
-        """Verdicts of another judge, which sees the references of people, kept apart from these."""
+        """Verdicts of another judge on the same draws, kept apart from these."""
         for other, verdicts in self._others:
             if other is admission:
                 return verdicts
@@ -57,8 +57,8 @@ class Verdicts:
         return verdicts
 
     def __getstate__(self) -> dict[str, Any]:
-        # admissions that are functions, often of a notebook, must not keep a sampler from a pickle
-        kept = [None if callable(one) else one for one in self.references]
+        # functions as admissions, often of a notebook, would prevent a pickle of the sampler
+        kept = [None if callable(given) else given for given in self.references]
         return {**self.__dict__, "references": kept, "_others": []}
 
     @property
@@ -67,23 +67,23 @@ class Verdicts:
         return isinstance(get_admission(self.admission), HumanJudge)
 
     def forget(self) -> None:
-        """Take no label for known, so that all are looked up again."""
+        """Mark all labels as unknown, so that all are looked up again."""
         self.labels[:] = -1
         self.n_judgements = 0
 
     def try_on(self, prompt: int) -> None:
-        """Ask about one draw, which does not count: a judge that fails does so early."""
+        """Ask about one draw and drop the verdict, so that a judge that fails does so early."""
         if not self.of_people:
             row = [self.references[prompt]], [self._responses[prompt]]
-            one = Verdicts(self.admission, *row, n_jobs=None, bare=self._bare)
-            one.ask(np.zeros(1, int), np.zeros(1, int))
+            trial = Verdicts(self.admission, *row, n_jobs=None, bare=self._bare)
+            trial.ask(np.zeros(1, int), np.zeros(1, int))
 
     def pairs(
         self, prompts: np.ndarray, draws: np.ndarray
     ) -> tuple[dict[str, WantedVerdict], int, dict[str, bool]]:
-        """What people are asked about single draws, by identity, and how many are not made yet.
+        """What people are asked about single draws, and how many of these are not made yet.
 
-        With what the model says of them, where people audit one.
+        The third value is what the model says of each pair, if people audit a model.
         """
         pairs, n_to_come, by_model = {}, 0, {}
         for i, j in zip(prompts.tolist(), draws.tolist()):
@@ -99,20 +99,21 @@ class Verdicts:
         return pairs, n_to_come, by_model
 
     def ask(self, prompts: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """Verdicts on single draws, asked for at once; those of one prompt stand together."""
+        """Verdicts on single draws, asked for in one call; draws of a prompt stand side by side."""
         if not len(prompts):
             return np.empty(0, dtype=bool)
         starts = np.flatnonzero(np.diff(prompts, prepend=-1))
         rows = prompts[starts].tolist()
         references = [self.references[i] for i in rows]
-        if any(one is None for one in references):
+        if any(reference is None for reference in references):
             raise ValueError(
                 "admissions that are functions are not in a pickle, and more labels are needed; "
                 "call collect again."
             )
         if self._bare:
             references = [
-                list(one.references) if isinstance(one, JudgedPrompt) else one for one in references
+                list(given.references) if isinstance(given, JudgedPrompt) else given
+                for given in references
             ]
         own = np.split(draws, starts[1:])
         responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, own)]
@@ -123,8 +124,8 @@ class Verdicts:
         return verdicts
 
     def __call__(self, prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
-        """Verdicts on single draws, as they are given."""
-        # whoever takes many pairs at once is given all; what others say is kept block by block
+        """Verdicts on single draws, as they arrive."""
+        # a judge of many pairs gets all at once; other judges' verdicts are kept block by block
         many = isinstance(get_admission(self.admission), PairJudge)
         workers = abs(self._n_jobs or 1) if self._n_jobs != -1 else 16
         block = len(prompts) if many else (1 if self._n_jobs is None else workers * _BLOCK)
@@ -134,8 +135,8 @@ class Verdicts:
 
 
 def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) -> list[Any]:
-    """What people who audit an admission are given; a HumanJudge is shown the prompts, too."""
-    if any(callable(one) or one is None for one in references):
+    """References for people who audit an admission; a HumanJudge also sees the prompts."""
+    if any(callable(given) or given is None for given in references):
         raise ValueError(
             "admissions must be references where people audit the admission, got functions "
             "instead: these would judge in place of people."
@@ -143,13 +144,13 @@ def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) 
     if not isinstance(people, HumanJudge):
         return references
     pairs = zip(references, people.asked(prompts.prompts, references))
-    return [one if isinstance(one, JudgedPrompt) else shown for one, shown in pairs]
+    return [given if isinstance(given, JudgedPrompt) else shown for given, shown in pairs]
 
 
 class ComponentVerdicts(Verdicts):
-    """The admission, asked for single components of collected prompts.
+    """The verdicts of an admission on single components of collected prompts.
 
-    Each prompt has a reference, responses, and components that were found in them.
+    Each prompt has a reference, responses, and the distinct components of these.
     """
 
     def __init__(
@@ -157,13 +158,13 @@ class ComponentVerdicts(Verdicts):
         admission: Admission,
         references: Sequence[Reference],
         responses: Sequence[Sequence[Response]],
-        found: Sequence[DistinctComponents],
+        components: Sequence[DistinctComponents],
         n_jobs: int | None,
         *,
         bare: bool = False,
     ) -> None:
         asked: list[Reference] = []
-        for reference, row, distinct in zip(references, responses, found):
+        for reference, row, distinct in zip(references, responses, components):
             for occurrences in distinct.occurrences:
                 draw, span = occurrences[0]
                 if isinstance(admission, HumanJudge) and span is not None:
@@ -171,18 +172,18 @@ class ComponentVerdicts(Verdicts):
                     asked.append(replace(as_judged(reference), context=context))
                 else:
                     asked.append(reference)
-        components = [[one] for distinct in found for one in distinct.components]
-        super().__init__(admission, asked, components, n_jobs, bare=bare)
+        texts = [[text] for distinct in components for text in distinct.components]
+        super().__init__(admission, asked, texts, n_jobs, bare=bare)
 
 
 @contextmanager
 def bounding(
     judge: object, rows: np.ndarray, may_ask: Callable[[], np.ndarray], *, also: bool = False
 ) -> Iterator[None]:
-    """Where verdicts of people are wanted, say which others may be, or how many in all.
+    """Add to a call for verdicts of people which verdicts may follow, or how many in all.
 
-    The prompts at `rows` are asked about; `may_ask` gives the texts that may still be asked for,
-    bool of shape (len(rows), K). `also` says that those wanted now are of other prompts.
+    ``may_ask()`` gives the texts of the prompts at `rows` that may still be asked for, bool of
+    shape (len(rows), K). `also` says that the verdicts wanted now are about other prompts.
     """
     try:
         yield
