@@ -165,6 +165,8 @@ prompts that calibrated, as information.
 
 import logging
 
+import scipy.stats  # noqa: F401 - first: nested in our own imports it takes a sixth longer
+
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
 from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
