@@ -166,9 +166,9 @@ def learn_then_test(
         raise ValueError(f"epsilon must be a number or a sequence of numbers, got {epsilon!r}.")
     largest = Claim(max(epsilons), check_level(delta, "delta"))
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
+    budgets = check_budgets(k_max if frontier is None else frontier.k_max.tolist(), data.k_max)
+    data = data.truncate(int(budgets[-1]))
     if frontier is None:
-        budgets = check_budgets(k_max, data.k_max)
-        data = data.truncate(int(budgets[-1]))
         seen, tested = split_of(data, optimization_fraction, random_state)
         refuse_too_few(len(tested), largest, optimization_fraction)
         part = data.take(seen)
@@ -177,8 +177,7 @@ def learn_then_test(
         )
     else:
         seen, tested = np.arange(0), np.arange(data.n_prompts)
-        budgets = check_budgets(frontier.k_max.tolist(), data.k_max)
-        refuse_common_prompts("frontier", frontier.seen, data.truncate(int(budgets[-1])))
+        refuse_common_prompts("frontier", frontier.seen, data)
         refuse_too_few(data.n_prompts, largest)
     columns = Columns(Table(data), tested, frontier, score)
     tests = [AdmissionTest(columns, level, delta) for level in epsilons]

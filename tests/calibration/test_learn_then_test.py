@@ -135,6 +135,7 @@ def test_a_frontier_tests_other_prompts_than_those_that_were_searched():
     assert found.lambda_hat == split.lambda_hat
     assert_array_equal(found.p_values, split.p_values)
     assert (found.n_optimization, found.n_calibration) == (0, 200)
+    assert found.achievable_epsilon.low == (~others.admissible[:, :4].any(axis=1)).mean()
     for seen, n in ((searched, 100), (data, 300)):
         with pytest.raises(ValueError, match=f"frontier must .* 100 of these {n} prompts"):
             learn_then_test(seen, 0.4, frontier=split.frontier)
