@@ -24,8 +24,12 @@ _OTHER_SPACE = re.compile(r"[^\S\n ]")
 _LONGEST_MARK = len("(99)")
 # of Markdown: code between fences, of which the last may be missing, a heading, lines of a table
 _BLOCK = re.compile(
-    r"^(```.*?(?:^``` *$|\Z)|#{1,6} [^\n]*|\|[^\n]*(?:\n\|[^\n]*)*)", re.MULTILINE | re.DOTALL
+    r"^( *(?:```|~~~).*?(?:^ *(?:```|~~~) *$|\Z)|#{1,6} [^\n]*| *\|[^\n]*(?:\n *\|[^\n]*)*)",
+    re.MULTILINE | re.DOTALL,
 )
+_CLOSED_EMPHASIS = re.compile(r"([.!?])([*_]{1,3})(?=\s|\Z)")
+# abbreviations that end no sentence, and that the segmenter does not know
+_ABBREVIATED = re.compile(r"\b(?:approx|avg|eqs?|excl|figs|incl|refs|resp|sect|thm)\. *\Z", re.I)
 
 
 class SentenceSplitter(BaseEstimator):
@@ -42,8 +46,8 @@ class SentenceSplitter(BaseEstimator):
     -----
     A number that begins an item of a list ("1. Heart is normal. 2. Lungs are clear.") belongs to
     the sentence after it. In Markdown an item of a list on a line of its own, a heading, a table
-    and a block of code are each a component, however many sentences they hold. HTML is not known:
-    take a `splitter` of your own.
+    whose lines begin with "|", and code between fences are each a component, however many
+    sentences they hold. HTML is not known: take a `splitter` of your own.
     """
 
     def __init__(self, language: str = "en") -> None:
@@ -56,6 +60,7 @@ class SentenceSplitter(BaseEstimator):
         # One character for one, so that offsets hold. The segmenter takes no surrogates, and is
         # known to fail on line separators of more than one byte.
         plain = _OTHER_SPACE.sub(" ", _SURROGATES.sub("?", text))
+        plain = _CLOSED_EMPHASIS.sub(r"\2\1", plain)  # "**Yes.** It is" ends behind the stars
         offsets: Offsets = []
         start = stop = 0
         item = 1
@@ -65,6 +70,8 @@ class SentenceSplitter(BaseEstimator):
                 mark = sentence.strip()
                 if len(mark) <= _LONGEST_MARK and mark in (f"{item}.", f"{item})", f"({item})"):
                     item += 1
+                    continue
+                if _ABBREVIATED.search(sentence):
                     continue
                 offsets.append((start, stop))
                 start = stop

@@ -47,6 +47,8 @@ def test_offsets_are_in_order_trimmed_and_leave_out_nothing_but_space(text, spli
         ["1. Heart size is normal.", "2. Lungs are clear.", "3. No effusion."],
         ["(1) First.", "(2) Second."],
         ["How many?", "42.", "That is all."],
+        ["It weighs approx. 3 kg.", "By Eqs. 4 and 5 it fell.", "Excl. VAT it cost 3."],
+        ["**Yes.**", "It is.", "_No!_", "*It* is not."],
         ["Só isto.", "Ça va?", "Oui 😀."],
     ],
 )
@@ -75,6 +77,7 @@ def test_a_number_ends_a_sentence_or_begins_a_date():
         ["So:", "- one", "- two. three", "- four"],
         ["Use this:", "```python\nx = 1.\n\ny = 2. # no heading\n```", "It works."],
         ["Cut:", "```\nx = 1. y = 2."],
+        ["So:", "- One.", "- Two.", "~~~\nx = 1. y = 2.\n~~~", "| a. b |\n  | 1. |", "Done."],
         ["See:", "| a. b | c |\n|---|---|\n| 1. | 2 |", "Done.", "Truly."],
     ],
 )
