@@ -1,7 +1,9 @@
 """How many draws are judged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
+from threading import RLock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +19,7 @@ from sklearn_clm.scoring._protocols import Admission
 
 # per optimisation prompt (two labels tell which texts are near copies), and in all
 _FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
+_TURN = RLock()
 
 
 class LazyJudging(BaseEstimator):
@@ -135,12 +138,15 @@ class LazyJudging(BaseEstimator):
         return table.labels_at(rows[:, np.newaxis], texts)
 
 
-def one_thread() -> threadpool_limits:
+@contextmanager
+def one_thread() -> Iterator[None]:
     """Linear algebra in one thread: for matrices so small others cost more than they bring.
 
-    Where other programs, or a quota, leave them no core, each step would wait for all of them.
+    Where other programs, or a quota, leave them no core, each step would wait for all of them. The
+    limit holds for the process, so that fits in several threads take turns.
     """
-    return threadpool_limits(1, user_api="blas")
+    with _TURN, threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -> Callable[[], Any]:

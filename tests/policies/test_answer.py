@@ -1,6 +1,7 @@
 """One answer where it is likely to be right, with a guarantee on the answers."""
 
 from dataclasses import replace
+from threading import Event, Thread
 from typing import ClassVar
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration._answer import AnswerPath, Answers, ShareOfDraws
@@ -17,6 +18,7 @@ from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AnswerPolicy, CovariateShift, Groups, Losses, ThresholdPolicy
 from sklearn_clm.policies._exit import degree_two
+from sklearn_clm.policies._judging import one_thread
 from tests.calibration.tables import data_of
 
 NOBODY = PrecomputedGenerator(["q"], [["a"]])
@@ -58,15 +60,17 @@ def test_many_are_answered_where_answers_repeat():
     assert np.mean(shares) >= 0.45
 
 
+def threads_of_linear_algebra():
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+
 class Watching(LogisticRegression):
     """Notes in how many threads it learns."""
 
     seen: ClassVar = set()
 
     def fit(self, X, y):
-        self.seen.update(
-            one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"
-        )
+        self.seen.update(threads_of_linear_algebra())
         return super().fit(X, y)
 
 
@@ -74,6 +78,24 @@ def test_small_classifiers_wait_for_no_other_thread():
     answers = drawn(np.random.default_rng(0), 60, 5)
     AnswerPolicy(estimator=Watching()).fit(data_of(answers, answers == 0))
     assert Watching.seen == {1}
+
+
+def test_fits_in_two_threads_leave_the_number_of_threads_as_it_was():
+    entered, may_leave = Event(), Event()
+
+    def other():
+        with one_thread():
+            entered.set()
+            may_leave.wait()
+
+    with threadpool_limits(3, user_api="blas"):
+        thread = Thread(target=other)
+        with one_thread():
+            thread.start()
+            assert not entered.wait(0.2)  # what it took for the number before would be 1
+        may_leave.set()
+        thread.join()
+        assert threads_of_linear_algebra() == {3}
 
 
 def test_answers_keep_the_promise_and_stop_early():
