@@ -63,11 +63,11 @@ def is_trainable(generator: object) -> bool:
     return callable(getattr(generator, "fit", None))
 
 
-def fingerprint(generator: object) -> str:
+def fingerprint(generator: Any) -> str:
     """Fingerprint of any generator, by its own method or else by class, parameters and state."""
     # an estimator may hand on the method of another one, so that no protocol sees it
     named = callable(getattr(generator, "fingerprint", None)) and not isinstance(generator, type)
-    return str(generator.fingerprint()) if named else description(generator)  # type: ignore[attr-defined]
+    return str(generator.fingerprint()) if named else description(generator)
 
 
 def description(generator: object) -> str:

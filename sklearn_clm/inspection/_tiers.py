@@ -28,9 +28,9 @@ class TradeOffDisplay(EstimatorDisplay):
     With an ``AnswerPolicy``, the share of the prompts answered against alpha; with an
     ``ExitPolicy`` and a ``CascadeGenerator``, the mean price of the draws of a prompt against
     epsilon, of the cascade and of each of its generators alone. Every point is a calibration of its
-    own on the same draws; where nothing is certified a curve has a gap. A quality that depends on
-    earlier draws, such as "self_consistency", tells of the first generator alone. It is for
-    planning, as the level is to be decided before the data that certify are seen.
+    own on the same draws; where nothing is certified a curve has a gap. Where the quality depends
+    on earlier draws, as "self_consistency" does, later generators alone have no curve, since those
+    draws were of others. It is for planning: decide the level before you see the data that certify.
 
     Parameters
     ----------

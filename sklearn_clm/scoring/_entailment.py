@@ -168,7 +168,8 @@ class EntailmentScore(BaseEstimator):
         if isinstance(model, (str, os.PathLike)):
             name, kind = model, transformers.AutoModelForSequenceClassification
             options = {"trust_remote_code": False}  # and no question whether to
-            model = kind.from_pretrained(name, use_safetensors=True, **options).float()  # nosec B615
+            model = kind.from_pretrained(name, use_safetensors=True, **options)  # nosec B615
+            model = model.float()
             if tokenizer is None:
                 tokens = transformers.AutoTokenizer
                 tokenizer = tokens.from_pretrained(name, **options)  # nosec B615
