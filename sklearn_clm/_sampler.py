@@ -79,7 +79,7 @@ class ConformalSampler(CalibratedEstimator):
         ``admission(reference, response) -> bool``, used where admissions are references. Of a
         list, tuple or set of references any will do; a dict, or a row of numbers, is one.
     quality : str, callable or classifier, default="likelihood"
-        Quality Q of a draw: "likelihood", "self_consistency", "verbalized", "p_true", a callable
+        Quality Q of a draw: "likelihood", "self_consistency", "p_true", a callable
         ``quality(prompt, generation) -> float``, or a fitted classifier with ``predict_proba``.
     similarity : str, callable or object with ``pairwise``, default="rouge_l"
         Similarity S of two responses: a name or ``similarity(a, b) -> float``.
@@ -487,10 +487,10 @@ class ConformalSampler(CalibratedEstimator):
 
     def _validate_params(self) -> None:
         generator = self.generator
-        if not (generator is None or hasattr(generator, "sample")):
+        if isinstance(generator, type) or not (generator is None or hasattr(generator, "sample")):
             raise TypeError(
-                f"generator must have a method sample, got {generator!r:.200} instead. "
-                "Wrap a function as FunctionGenerator(ask), a checkpoint's name as "
+                f"generator must be an object with a method sample, got {generator!r:.200} "
+                "instead. Wrap a function as FunctionGenerator(ask), a checkpoint's name as "
                 "TransformersGenerator(name), a classifier as EstimatorGenerator(classifier)."
             )
         super()._validate_params()

@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 
-from sklearn_clm import ComponentSelector, NullCalibrationError
+from sklearn_clm import ComponentSelector, NullCalibrationError, PredictionSets
 from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -217,6 +217,7 @@ def assert_marked(sets):
     assert sets.guaranteed
     assert sets[0].claim.unknown
     shown = (repr(sets), str(sets), str(sets[0]), sets._repr_html_(), sets[0]._repr_html_())
+    shown = (*shown, sets[0].to_dict()["guarantee"], str(sets.sampler.calibration_))
     assert all("provenance unknown" in text for text in (*shown, repr(sets[1:])))
     assert set(sets.to_frame()["provenance"]) == {"unknown"}
 
@@ -532,6 +533,14 @@ def test_bare_arrays_of_components_are_marked(selecting):
     for text in (repr(sets), str(sets), str(sets[0]), sets._repr_html_()):
         assert "provenance unknown" in text
     assert "unknown" not in repr(selecting.predict(REPORTS[:5]))
+
+
+def test_selections_of_sets_that_do_not_know_their_draws_are_marked(selecting):
+    sets = reporter(OtherReports()).fit(REPORTS, REPORTS_Y).predict(REPORTS[:60])
+    bare = PredictionSets(list(sets), k_max=sets.k_max)
+    selected = selecting.predict(bare)
+    for text in (repr(selected), str(selected[0]), selected[0].to_dict()["guarantee"]):
+        assert "provenance unknown" in text
 
 
 def test_no_later_calibration_keeps_attributes_of_an_earlier_one(selecting):

@@ -86,7 +86,8 @@ class SetOfOne:
             content["answered"] = self.answered
         if self.claim.group is not None:
             content["group"] = _plain(self.claim.group)
-        return {**content, "guarantee": self.claim.sentence()}
+        conditions = self.claim.conditions() if self.claim.holds else ()
+        return {**content, "guarantee": " ".join((self.claim.sentence(), *conditions))}
 
     @abstractmethod
     def _view(self, style: type[_views.PlainText]) -> str:

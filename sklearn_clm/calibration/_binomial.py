@@ -16,12 +16,13 @@ IntegerArray = int | np.integer | Sequence[int] | np.ndarray
 def check_probability(value: Any, name: str) -> np.ndarray:
     """`value` as float64 array, all of it strictly between 0 and 1."""
     try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number in (0, 1), got {value!r}.") from None
+        array = np.asarray(value)
+        array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
+    except (TypeError, ValueError):  # text, too, though NumPy reads it as a number
+        raise TypeError(f"{name} must be a number in (0, 1), got {value!r} instead.") from None
     # the negated comparison catches NaN as well
     if not np.all((array > 0.0) & (array < 1.0)):
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r} instead.")
     return array
 
 
@@ -37,12 +38,12 @@ def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, 
     for array, name in ((counts, "n_errors"), (totals, "n")):
         if array.dtype.kind not in "iu":
             raise TypeError(
-                f"{name} must be integers, got dtype {array.dtype}: a p-value is computed from "
-                "exact counts, not from a mean."
+                f"{name} must be integers, got dtype {array.dtype} instead: a p-value is computed "
+                "from exact counts, not from a mean."
             )
     if np.any(totals < 1) or np.any(counts < 0) or np.any(counts > totals):
         raise ValueError(
-            f"n_errors must lie in 0 to n, and n be positive, got {n_errors!r}, {n!r}."
+            f"n_errors must lie in 0 to n, and n be positive, got {n_errors!r}, {n!r} instead."
         )
     return counts, totals
 
@@ -156,8 +157,7 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
     So many that zero errors have a p-value of at most `delta`, with tolerated risk `epsilon`, both
     in (0, 1), where `optimization_fraction`, in [0, 1), of the prompts is not used for the tests.
     """
-    check_probability(epsilon, "epsilon")
-    check_probability(delta, "delta")
+    epsilon, delta = check_level(epsilon, "epsilon"), check_level(delta, "delta")
     # one less than the logarithms say, which may be rounded upwards
     n = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon)) - 1)
     while binomial_p_value(0, n, epsilon) > delta:

@@ -120,7 +120,9 @@ class ComponentCalibrationData(LabeledArrays):
         """Data from one list of scores, and one of labels, for each prompt; some may be empty."""
         counts = [np.size(row) for row in scores]
         if counts != [np.size(row) for row in labels]:
-            raise ValueError("labels must be as many as scores for each prompt, got others.")
+            raise ValueError(
+                "labels must be as many as scores for each prompt, got others instead."
+            )
         # an empty row has no numeric type
         flat_scores, flat_labels = (
             np.concatenate([np.empty(0), *filter(np.size, rows)]) for rows in (scores, labels)

@@ -154,7 +154,7 @@ class CalibrationData(LabeledArrays):
     def truncate(self, k: int) -> "CalibrationData":
         """The same prompts with their first `k` draws only, 1 to `k_max`: a view of this data."""
         if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
-            raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r}.")
+            raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r} instead.")
         return self._part(slice(None), int(k))
 
     def split(

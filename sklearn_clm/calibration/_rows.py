@@ -119,9 +119,9 @@ def split_prompts(
 def optimization_size(n_prompts: int, fraction: float) -> int:
     """Number of prompts in the optimisation part."""
     if not 0.0 < fraction < 1.0:
-        raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction!r}.")
+        raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction!r} instead.")
     if n_prompts < 2:
-        raise ValueError(f"a split needs at least 2 prompts, got {n_prompts}.")
+        raise ValueError(f"data must hold at least 2 prompts to split, got {n_prompts} instead.")
     return min(max(round(fraction * n_prompts), 1), n_prompts - 1)
 
 

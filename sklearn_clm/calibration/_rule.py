@@ -67,7 +67,7 @@ class SamplingRule:
         width: int | None = None,
     ) -> None:
         if k_max < 1:
-            raise ValueError(f"k_max must be at least 1, got {k_max!r}.")
+            raise ValueError(f"k_max must be at least 1, got {k_max!r} instead.")
         self.configuration = configuration
         self.set_score = set_score
         self.k_max = k_max

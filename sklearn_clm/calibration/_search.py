@@ -161,7 +161,7 @@ def threshold_grid(
     """
     score = get_set_score(set_score)
     if not isinstance(n_lambdas, Integral) or n_lambdas < 1:
-        raise ValueError(f"n_lambdas must be an integer >= 1, got {n_lambdas!r}.")
+        raise ValueError(f"n_lambdas must be an integer >= 1, got {n_lambdas!r} instead.")
     l1, l2 = np.array([np.inf]), np.array([-np.inf])
     if score.rejects_similarity:
         later, earlier = np.tril_indices(data.k_max, -1)

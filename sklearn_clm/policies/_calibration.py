@@ -53,7 +53,8 @@ class Calibration(ABC):
     _written: ClassVar[tuple[str, ...]] = ()  # fields that are written to a file unchanged
 
     def __str__(self) -> str:
-        return self.stated.sentence()
+        conditions = self.conditions() if self.certified else ()
+        return " ".join((self.stated.sentence(), *conditions))
 
     @property
     def rule(self) -> Any:

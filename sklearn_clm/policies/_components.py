@@ -216,7 +216,7 @@ def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -
     seen = record.source.has_learnt(prompts)
     text = f"{seen.sum()} of the {len(prompts)} prompts in X trained the generator of the sampler"
     if seen.all():
-        raise ValueError(f"X must hold prompts that the sampler has not seen, got {text}.")
+        raise ValueError(f"X must hold prompts that the sampler has not seen, got {text} instead.")
     if seen.any() and not of_fit:
         warn(f"{text} and are left out: the guarantee needs prompts that it has not seen.")
     rows = np.flatnonzero(~seen)
@@ -310,6 +310,8 @@ def select_components(
     shown = sets[np.array([rule.certified for rule in rules], dtype=bool)]
     split = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
+    # sets that were not made by a sampler do not know their draws
+    unknown = () if sets.provenance is not None else ("generator", "seed")
     selected = []
     for sampled, rule in zip(sets, rules, strict=True):
         components, scores, occurrences = next(split) if rule.certified else nothing
@@ -321,7 +323,7 @@ def select_components(
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=sampled,
                 guaranteed=rule.certified,
-                claim=rule.claim,
+                claim=replace(rule.claim, unknown=rule.claim.unknown or unknown),
             )
         )
     maker = record.sampler if sets.sampler is None else sets.sampler  # a pickle of sets loses it

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import SamplingRule
-from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import score_fingerprint
@@ -71,7 +71,7 @@ class Losses(BaseEstimator):
                 f"{sorted(self.levels)!r} instead."
             )
         for level in self.levels.values():
-            check_probability(level, "levels")
+            check_level(level, "levels")
 
     def claimed(self) -> dict[str, float]:
         """The level of each loss, by its name."""

@@ -106,7 +106,9 @@ class CovariateShift(BaseEstimator):
         keys = digests + place * np.uint64(0x9E3779B97F4A7C15)
         rows = np.flatnonzero(keep_by_weight(weights, bound, keys, seed=seed))
         if not len(rows):
-            raise ValueError(f"prompt_weight must let some of {n} prompts calibrate, got none.")
+            raise ValueError(
+                f"prompt_weight must let some of {n} prompts calibrate, got none instead."
+            )
         return rows, Shift(
             weight_bound=bound,
             estimated=bool(self.estimated),

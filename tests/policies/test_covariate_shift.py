@@ -127,6 +127,7 @@ def test_estimated_weights_are_said_to_be_approximate():
     assert one.shift_.estimated
     assert sets[0].claim.approximate
     assert "approximate: weights are estimated" in str(sets)
+    assert "approximate: weights are estimated" in sets[0].to_dict()["guarantee"]
     assert sets.to_frame()["approximate"].all()
     known = sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).fit(X, Y)
     assert not known.predict(["item 7"])[0].claim.approximate
