@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,12 +15,10 @@ from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.policies._audited import Audit, SetSteps
 from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._rules import Everything, Rule, Rules, rules_of_parts
 from sklearn_clm.policies._verdicts import bounding
-
-if TYPE_CHECKING:
-    from sklearn_clm.policies._audited import Audit, SetSteps
 
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
@@ -39,7 +37,7 @@ class Policy(BaseEstimator, ABC):
     """How sampling stops and what is returned, with parameters of its own."""
 
     rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
-    steps: "ClassVar[type[SetSteps]]"  # the steps that an audit chooses from
+    steps: ClassVar[type[SetSteps]]  # the steps that an audit chooses from
     _learnt_as: ClassVar[str] = ""  # name of the attribute that `fit` sets
     guarantee: Literal["pac", "marginal"]
     set_score: Any = "max"  # the score of a set that predict reports
@@ -109,7 +107,7 @@ class Policy(BaseEstimator, ABC):
         parts: list[Part],
         claim: Claim,
         judging: LazyJudging,
-        audit: "Audit | None" = None,
+        audit: Audit | None = None,
     ) -> Rules:
         """Search on one part of the prompts, and test on the others.
 
