@@ -67,73 +67,76 @@ class ConformalSampler(CalibratedEstimator):
     Parameters
     ----------
     generator : generator, default=None
-        Where draws come from, see :mod:`sklearn_clm.generators`. One with a ``fit`` method is
-        cloned and fitted on `training_fraction` of the data, which calibration never sees. None is
-        :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that looks at no prompt.
+        The source of draws, see :mod:`sklearn_clm.generators`. A generator with a ``fit`` method
+        is cloned and fitted on `training_fraction` of the data, which calibration never sees. None
+        is :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that ignores the prompt.
     k_max : int or sequence of int, default=20
-        Budget of draws per prompt; of a sequence one is chosen under the same guarantee.
+        Budget of draws per prompt. From a sequence calibration chooses one, under the same
+        guarantee.
     epsilon, delta : float, default=0.3, 0.05
-        Tolerated probabilities, in (0, 1): that a set holds no admissible response, and that
-        calibration misleads.
+        Tolerated probabilities, in (0, 1): of a set without an admissible response, and of a
+        calibration after which such sets are more frequent than `epsilon`.
     admission : str or callable, default="exact_match"
-        ``admission(reference, response) -> bool``, used where admissions are references. Of a
-        list, tuple or set of references any will do; a dict, or a row of numbers, is one.
+        ``admission(reference, response) -> bool``, if `y` holds references. A list, tuple or set
+        holds several references, of which one must match; a dict, or a row of numbers, is one.
     quality : str, callable or classifier, default="likelihood"
         Quality Q of a draw: "likelihood", "self_consistency", "p_true", a callable
         ``quality(prompt, generation) -> float``, or a fitted classifier with ``predict_proba``.
     similarity : str, callable or object with ``pairwise``, default="rouge_l"
         Similarity S of two responses: a name or ``similarity(a, b) -> float``.
     policy : ThresholdPolicy, ExitPolicy or AnswerPolicy, default=None
-        How sampling stops and what is returned. None is ``ThresholdPolicy()``, the paper's.
+        When sampling stops, and what is returned. None is ``ThresholdPolicy()``, as in the paper.
     judging : {"all", "lazy"}, LazyJudging or AuditedJudging, default="all"
-        Whether ``fit`` makes and judges all draws, or only those that a test's decision needs, or
-        whether people audit `admission`.
+        "all": ``fit`` makes and judges all draws. "lazy": only draws that decide a test. With an
+        :class:`AuditedJudging` people audit `admission`.
     groups : Groups, default=None
-        A guarantee within each group of prompts. None is one for all prompts together, unless
-        ``fit`` is given groups.
+        A guarantee within each group of prompts. None: one guarantee for all prompts together,
+        unless ``fit`` is given groups.
     shift : CovariateShift, default=None
-        A guarantee for new prompts that are distributed otherwise than those that calibrate.
+        A guarantee for new prompts from another distribution than the calibration prompts.
     losses : Losses, default=None
-        Other losses of a set that are kept; for thresholds with ``judging="all"``.
+        Further losses of a set, each controlled at a level of its own; for thresholds with
+        ``judging="all"``.
     training_fraction : float, default=0.5
-        Part of the data, in (0, 1), that trains a generator.
+        Share of the prompts, in (0, 1), that trains a generator.
     optimization_fraction : float or "auto", default="auto"
-        Part of the others, in (0, 1), that chooses what is tested. "auto" is a third; with an
-        :class:`ExitPolicy` a fifth, and of fewer than 300 prompts 60, at most a third.
+        Share of the other prompts, in (0, 1), on which the rules to be tested are chosen. "auto"
+        is a third; with an :class:`ExitPolicy` a fifth, or 60 prompts if that is more, but at most
+        a third.
     on_null : {"warn", "raise"}, default="warn"
         Whether ``fit`` warns or raises if nothing can be certified. After a warning ``predict``
-        returns all draws, marked as not guaranteed.
+        returns all draws, with ``guaranteed=False``.
     random_state : int, RandomState instance or None, default=None
-        An int is the seed of the draws and of the splits. With None the seed is 0, and the splits
-        come from the prompts, whatever their order: trying again gains nothing.
+        An int is the seed of the draws and of the splits. With None the seed of the draws is 0,
+        and the splits are computed from the prompts: fitting again gives the same result.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
-        Whether to show progress.
+        Whether to show progress bars.
 
     Attributes
     ----------
     calibration_ : SamplerCalibration
-        All that ``predict`` depends on, as calibration saw it: later changes of parameters do not
-        reach it. ``calibration_.claim.sentence()`` says what is guaranteed.
+        Everything that ``predict`` depends on; later changes of parameters have no effect on it.
+        ``calibration_.claim.sentence()`` states the guarantee.
     lambda_hat_ : Configuration or None
-        The chosen thresholds, named `similarity`, `quality` and `set_score`; None where none are
-        certified, and of other policies, whose level is ``calibration_.rule.level``.
+        The chosen thresholds, named `similarity`, `quality` and `set_score`; None if none are
+        certified, and for other policies, whose level is ``calibration_.rule.level``.
     frontier_, p_values_, valid_lambdas_ : Frontier, ndarray, ndarray of shape (m, 3)
-        The tested configurations, from the safest, their p-values, and those certified; `result_`
-        holds all of the tests, and is None where there were too few prompts.
+        The tested configurations, from the safest, their p-values, and the certified ones.
+        `result_` holds all of the tests, and is None if there were too few prompts.
     achievable_epsilon_ : tuple of float (low, high)
         Error of always drawing K, and of always drawing one (appendix C); NaN with lazy judging.
     groups_, shift_ : dict, Shift or None
-        With groups the rule of each (other attributes are about all prompts together); the shift
-        that the guarantee holds for.
+        With groups the rule of each group (other attributes are about all prompts together); the
+        shift for which the guarantee holds.
     calibration_data_, calibration_indices_, calibration_draws_ : CalibrationData, ndarray, lists
-        What calibration saw, the positions in X of its prompts, and the draws; of them `n_draws_`
-        were made, and `n_judgements_` judged, equal responses of a prompt once.
+        The data of calibration, the positions in X of its prompts, and the draws. `n_draws_`
+        draws were made, and `n_judgements_` judged, with equal responses of a prompt counted once.
     generator_, k_max_, seed_ : generator, int, int
         The generator, the budget and the seed in use.
     memory_ : DrawMemory
-        The draws of this process, which nobody makes again; ``memory_.clear()`` lets them go.
+        The draws of this process, which are never made twice; ``memory_.clear()`` drops them.
     n_features_in_, feature_names_in_ : int, ndarray of str
         Number of columns of X, for two-dimensional X, and their names, for a data frame.
 
@@ -142,14 +145,14 @@ class ConformalSampler(CalibratedEstimator):
     The guarantee is Theorem 4.2 of the paper. It needs calibration prompts and new prompts that
     are independent draws of one distribution, and nothing about the model. Draw j for a prompt
     depends on the generator, the prompt, the seed and j alone: *given the seed*, the losses of
-    independent prompts are independent. It is one guarantee over random new prompts, spent once:
-    :mod:`sklearn_clm.calibration` says what voids it. An admission that is stricter than the one in
-    mind keeps it (Corollary A.4).
+    independent prompts are independent. The guarantee is about random new prompts, and can be
+    used once: :mod:`sklearn_clm.calibration` says what voids it. It also holds for any admission
+    that is less strict than the one in `fit` (Corollary A.4).
 
-    The unit is the prompt: all rows of one prompt stand on one side of every split, yet a test
-    counts rows, and ``fit`` warns where many repeat. Pass each prompt once, with a list of its
-    references. A service that is not keyed gives other draws once `memory_` is gone: put a
-    :class:`sklearn_clm.caching.CachedGenerator` before it.
+    All rows of one prompt stand on the same side of every split. But a test counts rows, and
+    ``fit`` warns if many prompts repeat: pass each prompt once, with a list of its references. A
+    service without keyed draws gives other draws once `memory_` is gone: wrap it in a
+    :class:`sklearn_clm.caching.CachedGenerator`.
 
     Examples
     --------
@@ -252,14 +255,14 @@ class ConformalSampler(CalibratedEstimator):
         ----------
         prompts, admissions, groups, prompt_weight
             As X, y, groups and prompt_weight in :meth:`fit`. With `admissions` None nothing is
-            judged, and nothing forgotten: the draws are those of the generator in use, and teach
-            an :class:`sklearn_clm.policies.ExitPolicy`.
+            judged, and an earlier calibration stays: the draws are those of the generator in use,
+            and can train an :class:`sklearn_clm.policies.ExitPolicy`.
 
         Returns
         -------
         CalibrationData
-            K draws for each prompt; prompts that trained the generator are not among them. The
-            data carry what they were collected with.
+            K draws for each prompt, without prompts that trained the generator. The data record
+            with which generator, seed and scores they were collected.
         """
         self._validate_params()
         if admissions is None:
@@ -337,10 +340,10 @@ class ConformalSampler(CalibratedEstimator):
         Parameters
         ----------
         data : CalibrationData
-            From :meth:`collect`, or loaded. Bare arrays are allowed, and results are marked
-            "provenance unknown". Predictions have the seed of data that know theirs.
+            From :meth:`collect`, or loaded. Bare arrays are allowed; the results are then marked
+            "provenance unknown". Predictions use the seed of the data, if the data record it.
         groups : sequence of length n, default=None
-            The group of each prompt of `data`; None are those of what :meth:`collect` returned.
+            The group of each prompt of `data`; None means the groups given to :meth:`collect`.
 
         Returns
         -------
@@ -393,7 +396,7 @@ class ConformalSampler(CalibratedEstimator):
         Returns
         -------
         PredictionSets
-            One set for each prompt; where nothing is certified all draws, ``guaranteed=False``.
+            One set for each prompt; if nothing is certified all draws, ``guaranteed=False``.
         """
         check_is_fitted(self)
         checked, record = check_fitted_prompts(self, X), self.calibration_
@@ -419,8 +422,8 @@ class ConformalSampler(CalibratedEstimator):
         Returns
         -------
         PredictionSets
-            Those of ``predict(X)``. Where the task is cancelled no further draw is begun; those
-            under way are kept for the next call.
+            Those of ``predict(X)``. A cancelled task begins no further draw; draws under way are
+            kept for the next call.
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
@@ -435,8 +438,7 @@ class ConformalSampler(CalibratedEstimator):
     def score(self, X: object, y: object, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data; the larger the better.
 
-        On the prompts of ``fit`` thresholds look better than they are: give others, for this as
-        for any other measure of the sets.
+        Give other prompts than those of ``fit``, on which thresholds look better than they are.
 
         Parameters
         ----------
@@ -447,7 +449,7 @@ class ConformalSampler(CalibratedEstimator):
         -------
         float
             ``-(size_weight * mean size + excess_weight * mean excess + draw_weight * mean
-            draws)``; -inf where nothing is certified, without a draw.
+            draws)``; -inf, without a draw, if nothing is certified.
         """
         # here, since its scorers import sklearn.metrics, which takes long
         from sklearn_clm.metrics._sets import judge_sets, objective_of

@@ -53,12 +53,12 @@ class ComponentSelector(CalibratedEstimator):
     Parameters
     ----------
     sampler : ConformalSampler, default=None
-        Samples the responses. A fitted one is used as it is; another is cloned and fitted on the
-        same prompts. None is right in a Pipeline after a sampler, and a default
-        :class:`ConformalSampler` otherwise.
+        Samples the responses. A fitted sampler is used unchanged; another is cloned and fitted on
+        the same prompts. None: the sampler before this step in a Pipeline, or otherwise a default
+        :class:`ConformalSampler`.
     alpha, delta : float, default=0.3, 0.05
-        Tolerated probabilities, in (0, 1): that any selected component is wrong, and that
-        calibration misleads.
+        Tolerated probabilities, in (0, 1): of a selection with a wrong component, and of a
+        calibration after which such selections are more frequent than `alpha`.
     splitter : str or callable, default="sentence"
         Splits a response into components: "sentence" (of English; German is
         ``sklearn_clm.scoring.SentenceSplitter("de")``), or a callable that gives (start, stop)
@@ -67,52 +67,52 @@ class ComponentSelector(CalibratedEstimator):
     component_score : str, callable, classifier or object, default="span_likelihood"
         Confidence F^c in a component: a name, a callable ``f(prompt, component) -> float``, a
         fitted binary classifier, or an object with ``score_components``, see
-        :mod:`sklearn_clm.scoring`. One that looks at the other samples must never fall when
-        samples are added; ``fit`` warns where it does.
+        :mod:`sklearn_clm.scoring`. A score that depends on other samples must never fall when
+        samples are added; ``fit`` warns if it does.
     admission : str or callable, default="rouge_l"
-        Admission A^c, used where admissions are references. "rouge_l" admits a component whose
-        ROUGE-L with any component of the reference is at least 0.4, "exact_match" one that matches
-        any of them; one that is not text has to equal the reference. A callable
-        ``admission(reference, component) -> bool`` is given the whole reference, each of several.
+        Admission A^c, if `y` holds references. "rouge_l" admits a component whose ROUGE-L with any
+        component of the reference is at least 0.4, "exact_match" a component that matches any of
+        them; a component that is no text must equal the reference. A callable
+        ``admission(reference, component) -> bool`` gets the whole reference, and of several each.
     judging : {"all", "lazy"} or AuditedJudging, default="all"
-        With "lazy" ``calibrate`` asks, and not ``collect``: for components from the highest score
-        down, until the threshold is known, which is that of all labels. With an
-        :class:`sklearn_clm.policies.AuditedJudging` the guarantee is about people.
+        "all": ``collect`` judges all components. "lazy": ``calibrate`` judges components from the
+        highest score down until the threshold is known; it is the threshold of all labels. With
+        an :class:`sklearn_clm.policies.AuditedJudging` the guarantee is by people's standard.
     groups : Groups, default=None
-        A guarantee within each group of prompts, apart from what the sampler promises.
+        A guarantee within each group of prompts, independent of groups of the sampler.
     on_null : {"warn", "raise"}, default="warn"
         Whether ``fit`` warns or raises if no threshold can be certified. After a warning every
         selection is empty, which is valid.
     random_state : int, RandomState instance or None, default=None
-        Seed of the part of an `AuditedJudging` that chooses the rule; and the `random_state` of a
-        sampler that is fitted here and has none of its own.
+        Seed of the split with an `AuditedJudging`; and the `random_state` of a sampler that is
+        fitted here and has none of its own.
     n_jobs : int or None, default=None
         Processes or threads that judge components.
     verbose : int, default=0
-        Whether to show the progress of draws; a sampler that is given has its own.
+        Whether to show progress bars; a given sampler has a `verbose` of its own.
 
     Attributes
     ----------
     calibration_ : SelectorCalibration
-        All that ``predict`` depends on, as calibration saw it: later changes of parameters do not
-        reach it. ``calibration_.claim.sentence()`` says what is guaranteed.
+        Everything that ``predict`` depends on; later changes of parameters have no effect on it.
+        ``calibration_.claim.sentence()`` states the guarantee.
     gamma_hat_ : float
-        The threshold: components that score at least this are selected; +inf where none could be
+        The threshold: components that score at least this are selected; +inf if no threshold is
         certified.
     groups_, shift_ : dict of float, Shift or None
-        With groups the threshold of each (other attributes are about all prompts together); the
-        shift of the sampler, for which the guarantee holds.
+        With groups the threshold of each group (other attributes are about all prompts together);
+        the shift of the sampler, for which the guarantee holds.
     achievable_alpha_ : tuple of float (low, high)
         Mean loss of calibration prompts at the highest threshold and at the lowest.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
-        The thresholds that were tested, from the largest down, how many prompts had an inadmissible
-        component selected, and the p-values; `result_` holds all of the tests, and is None where
-        there were too few prompts.
+        The tested thresholds, from the largest down, the number of prompts with an inadmissible
+        selected component at each, and the p-values. `result_` holds all of the tests, and is None
+        if there were too few prompts.
     calibration_data_, calibration_indices_ : ComponentCalibrationData, ndarray of int
-        Scores and labels of the distinct components of the calibration prompts, `n_judgements_` of
-        which have a label, and the positions of these prompts in X.
+        Scores and labels of the distinct components of the calibration prompts (`n_judgements_`
+        of them have a label), and the positions of these prompts in X.
     sampler_ : ConformalSampler
-        The sampler in use, where there is one.
+        The sampler in use, if there is one.
     n_features_in_, feature_names_in_ : int, ndarray of str
         Number of columns of X, for two-dimensional X, and their names, for a data frame.
 
@@ -124,10 +124,10 @@ class ComponentSelector(CalibratedEstimator):
     occurrences is its score: hence a component of a set never scores higher than among the K
     samples.
 
-    The guarantee of the sampler (Eq. 1) and this one hold each with probability 1 - delta over
-    the calibration data; *both at once* hold with probability 1 - 2 delta, by the union bound. A
-    sampler that comes fitted, or a score that was trained, must not have been trained on the
-    prompts passed to ``fit`` here; calibrating a sampler on them is no training.
+    The guarantee of the sampler (Eq. 1) and this guarantee each hold with probability 1 - delta
+    over the calibration data; *both at once* hold with probability 1 - 2 delta, by the union bound.
+    The generator of a fitted sampler, and scores, must not have been trained on the prompts passed
+    to ``fit`` here. A sampler may have been calibrated on them.
 
     Examples
     --------
@@ -204,7 +204,7 @@ class ComponentSelector(CalibratedEstimator):
     ) -> ComponentCalibrationData:
         """Draw, split, score and judge: the expensive half of ``fit``.
 
-        Forgets an earlier calibration, which was one of other draws and other scores.
+        Forgets an earlier calibration.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class ComponentSelector(CalibratedEstimator):
         -------
         ComponentCalibrationData
             Scores and labels of the distinct components of all K draws of each prompt. The data
-            carry what they were collected with.
+            record with which generator, seed and scores they were collected.
         """
         self._validate_params()
         return self._collect(prompts, admissions, groups, prompt_weight)
@@ -268,7 +268,7 @@ class ComponentSelector(CalibratedEstimator):
         Parameters
         ----------
         data : ComponentCalibrationData
-            From :meth:`collect`, loaded, or made of the scores and labels that one has.
+            From :meth:`collect`, loaded, or made from arrays of scores and labels.
         groups : sequence of length n, default=None
             The group of each prompt of `data`, as in :meth:`ConformalSampler.calibrate`.
 

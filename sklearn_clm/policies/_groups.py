@@ -16,9 +16,9 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 class Groups(BaseEstimator):
     """A guarantee within each group of prompts, in place of one for all prompts together.
 
-    One path is searched on the optimisation part of all groups, and each group tests it on its own
-    calibration prompts. A group must be known from the prompt alone; ``predict`` refuses a group
-    that calibration has not seen.
+    One path is searched on the optimisation part of all groups, and tested for each group on its
+    own calibration prompts. The group must depend on the prompt alone. ``predict`` refuses a group
+    without calibration prompts.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How many draws are judged."""
+"""Lazy judging: which draws are made and judged in calibration."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,27 +23,27 @@ _TURN = RLock()
 
 
 class LazyJudging(BaseEstimator):
-    """Judge, and draw, only what a decision still needs.
+    """Judge, and draw, only what decides the tests.
 
-    On the calibration part draws are made and labels asked for until each test is decided; each
-    decision is that of all draws and labels. On the optimisation part a few draws of each prompt
-    are judged, and the other labels are estimated: they shape the path of the tests alone.
+    On the calibration part draws are made and judged until each test is decided; the decision is
+    always the same as with all draws and labels. On the optimisation part a few draws of each
+    prompt are judged, and the other labels are estimated: they only shape the path of the tests.
 
     Parameters
     ----------
     optimization_judgements : int, "auto" or None, default="auto"
-        How many draws of each optimisation prompt are judged, at most K; equal responses count as
-        one. "auto" is three, and two where these give 500 labels. None judges all draws. With 0
-        labels are estimated by the share of a text among the draws.
+        Number of draws of each optimisation prompt to judge, at most K; equal responses count
+        once. "auto" is three, or two if these give 500 labels. None judges all draws. With 0 all
+        labels are estimated, by the share of a text among the draws.
     optimization_admission : str or callable, default=None
-        Who judges the optimisation part instead of the sampler's `admission`: something cheap,
-        such as "rouge_l" or a model, where people judge the calibration part. None is the same.
+        The judge of the optimisation part, in place of the sampler's `admission`: a cheap judge,
+        such as "rouge_l" or a model, if people judge the calibration part. None: the same judge.
 
     Notes
     -----
-    Why another judge is valid there: fixed sequence testing holds for every path that does not
-    depend on the calibration part, a bad one included. So these labels may be wrong in any way, and
-    only more draws, larger sets, or no guarantee come of it. None of them ever enters a test.
+    Another judge is valid there, since fixed sequence testing holds for every path that does not
+    depend on the calibration part. Labels of the optimisation part never enter a test: wrong labels
+    only cause more draws, larger sets, or a null.
 
     Examples
     --------

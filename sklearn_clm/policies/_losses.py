@@ -1,4 +1,4 @@
-"""Other losses of a set that are kept besides that of admission."""
+"""Further losses of a set, controlled beside the risk of no admissible response."""
 
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -20,23 +20,23 @@ Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]
 
 
 class Losses(BaseEstimator):
-    """Other losses of a set that are to be kept, each at a level of its own.
+    """Further losses of a set, each controlled at a level of its own.
 
-    A configuration is certified where the p-value of every risk is at most delta: the largest of
-    them is a p-value of "some risk is too high". The path orders configurations by that largest
-    p-value on the optimisation part.
+    A configuration is certified if the p-value of every risk is at most delta: the largest of them
+    is a p-value of "some risk is too high". The path orders configurations by this largest p-value
+    on the optimisation part.
 
     Parameters
     ----------
     functions : dict of callables
         By name, ``loss(prompt, reference, set) -> float`` in [0, 1], with a
         :class:`sklearn_clm.PredictionSet`: the share of wrong members, a cost, a toxicity. They
-        are called for each distinct set that the frontier gives an optimisation prompt, and on the
+        are called for each distinct set of an optimisation prompt on the frontier, and on the
         calibration part until a test fails.
     levels : dict of float
-        The tolerated mean of each, in (0, 1). The risk of holding no admissible response is kept at
-        `epsilon` besides: a high one hardly asks for an answer, and then most losses are smallest
-        for an empty set, which Eq. 7 prefers. ``policy__size_weight=0`` leaves the size out.
+        The tolerated mean of each loss, in (0, 1). The risk of no admissible response is controlled
+        at `epsilon` as well. With a large `epsilon` most losses are smallest for empty sets, which
+        Eq. 7 prefers; ``policy__size_weight=0`` leaves the size out of it.
 
     Notes
     -----

@@ -50,18 +50,18 @@ class Shift:
 
 
 class CovariateShift(BaseEstimator):
-    """A guarantee for new prompts that are distributed otherwise than those that calibrate.
+    """A guarantee for new prompts from another distribution than the calibration prompts.
 
-    A prompt's weight is the density of new prompts there, relative to the calibration prompts, up
-    to a common factor: what counts is weight / `weight_bound`, the probability that a prompt is
-    kept. References given a prompt must be distributed alike in both.
+    The weight of a prompt is the density of new prompts relative to calibration prompts, up to a
+    common factor. Each calibration prompt is kept with probability weight / `weight_bound`. Given
+    a prompt, its references must have the same distribution in both.
 
     Parameters
     ----------
     weight : callable, default=None
         ``weight(prompt) -> float``. None: weights are given, to ``fit(X, y, prompt_weight=...)``.
     weight_bound : float, default=5.0
-        Largest weight that any prompt may have, fixed without a look at the prompts that calibrate.
+        Largest possible weight of any prompt, fixed without a look at the calibration prompts.
     estimated : bool, default=False
         Whether the weights are estimates, such as the odds of a classifier that tells new prompts
         from old ones. The guarantee is approximate then, and each set says so.

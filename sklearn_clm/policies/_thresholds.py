@@ -152,16 +152,16 @@ class ThresholdPolicy(Policy):
     set_score : {"first_k", "first_k_reject", "max", "sum"} or callable, default="max"
         Set score F.
     n_lambdas : int, default=25
-        Most observed values to try for each threshold; -inf and +inf come on top.
+        Largest number of observed values to try for each threshold, besides -inf and +inf.
     size_weight, excess_weight : float, default=0.5
-        Weights rho_1 of the set size and rho_2 of the relative excess of draws in Eq. 7, >= 0.
+        Weights rho_1 of the set size, and rho_2 of the relative excess of draws, in Eq. 7, >= 0.
     draw_weight : float, default=0.0
         Price of a draw in the objective, >= 0; with 0 it is that of Eq. 7.
     select : {"objective", "last"}, default="objective"
-        Which of the certified configurations is used: that of lowest objective (Eq. 7), with lazy
-        judging of size and draws alone, or the last one, the least cautious.
+        The certified configuration to use: that of lowest objective (Eq. 7; with lazy judging
+        without the excess), or the last in the sequence, the least cautious.
     frontier : Frontier, default=None
-        Configurations to test, in this order, from other data; then all prompts calibrate.
+        Configurations to test, in this order, searched on other data: all prompts then calibrate.
 
     Examples
     --------
