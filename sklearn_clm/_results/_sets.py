@@ -14,8 +14,9 @@ from sklearn_clm._results import _views
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import NO_GUARANTEE
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._draws import Occurrence, Prompt, Response
+from sklearn_clm.generators._draws import Prompt, Response
 from sklearn_clm.generators._prompts import prompt_line
+from sklearn_clm.scoring import Occurrence
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sklearn_clm.caching._cache import ResultCache, Shared
+from sklearn_clm.caching._kept import DrawKeeper, serve_kept
 from sklearn_clm.caching._store import Row, Space, encoded
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import WrappingGenerator
 from sklearn_clm.generators._identity import TRAINED_ON, UnidentifiedError, fingerprint, strictly
-from sklearn_clm.generators._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators._queue import DrawRequest
 from sklearn_clm.generators._records import (
     content_json,

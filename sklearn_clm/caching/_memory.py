@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sklearn_clm.caching._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._identity import fingerprint as fingerprint_of
 from sklearn_clm.generators._identity import strictly
-from sklearn_clm.generators._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators._queue import DrawRequest
 
 _PROMPT_BYTES = 416  # what a prompt takes besides its draws, a draw besides its text and tokens

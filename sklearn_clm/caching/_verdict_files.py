@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators._records import cells_of, naming
+from sklearn_clm.generators._records import csv_table, naming
 
 Line: TypeAlias = Mapping[str, Any]
 
@@ -36,21 +36,12 @@ def read_lines(
     path: str | os.PathLike[str], columns: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """The lines of a CSV file, each with the words that name it."""
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{os.fspath(path)!s} must be encoded as UTF-8 ({error}): save it as CSV UTF-8."
-        ) from None
-    # spreadsheets write semicolons where the comma is the decimal point
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, restval="")
-    if not set(columns) <= set(table.fieldnames or ()):
-        raise ValueError(
-            f"{os.fspath(path)!s} must have the columns {' and '.join(columns)}, got "
-            f"{table.fieldnames!r:.200} instead."
-        )
-    with cells_of(len(text)):
+    with csv_table(path, restval="") as table:
+        if not set(columns) <= set(table.fieldnames or ()):
+            raise ValueError(
+                f"{os.fspath(path)!s} must have the columns {' and '.join(columns)}, got "
+                f"{table.fieldnames!r:.200} instead."
+            )
         lines = [(table.line_num, line) for line in table]
     for number, line in lines:
         line.pop(None, None)  # cells behind the last column

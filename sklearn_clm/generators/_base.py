@@ -26,7 +26,6 @@ from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
 Rows = list[list[Generation]]  # the draws of each prompt
-Template = str | Callable[[Any], object] | None
 OPEN_PROMPTS = 4096  # at once, where draws are made in rounds: they are scored together
 
 
@@ -206,22 +205,6 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
     (together,) = sample(generator, prompts, n_draws, seed=seed)
     (again,) = sample(generator, prompts, n_draws - first, start=first, seed=seed)
     return [draw.response for draw in together[first:]] == [draw.response for draw in again]
-
-
-def filled(template: Template, prompt: object, name: str = "a prompt") -> object:
-    """What a template makes of a prompt, which `name` stands for in the message of an error."""
-    if template is None:
-        return prompt
-    if callable(template):
-        return template(prompt)
-    if not isinstance(prompt, str):
-        raise TypeError(
-            f"{name} is a {type(prompt).__name__}, which the text prompt_template cannot take; "
-            "wanted a str, or a callable prompt_template."
-        )
-    if "{prompt}" not in template:
-        raise ValueError(f"prompt_template must hold '{{prompt}}', got {template!r:.80} instead.")
-    return template.replace("{prompt}", prompt)
 
 
 def refuse_single_text(prompts: Prompts) -> None:

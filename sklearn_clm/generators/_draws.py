@@ -9,7 +9,7 @@ of the draw.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -59,27 +59,6 @@ class Generation:
     token_logprobs: tuple[float, ...] | None = None
     token_spans: tuple[tuple[int, int], ...] | None = None
     finish_reason: str | None = None
-
-
-class Occurrence(NamedTuple):
-    """Where a component of responses stands.
-
-    Parameters
-    ----------
-    draw : int
-        Index of the draw, from 0.
-    span : (int, int) or None
-        Characters of its response; None where the response is not text, and is the component.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import Occurrence
-    >>> Occurrence(draw=2, span=(0, 12)).draw
-    2
-    """
-
-    draw: int
-    span: tuple[int, int] | None
 
 
 def prompt_bytes(prompt: object) -> bytes:

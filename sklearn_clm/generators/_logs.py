@@ -1,7 +1,6 @@
 """Samples that exist: tables, and logs of lm-evaluation-harness and of Inspect."""
 
 import contextlib
-import csv
 import math
 import os
 import re
@@ -17,7 +16,7 @@ import numpy as np
 from sklearn_clm.generators._base import Rows
 from sklearn_clm.generators._prompts import is_missing, listed, prompt_line
 from sklearn_clm.generators._records import (
-    cells_of,
+    csv_table,
     draw_from_record,
     json_lines,
     json_value,
@@ -243,23 +242,13 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
 
 
 def _csv_rows(path: AnyPath) -> Iterator[Record]:
-    marks = "\t" if Path(path).suffix.lower() == ".tsv" else ",;\t"
-    with open(path, newline="", encoding="utf-8-sig") as file, cells_of(os.path.getsize(path)):
-        try:
-            header = file.readline()
-            file.seek(0)
-            delimiter = next((mark for mark in marks if mark in header), marks[0])
-            rows = csv.DictReader(file, strict=True, delimiter=delimiter)
-            for row in rows:
-                where = f"the row that ends on line {rows.line_num} of {path}"
-                if None in row or None in row.values():
-                    raise ValueError(f"{where} must have {len(rows.fieldnames or ())} fields.")
-                yield where, row
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{path} is not a CSV file in UTF-8: {error}. Save it as one (iconv -f LATIN1 -t "
-                "UTF-8 makes one of an older CSV file)."
-            ) from error
+    tabs = {"delimiter": "\t"} if Path(path).suffix.lower() == ".tsv" else {}
+    with csv_table(path, strict=True, **tabs) as rows:
+        for row in rows:
+            where = f"the row that ends on line {rows.line_num} of {path}"
+            if None in row or None in row.values():
+                raise ValueError(f"{where} must have {len(rows.fieldnames or ())} fields.")
+            yield where, row
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[Record]:

@@ -1,8 +1,8 @@
-"""Prompts of any container in one plain form, and as short text."""
+"""Prompts: of any container in one plain form, and as text."""
 
 import hashlib
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,8 @@ from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
 from sklearn_clm.generators._draws import Prompt, is_chat, prompt_bytes
+
+Template = str | Callable[[Any], object] | None
 
 _WIDTH = 200
 _NUMBERS = 4
@@ -189,7 +191,23 @@ def plain_prompt(item: Prompt) -> Prompt:
     return item
 
 
-# --- short text ---
+# --- text ---
+
+
+def filled(template: Template, prompt: object, name: str = "a prompt") -> object:
+    """What a template makes of a prompt, which `name` stands for in the message of an error."""
+    if template is None:
+        return prompt
+    if callable(template):
+        return template(prompt)
+    if not isinstance(prompt, str):
+        raise TypeError(
+            f"{name} is a {type(prompt).__name__}, which the text prompt_template cannot take; "
+            "wanted a str, or a callable prompt_template."
+        )
+    if "{prompt}" not in template:
+        raise ValueError(f"prompt_template must hold '{{prompt}}', got {template!r:.80} instead.")
+    return template.replace("{prompt}", prompt)
 
 
 def prompt_text(prompt: Prompt) -> str:

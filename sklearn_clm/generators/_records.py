@@ -32,14 +32,24 @@ def naming(where: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cells_of(n_characters: int) -> Iterator[None]:
-    """Let the csv module read cells of so many characters; by itself it refuses above 131,072."""
-    limit = csv.field_size_limit()
-    csv.field_size_limit(max(n_characters, limit))
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
+def csv_table(path: str | os.PathLike[str], **options: Any) -> Iterator["csv.DictReader[str]"]:
+    """The lines of a CSV file with commas, semicolons or tabs."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        limit = csv.field_size_limit()  # 131,072 characters, but for this
+        csv.field_size_limit(max(os.path.getsize(path), limit))
+        try:
+            header = file.readline()
+            file.seek(0)
+            # spreadsheets write semicolons where the comma is the decimal point
+            delimiter = max(",;\t", key=header.count)
+            yield csv.DictReader(file, **{"delimiter": delimiter, **options})
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{os.fspath(path)!s} is not a CSV file in UTF-8: {error}. Save it as one (iconv "
+                "-f LATIN1 -t UTF-8 makes one of an older CSV file)."
+            ) from error
+        finally:
+            csv.field_size_limit(limit)
 
 
 def json_value(text: str | bytes) -> Any:

@@ -116,13 +116,18 @@ trained.
 """
 
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
-from sklearn_clm.generators._draws import Occurrence
 from sklearn_clm.scoring._admission import admission_matrix, component_match, threshold_admission
 from sklearn_clm.scoring._components import SpanLikelihood, Support
 from sklearn_clm.scoring._entailment import EntailmentScore
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._language_model import LLMJudge, PTrue
-from sklearn_clm.scoring._protocols import ComponentScore, DrawScorer, PairJudge, PairwiseSimilarity
+from sklearn_clm.scoring._protocols import (
+    ComponentScore,
+    DrawScorer,
+    Occurrence,
+    PairJudge,
+    PairwiseSimilarity,
+)
 from sklearn_clm.scoring._quality import (
     ClassifierScore,
     SelfConsistency,

@@ -18,6 +18,7 @@ from sklearn_clm.scoring._callables import (
     map_chunks,
     name_of,
     number_from,
+    numbered,
     numbers_from,
 )
 from sklearn_clm.scoring._exact_match import exact_match
@@ -219,24 +220,22 @@ def judge(
 ) -> list[np.ndarray]:
     """A boolean array for each prompt: :func:`admission_matrix` for any numbers of responses."""
     checked = checked_admissions(admissions, len(responses))
-    judged: dict[Hashable, int] = {}
-    tasks: list[Task] = []
-    rows: list[list[int]] = []
-    for i, (references, row) in enumerate(zip(checked, responses)):
-        # 1, 1.0 and True are equal, but need not be judged alike
-        judged_by = i if callable(references) else (references, tuple(map(type, references)))
-        row_tasks = []
-        for response in row:
-            try:
-                place = judged.setdefault((judged_by, type(response), response), len(judged))
-            except TypeError:  # it cannot be hashed
-                place = judged.setdefault(object(), len(judged))
-            if place == len(tasks):
-                tasks.append((references, response))
-            row_tasks.append(place)
-        rows.append(row_tasks)
-    verdicts = np.array(_judged(get_admission(admission), tasks, n_jobs), dtype=bool)
-    return [verdicts[np.array(row_tasks, dtype=np.intp)] for row_tasks in rows]
+    rows = [
+        [(i, references, response) for response in row]
+        for i, (references, row) in enumerate(zip(checked, responses))
+    ]
+    tasks, numbers = numbered(rows, _judged_alike)
+    pairs = [(references, response) for _, references, response in tasks]
+    verdicts = np.array(_judged(get_admission(admission), pairs, n_jobs), dtype=bool)
+    return [verdicts[row] for row in numbers]
+
+
+def _judged_alike(task: tuple[int, Checked, Response]) -> Hashable:
+    """Equal for responses that share a verdict."""
+    i, references, response = task
+    # 1, 1.0 and True are equal, but need not be judged alike
+    judge = i if callable(references) else (references, tuple(map(type, references)))
+    return judge, type(response), response
 
 
 def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> list[Reference]:

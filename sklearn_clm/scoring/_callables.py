@@ -1,6 +1,6 @@
 """What users give as scores and judges: chosen, asked by workers, and their results checked."""
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -101,6 +101,30 @@ def check_draws(rows: Sequence[Sized], argument: str, start: int = 0) -> int:
             f"got {' or '.join(map(str, sizes[:2]))} instead."
         )
     return sizes[0]
+
+
+def numbered(
+    rows: Iterable[Iterable[Item]], key: Callable[[Item], Hashable]
+) -> tuple[list[Item], list[np.ndarray]]:
+    """Distinct items by their keys, and for each row their numbers.
+
+    Items whose key cannot be hashed are all distinct.
+    """
+    distinct: list[Item] = []
+    positions: dict[Hashable, int] = {}
+    numbers = []
+    for row in rows:
+        row_numbers = []
+        for item in row:
+            try:
+                number = positions.setdefault(key(item), len(distinct))
+            except TypeError:
+                number = len(distinct)
+            if number == len(distinct):
+                distinct.append(item)
+            row_numbers.append(number)
+        numbers.append(np.array(row_numbers, dtype=np.intp))
+    return distinct, numbers
 
 
 def map_chunks(

@@ -14,12 +14,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._draws import Occurrence
 from sklearn_clm.scoring._callables import as_scores, chosen, name_of, numbers_from
 from sklearn_clm.scoring._protocols import (
     Classifier,
     ComponentScore,
     Draws,
+    Occurrence,
     PairwiseSimilarity,
     Prompt,
     Prompts,

@@ -16,6 +16,7 @@ from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import sample, serve
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._identity import digest_of
+from sklearn_clm.scoring._callables import numbered
 from sklearn_clm.scoring._protocols import (
     ArrivingVerdicts,
     Draws,
@@ -257,15 +258,12 @@ class PTrue(_Asking):
 
         Equal responses to a prompt are asked about once.
         """
-        questions: dict[bytes, Prompt] = {}
-        rows: list[list[bytes]] = []
+        rows = []
         for prompt, row in zip(prompts, generations):
             fields = {"prompt": _contents(prompt)}
-            asked = [self._question(prompt, fields, draw.response) for draw in row[start:]]
-            rows.append([prompt_bytes(question) for question in asked])
-            questions.update(zip(rows[-1], asked))
-        answers = dict(zip(questions, self._probabilities(list(questions.values()))))
-        return np.array([[answers[key] for key in row] for row in rows], dtype=np.float64)
+            rows.append([self._question(prompt, fields, draw.response) for draw in row[start:]])
+        questions, numbers = numbered(rows, prompt_bytes)
+        return np.array(self._probabilities(questions))[np.array(numbers)]
 
     def _probabilities(self, questions: list[Prompt]) -> list[float]:
         check_scalar(self.n_answers, "n_answers", Integral, min_val=1)

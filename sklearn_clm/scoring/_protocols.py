@@ -1,7 +1,7 @@
 """Conventions of scores and admissions that are no plain callables of one pair."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,27 @@ Scores: TypeAlias = list[list[np.ndarray]]  # of components
 Admission: TypeAlias = Callable[[Reference, Response], bool]
 Similarity: TypeAlias = Callable[[Response, Response], float]
 Quality: TypeAlias = Callable[[Prompt, Generation], float]
+
+
+class Occurrence(NamedTuple):
+    """Where a component of responses stands.
+
+    Parameters
+    ----------
+    draw : int
+        Index of the draw, from 0.
+    span : (int, int) or None
+        Characters of its response; None where the response is not text, and is the component.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import Occurrence
+    >>> Occurrence(draw=2, span=(0, 12)).draw
+    2
+    """
+
+    draw: int
+    span: tuple[int, int] | None
 
 
 @runtime_checkable

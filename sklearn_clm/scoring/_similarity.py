@@ -6,7 +6,7 @@ machine word. Numbering tokens anew for each matrix keeps most numbers below 256
 several times as fast as numbers that hold for a whole data set.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count, islice
@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm.scoring._callables import as_scores, check_draws, chosen, map_chunks, numbers_from
+from sklearn_clm.scoring._callables import (
+    as_scores,
+    check_draws,
+    chosen,
+    map_chunks,
+    numbered,
+    numbers_from,
+)
 from sklearn_clm.scoring._exact_match import exact_match, same_value
 from sklearn_clm.scoring._protocols import PairwiseSimilarity, Response, Similarity
 
@@ -297,8 +304,8 @@ def _pair_by_pair(
 ) -> np.ndarray:
     """The same of later and earlier draws, each distinct pair of responses compared once."""
     size = len(responses[0])
-    distinct, numbers = _distinct(response for row in responses for response in row)
-    of = np.reshape(numbers, (len(responses), size))
+    distinct, numbers = numbered(responses, lambda response: (type(response), response))
+    of = np.array(numbers)
     later, earlier = np.nonzero(np.tri(size, k=-1, dtype=bool)[start:])
     wanted = list(zip(of[:, start + later].ravel().tolist(), of[:, earlier].ravel().tolist()))
     pairs = list(dict.fromkeys(wanted))
@@ -308,19 +315,3 @@ def _pair_by_pair(
     tensor = np.zeros((len(responses), size - start, size))
     tensor[:, later, earlier] = np.reshape([known[pair] for pair in wanted], (len(responses), -1))
     return tensor
-
-
-def _distinct(row: Iterable[Response]) -> tuple[list[Response], list[int]]:
-    """Distinct responses, and which of them each response is; unhashable ones are all distinct."""
-    distinct: list[Response] = []
-    positions: dict[Hashable, int] = {}
-    of = []
-    for response in row:
-        try:
-            position = positions.setdefault((type(response), response), len(distinct))
-        except TypeError:
-            position = len(distinct)
-        if position == len(distinct):
-            distinct.append(response)
-        of.append(position)
-    return distinct, of

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators._draws import Generation, prompt_bytes
-from sklearn_clm.scoring._callables import chosen, name_of
+from sklearn_clm.scoring._callables import chosen, name_of, numbered
 from sklearn_clm.scoring._protocols import Draws, Prompt, Prompts, Response, Scores, Span, Spans
 
 Offsets = list[Span]
@@ -172,18 +172,9 @@ def numbered_components(
     responses: Iterable[Response], spans: Iterable[Sequence[Span | None]]
 ) -> tuple[list[Response], list[np.ndarray]]:
     """Distinct components of responses, as they first occur, and which of them each span holds."""
-    numbers: dict[Hashable, int] = {}
-    components: list[Response] = []
-    ids = []
-    for response, row in zip(responses, spans):
-        found = np.empty(len(row), dtype=np.intp)
-        for c, span in enumerate(row):
-            component = component_of(response, span)
-            found[c] = numbers.setdefault(component_key(component), len(components))
-            if found[c] == len(components):
-                components.append(component)
-        ids.append(found)
-    return components, ids
+    rows = zip(responses, spans)
+    components = ([component_of(response, span) for span in row] for response, row in rows)
+    return numbered(components, component_key)
 
 
 def scores_of_components(

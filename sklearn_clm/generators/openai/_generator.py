@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.generators._base import Template, filled
 from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws
 from sklearn_clm.generators._draws import Generation, Prompt, check_text, draw_seed, is_chat
 from sklearn_clm.generators._identity import digest_of
-from sklearn_clm.generators._prompts import prompt_line
+from sklearn_clm.generators._prompts import Template, filled, prompt_line
 from sklearn_clm.generators.openai._answers import parse_choices, token_count
 from sklearn_clm.generators.openai._service import Secret, Service, ServiceError, Usage, service_of
 

@@ -17,8 +17,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from sklearn_clm.generators._base import Template
 from sklearn_clm.generators._draws import prompt_bytes
+from sklearn_clm.generators._prompts import Template
 from sklearn_clm.generators.transformers._forward import (
     CausalForward,
     EncoderDecoderForward,

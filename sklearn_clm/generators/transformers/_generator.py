@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
-from sklearn_clm.generators._base import BaseGenerator, Template
+from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._identity import digest_of
+from sklearn_clm.generators._prompts import Template
 from sklearn_clm.generators._queue import DrawQueue
 
 if TYPE_CHECKING:
