@@ -306,12 +306,17 @@ def select_components(
     )
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
     prompts = CheckedPrompts([sampled.prompt for sampled in sets], numeric=False)
-    rules = [record.rules[name] for name in record.groups_of(groups, prompts)]
+    by_group = record.rules
+    if sets.provenance is None:  # sets made by hand do not know their draws
+        unknown = ("generator", "seed")
+        by_group = {
+            name: replace(rule, claim=replace(rule.claim, unknown=unknown))
+            for name, rule in by_group.items()
+        }
+    rules = [by_group[name] for name in record.groups_of(groups, prompts)]
     shown = sets[np.array([rule.certified for rule in rules], dtype=bool)]
     split = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
-    # sets that were not made by a sampler do not know their draws
-    unknown = () if sets.provenance is not None else ("generator", "seed")
     selected = []
     for sampled, rule in zip(sets, rules, strict=True):
         components, scores, occurrences = next(split) if rule.certified else nothing
@@ -323,7 +328,7 @@ def select_components(
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=sampled,
                 guaranteed=rule.certified,
-                claim=replace(rule.claim, unknown=rule.claim.unknown or unknown),
+                claim=rule.claim,
             )
         )
     maker = record.sampler if sets.sampler is None else sets.sampler  # a pickle of sets loses it
