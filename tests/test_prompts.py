@@ -201,7 +201,7 @@ def test_missing_values_of_pandas_and_polars():
 @pytest.mark.parametrize(
     ("y", "error", "message"),
     [
-        (len, TypeError, r"admissions \(y\) must be"),
+        *((y, TypeError, r"admissions \(y\) must be") for y in (len, {"a", "b", "c"})),
         (["a", "b", float("nan")], ValueError, r"admissions\[2\] .* got nan"),
         ([1.0, 2.0, np.inf], ValueError, "Input y contains infinity"),
         (iter(["a"] * 3), TypeError, "got list_iterator|got "),

@@ -244,7 +244,8 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
         name = "This estimator" if estimator is None else type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
     is_array = hasattr(y, "__array__")
-    if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Collection)):
+    unfit = isinstance(y, (str, bytes, dict, set, frozenset))
+    if unfit or not (is_array or isinstance(y, Collection)):
         raise TypeError(
             "admissions (y) must be a dense sequence with one entry per prompt, got "
             f"{type(y).__name__} {y!r:.60} instead."
@@ -303,10 +304,10 @@ def _references(value: Reference, i: int) -> tuple[Reference, ...]:
         aliases = tuple(value)
     else:
         aliases = (value,)
-    if not aliases or any(map(is_missing, aliases)):
+    if not aliases or any(is_missing(one) or callable(one) for one in aliases):
         raise ValueError(
-            f"admissions[{i}] must be a reference, or a list of at least one, without None or NaN, "
-            f"got {value!r:.80} instead."
+            f"admissions[{i}] must be a callable, a reference, or a list of references without "
+            f"None, NaN or callables, got {value!r:.80} instead."
         )
     return aliases
 

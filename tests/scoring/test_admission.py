@@ -133,7 +133,7 @@ def test_results_that_are_no_booleans_are_refused(result):
         admission_matrix("exact_match", [vague], [["a"]])
 
 
-MISSING = [None, float("nan"), np.float32("nan"), ["x", None], ["x", float("nan")]]
+MISSING = [None, float("nan"), np.float32("nan"), ["x", None], ["x", float("nan")], [bool]]
 EMPTY = [[], (), set(), np.array([], dtype=str)]
 
 
