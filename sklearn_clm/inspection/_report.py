@@ -47,7 +47,8 @@ class CalibrationReport:
         ----------
         estimator : ConformalSampler, ComponentSelector or Pipeline
             An estimator after ``fit``, ``calibrate`` or ``load_calibration``, of which no data are
-            known; of a pipeline, the last step that is one.
+            known; of a pipeline, the last step that is one. A selector's report states what is
+            promised of its sampler's sets, too; all figures of these are in the sampler's own.
         """
         found = calibrated(estimator, ConformalSampler, ComponentSelector, with_data=False)
         return cls(tuple(sections(found)))

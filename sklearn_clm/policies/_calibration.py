@@ -310,19 +310,20 @@ class SelectorCalibration(Calibration):
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *PARTS, "k_max")
 
     def conditions(self) -> tuple[str, ...]:
-        """Conditions of the claim, and how it combines with the claim of the sampler's sets."""
-        sets = None if self.sampler is None else self.sampler.calibration_
-        if sets is None or sets.delta == self.delta:
-            confidence = "1 - 2 delta"
-        else:
-            confidence = percent(1 - self.delta - sets.delta)
+        """Conditions of the claim, the claim of the sampler's sets, and how the two combine."""
+        conditions, confidence = super().conditions(), "1 - 2 delta"
+        if self.sampler is not None:
+            sets = self.sampler.calibration_
+            conditions += (f"Of the sampler's sets: {sets.stated.sentence()}",)
+            if not (sets.certified and sets.claim.guarantee == "pac"):
+                return conditions
+            if sets.delta != self.delta:
+                confidence = percent(1 - self.delta - sets.delta)
         both = (
             "The guarantee of the sampler's sets and this one hold at once with confidence "
             f"{confidence}, by the union bound."
         )
-        if sets is not None and not (sets.certified and sets.claim.guarantee == "pac"):
-            both = f"Of the sampler's sets: {sets.stated.sentence()}"
-        return (*super().conditions(), both)
+        return (*conditions, both)
 
     def numbers(self) -> dict[str, object]:
         data, judged = self.data, {}

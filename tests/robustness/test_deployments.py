@@ -157,4 +157,5 @@ def test_both_guarantees_at_once_are_claimed_only_where_both_have_a_confidence(f
     ):
         text = report_of(selector(of, delta=delta).fit(X, Y))
         assert claimed in text
+        assert f"Of the sampler's sets: {of.calibration_.claim.sentence()}" in text
         assert ("union bound" in text) == (of is fitted)
