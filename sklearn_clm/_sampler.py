@@ -527,7 +527,7 @@ class ConformalSampler(CalibratedEstimator):
         get_similarity(self.similarity)
         get_admission(self.admission)
         quality = get_quality(self.quality)
-        if quality is likelihood and not getattr(generator, "gives_logprobs", True):
+        if quality is likelihood and not trait(generator, "gives_logprobs"):
             raise ValueError(
                 f"quality='likelihood' needs log-probabilities, and generator {generator!r:.60} "
                 "gives none (a table of draws has them in columns logprob= and n_tokens=); give "
