@@ -13,7 +13,7 @@ _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
 
 
 class NullCalibrationWarning(UserWarning):
-    """No configuration could be certified, so what is returned carries no guarantee.
+    """Nothing could be certified: what is returned carries no guarantee.
 
     Examples
     --------

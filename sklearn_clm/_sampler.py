@@ -57,7 +57,7 @@ def _unlabeled(response: object) -> bool:
 
 
 class ConformalSampler(CalibratedEstimator):
-    """Sample responses until the set of them holds an admissible one, with a guarantee.
+    """Sample responses until the set holds an admissible one.
 
     ``fit`` calibrates by Learn Then Test (section 4.3 of the paper) when to stop sampling and
     which draws to throw away; ``predict`` then runs Algorithm 1. With probability at least

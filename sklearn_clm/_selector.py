@@ -42,7 +42,7 @@ _SHAPING = 1 / 3  # of the prompts, if people audit
 
 
 class ComponentSelector(CalibratedEstimator):
-    """Select the components of responses, such as sentences, that are admissible.
+    """Select the admissible components of responses, such as sentences.
 
     ``fit`` calibrates a threshold on the scores of components (section 4.4 of the paper);
     ``predict`` samples a set of responses for each prompt, and returns the components of its

@@ -53,6 +53,13 @@ def test_every_chapter_has_an_example_that_runs(name):
     assert "# doctest: +SKIP" not in chapter
 
 
+@pytest.mark.parametrize("name", ["sklearn_clm", *packages()])
+def test_what_is_public_is_described_in_ten_words_first_of_all(name):
+    package = pkgutil.resolve_name(name)
+    public = filter(callable, (getattr(package, one) for one in package.__all__))
+    assert not [one for one in public if len(one.__doc__.split("\n")[0].split()) > 10]
+
+
 @pytest.mark.slow
 def test_pages_build_without_warnings_and_dead_links(tmp_path):
     pytest.importorskip("pdoc")

@@ -328,7 +328,7 @@ class PredictionSet(SetOfOne):
 
 
 class PredictionSets(SetSequence[PredictionSet]):
-    """Sets of responses for n prompts: a sequence, indexed like an array.
+    """Sets of responses for n prompts, indexed like an array.
 
     As an array it has shape (n, `k_max`), each row the accepted responses in order, padded with NaN
     where all responses are numbers and with None otherwise.
@@ -526,7 +526,7 @@ class ComponentSet(SetOfOne):
 
 
 class ComponentSets(SetSequence[ComponentSet]):
-    """Selected components for n prompts: a sequence, indexed like an array.
+    """Selected components for n prompts, indexed like an array.
 
     As an array it has shape (n, m), each row the components in order, padded as in
     :class:`PredictionSets`; m is the largest number of components, but at least `min_width`.

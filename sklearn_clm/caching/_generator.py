@@ -24,7 +24,7 @@ _MOST_READ = 1024  # prompts whose kept draws are held at once
 
 
 class CachedGenerator(ResultCache, WrappingGenerator):
-    """Keep every draw of a generator in a SQLite file the moment it arrives.
+    """Keep every draw of a generator in a SQLite file.
 
     Draws are kept by the generator's fingerprint (so another model, temperature or prompt template
     is another key), the prompt, the seed and the index of the draw. A process that is killed at

@@ -42,7 +42,7 @@ _COMPARED = 1000  # characters of a response; spreadsheets cut long cells
 
 
 class HumanJudge(StoreBacked, PairJudge):
-    """An admission whose verdicts come from people and are kept in a SQLite file.
+    """An admission by people, whose verdicts a SQLite file keeps.
 
     Asked about a response that nobody has judged, it raises :class:`VerdictsWanted`, which lists
     all that are missing. People then judge, by :meth:`record`, by file (:meth:`export` and

@@ -21,7 +21,7 @@ _SPAN_BYTES = 80
 
 
 class DrawMemory:
-    """Keep draws in this process, those of the least recently used prompts going first.
+    """Keep the most recently used draws in this process.
 
     Draws are keyed: draw j of a prompt depends on (generator, prompt, seed, j) alone. So a draw
     that was made once need not be made again, whoever asks. This memory stands between a queue of

@@ -88,7 +88,7 @@ class _PairCache(ResultCache):
 
 
 class CachedAdmission(_PairCache, PairJudge):
-    """Keep every judgement of an admission in a SQLite file as soon as it is made.
+    """Keep every judgement of an admission in a SQLite file.
 
     Each distinct pair of reference and response is judged at most once, over all folds,
     candidates and runs that share the file; of several references, only as many as it takes.
@@ -160,7 +160,7 @@ class CachedAdmission(_PairCache, PairJudge):
 
 
 class CachedScore(_PairCache):
-    """Keep every value of a quality or a similarity in a SQLite file as soon as it is known.
+    """Keep every quality or similarity in a SQLite file.
 
     Parameters
     ----------

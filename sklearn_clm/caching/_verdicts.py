@@ -9,7 +9,7 @@ from sklearn_clm.scoring._protocols import Prompt, Reference, Response
 
 
 class Context(NamedTuple):
-    """A whole response, and where in it the component is that is judged.
+    """A whole response, and where the judged component stands.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Verdict(NamedTuple):
 
 
 class VerdictsWanted(RuntimeError):
-    """Raised where a calibration cannot go on before people have judged.
+    """Raised where calibration cannot go on before people have judged.
 
     Nothing is lost: once the verdicts are given, the same call goes on from there.
 

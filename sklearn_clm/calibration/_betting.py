@@ -78,7 +78,7 @@ _AUDIT_VARIANCE, _LARGEST_AUDIT_STAKE = 0.07, 0.8
 
 
 def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
-    """P-value of a mean loss above epsilon, by betting in a fixed order.
+    """P-value of a mean loss above epsilon, by betting.
 
     `losses`, in [0, 1], are of n independent prompts, (n,), or of m configurations side by side,
     (n, m). `seed` determines the order of the prompts, and is fixed before any loss is seen. The

@@ -49,7 +49,7 @@ def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, 
 
 
 def binomial_p_value(n_errors: IntegerArray, n: IntegerArray, epsilon: ArrayLike) -> Any:
-    """P-value of the hypothesis that the risk exceeds epsilon (the binomial tail bound).
+    """P-value of a risk above epsilon, by the binomial tail.
 
     ``P(Binom(n, epsilon) <= n_errors)``, for `n_errors` among `n` independent prompts. It is
     super-uniform where the true error probability exceeds epsilon, in (0, 1). Numbers and arrays

@@ -21,7 +21,7 @@ _AVERAGE = (
 
 @dataclass(frozen=True)
 class Claim:
-    """What may be said of the sets that a rule makes.
+    """What may be said of the sets of a rule.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 
 
 class ComponentCalibrationData(LabeledArrays):
-    """Scores and labels of the distinct components of each calibration prompt.
+    """Scores and labels of each calibration prompt's distinct components.
 
     Prompt ``i`` owns the entries ``offsets[i]`` to ``offsets[i + 1] - 1`` of the flat arrays: one
     for each distinct component of all K samples drawn for it.
@@ -171,7 +171,7 @@ class ComponentThreshold(SequenceResult):
 def component_learn_then_test(
     data: ComponentCalibrationData, alpha: float, delta: float = 0.05
 ) -> ComponentThreshold:
-    """Find the lowest safe threshold on component scores (Eq. 9, Proposition 4.4).
+    """Find the lowest safe threshold on component scores (Eq. 9).
 
     With probability at least 1 - delta over the calibration data, all components of a new prompt
     that score at least gamma-hat are admissible with probability at least 1 - alpha. `data` hold

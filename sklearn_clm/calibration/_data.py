@@ -19,7 +19,7 @@ from sklearn_clm.calibration._rows import RandomState, optimization_size, seed_f
 
 
 class CalibrationData(LabeledArrays):
-    """Quality, similarity and admissibility of K draws for each of n prompts.
+    """Quality, similarity and admissibility of K draws for n prompts.
 
     Parameters
     ----------

@@ -116,11 +116,12 @@ def learn_then_test(
     k_max: int | Sequence[int] | None = None,
     frontier: Frontier | None = None,
 ) -> Any:
-    """Choose a configuration whose risk is at most epsilon, with confidence 1 - delta.
+    """Choose a configuration whose risk is at most epsilon.
 
-    The prompts are split at random. One part gives the frontier, see :func:`search_frontier`. The
-    other tests it, from the safest configuration on, until the first test fails; of those that
-    passed, the one of lowest objective is chosen, the safer one in a tie.
+    This holds with confidence 1 - delta. The prompts are split at random. One part gives the
+    frontier, see :func:`search_frontier`. The other tests it, from the safest configuration on,
+    until the first test fails; of those that passed, the one of lowest objective is chosen, the
+    safer one in a tie.
 
     Parameters
     ----------

@@ -170,7 +170,7 @@ def _permutation(n: int, random_state: RandomState) -> np.ndarray:
 def keep_by_weight(
     weights: ArrayLike, bound: float, keys: ArrayLike, *, seed: int = 0
 ) -> np.ndarray:
-    """Choose prompts so that those kept are distributed as new ones.
+    """Choose prompts that are then distributed as new ones.
 
     Parameters
     ----------

@@ -15,10 +15,11 @@ from sklearn_clm.calibration._set_scores import SetScore
 
 
 class Configuration(NamedTuple):
-    """One configuration lambda of Algorithm 1; each threshold may be infinite.
+    """One configuration lambda of Algorithm 1.
 
     A draw is rejected if it is more similar to an accepted one than `similarity`, or of lower
-    quality than `quality`. Sampling stops once a non-empty set scores `set_score`.
+    quality than `quality`. Sampling stops once a non-empty set scores `set_score`. Each threshold
+    may be infinite.
     """
 
     similarity: float
@@ -27,7 +28,7 @@ class Configuration(NamedTuple):
 
 
 class SamplingRule:
-    """Algorithm 1 for one prompt: feed it draws until it says stop.
+    """Algorithm 1 for one prompt, fed draw by draw.
 
     Parameters
     ----------

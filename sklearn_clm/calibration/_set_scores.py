@@ -14,7 +14,7 @@ from sklearn_clm.calibration._arrays import as_array
 
 @dataclass(frozen=True)
 class SetScore:
-    """A set score F in the forms that the package needs.
+    """A set score F in the forms the package needs.
 
     Parameters
     ----------

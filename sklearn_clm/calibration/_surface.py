@@ -52,7 +52,7 @@ def risk_surface(
     *,
     set_score: SetScoreLike,
 ) -> ConfigurationRisks:
-    """Loss, size, draws and excess of Algorithm 1 on a whole grid of thresholds.
+    """Loss and costs of Algorithm 1 on a threshold grid.
 
     The thresholds are values of lambda_1, lambda_2 and lambda_3, of shapes (L1,), (L2,), (L3,),
     some of which may be infinite; `set_score` is the set function F, by name or as a callable. The

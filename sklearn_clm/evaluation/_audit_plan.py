@@ -96,7 +96,7 @@ def plan_audits(
     delta: float = 0.05,
     power: float = 0.8,
 ) -> AuditPlan:
-    """Plan how people audit a model that judges, from a pilot that both have judged.
+    """Plan how people audit a model that judges.
 
     Parameters
     ----------

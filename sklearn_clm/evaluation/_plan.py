@@ -262,7 +262,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
 def smallest_epsilons(
     n_errors: int, n: int, sizes: Sequence[int] | np.ndarray, delta: float
 ) -> np.ndarray:
-    """Smallest epsilon that calibration parts of other sizes certify at the same error rate.
+    """Smallest epsilon of other sizes, at the same error rate.
 
     Parameters
     ----------

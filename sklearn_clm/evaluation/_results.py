@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TrialResults:
-    """Curves of several methods over levels, one for each random split.
+    """Curves of several methods over levels, for each random split.
 
     Parameters
     ----------

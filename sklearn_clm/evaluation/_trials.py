@@ -48,7 +48,7 @@ def run_trials(
     verbose: int = 0,
     **search: Any,
 ) -> TrialResults:
-    """Repeat calibration and test over random splits, for several set scores and all epsilons.
+    """Repeat calibration and test over random splits of data.
 
     Each trial splits the prompts at random into a part that finds the Pareto frontier, a part
     that tests it, and a part that measures the chosen configurations. All methods see the same
@@ -272,7 +272,7 @@ def reference_scores(
     match: str | Match = "rouge_l",
     splitter: str | Splitter = "sentence",
 ) -> list[np.ndarray]:
-    """Highest score of a component that almost matches each sentence of a reference (Appendix G).
+    """Highest score of components that almost match each reference sentence.
 
     A selection at threshold gamma covers the sentences whose number is at least gamma.
 

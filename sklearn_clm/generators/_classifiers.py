@@ -178,7 +178,7 @@ def _filled_up(batch: Prompts, size: int) -> Prompts:
 
 
 class ResamplingGenerator(_Drawing):
-    """Draw references of other prompts at random: the baseline that any model must beat.
+    """Draw references of other prompts at random, as a baseline.
 
     Like :class:`sklearn.dummy.DummyClassifier` it looks at no prompt. Each draw takes one of the
     training prompts uniformly at random and returns its reference (any one of them, uniformly,

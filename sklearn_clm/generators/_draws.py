@@ -23,7 +23,7 @@ _LARGEST_EXACT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One response drawn for a prompt, with what the generator knows about it.
+    """One response drawn for a prompt, with what is known.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def _emit(tag: bytes, payload: bytes, out: list[bytes]) -> None:
 
 
 def draw_stream(prompt: object, seed: int, draw: int, *, salt: bytes = b"") -> np.random.Generator:
-    """Random stream of one draw, a function of its key alone.
+    """Random stream of one draw, determined by its key alone.
 
     Parameters
     ----------

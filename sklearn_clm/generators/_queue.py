@@ -27,12 +27,13 @@ class DrawRequest(NamedTuple):
 
 @runtime_checkable
 class QueueGenerator(Protocol):
-    """A generator that answers a queue, so that no draw waits for another prompt's draws.
+    """A generator that answers a queue of draws.
 
-    It calls :meth:`DrawQueue.take` whenever it has room for more draws and :meth:`DrawQueue.put`
-    as soon as one is complete, both from the thread that called `serve`, and returns once `take`
-    gives nothing and no draw that is wanted (:meth:`DrawQueue.is_wanted`) is under way. Draws are
-    keyed as in :class:`sklearn_clm.generators.Generator`.
+    No draw waits for those of another prompt. It calls :meth:`DrawQueue.take` whenever it has room
+    for more draws and :meth:`DrawQueue.put` as soon as one is complete, both from the thread that
+    called `serve`, and returns once `take` gives nothing and no draw that is wanted
+    (:meth:`DrawQueue.is_wanted`) is under way. Draws are keyed as in
+    :class:`sklearn_clm.generators.Generator`.
     """
 
     def serve(self, queue: "DrawQueue") -> None:
@@ -52,7 +53,7 @@ def rounds_of(requests: Iterable[DrawRequest]) -> list[tuple[int, int, list[int]
 
 
 class DrawQueue:
-    """The draws that a caller wants, given out to whoever makes them.
+    """The draws that a caller wants, for whoever makes them.
 
     The caller's rule decides on each prompt as soon as that prompt's draws arrive, in the order
     of the draws, and the next draw is then asked for at once. Draws may be put in any order.

@@ -23,7 +23,7 @@ from sklearn_clm.inspection._figures import (
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AchievableBandDisplay(EstimatorDisplay):
-    """Error of the first k draws against k: what a budget can achieve (Appendix C).
+    """Error of the first k draws against k (Appendix C).
 
     With a budget of k draws, an epsilon below the blue line is out of reach, and the dashed line
     is the smallest epsilon that a calibration of this many prompts certifies. Grey marks the

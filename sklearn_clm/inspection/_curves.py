@@ -31,7 +31,7 @@ _ROWS = ("loss", "excess", "relative_size", "number", "recall")  # of the paper'
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RiskCurveDisplay(Display):
-    """Loss and costs against the tolerated risk, over random splits (section 6, Appendix G).
+    """Loss and costs against the tolerated risk (Appendix G).
 
     Of sets: loss, relative excess and set size against epsilon, a curve for each set score. Of
     components: loss, number and recall against alpha, a curve for each component score. Curves are

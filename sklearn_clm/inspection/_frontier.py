@@ -21,7 +21,7 @@ _OPEN = {"marker": "o", "facecolors": "none", "zorder": 4}
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FrontierDisplay(EstimatorDisplay):
-    """Pareto frontier, the sequence of tests along it, and the configuration it chose.
+    """Pareto frontier, and the sequence of tests along it.
 
     Every point is one configuration of the frontier, on the left at its objective (Eq. 7) and
     its loss on the calibration part, on the right at its place in the sequence of tests and its

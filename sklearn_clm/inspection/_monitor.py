@@ -15,7 +15,7 @@ _SMALLEST_E = 1e-3
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RiskMonitorDisplay(Display):
-    """E-value and confidence sequence of a monitor, against the number of audited outcomes.
+    """E-value and confidence sequence of a monitor.
 
     Above, the e-value after each outcome, and 1 / alpha, where the alarm goes off. Below, the mean
     loss with its confidence sequence, which is right at all times together with probability

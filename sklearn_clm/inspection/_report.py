@@ -31,7 +31,7 @@ _STYLE = (
 
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
-    """Report on a calibrated estimator: the guarantee in words, and the numbers behind it.
+    """Report on a calibrated estimator: its guarantee, and the numbers.
 
     It is shown as HTML with pictures in a notebook and as Markdown in print. Create it with
     :meth:`from_estimator`.

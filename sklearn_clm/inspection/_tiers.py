@@ -23,7 +23,7 @@ _SHARE, _PRICE = "Share of calibration prompts", "Price of the draws of a prompt
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TradeOffDisplay(EstimatorDisplay):
-    """What other levels would give: prompts answered, or the price of a prompt.
+    """What other levels would give: answers, or prices.
 
     With an ``AnswerPolicy``, the share of the prompts answered against alpha; with an
     ``ExitPolicy`` and a ``CascadeGenerator``, the mean price of the draws of a prompt against

@@ -55,7 +55,7 @@ def serve(
     port: int = 0,
     judged_by: str | None = None,
 ) -> None:
-    """Serve the page on which people judge, until it is interrupted.
+    """Serve the page on which people judge, until interrupted.
 
     The address, printed at the start, holds a random token and works on this machine alone. Each
     verdict is on the disk before the next pair is shown.

@@ -18,7 +18,7 @@ def component_loss(
     admission: Judge = None,
     average: bool = True,
 ) -> float | np.ndarray:
-    """Share of prompts with a wrong component selected: the risk that alpha bounds (Eq. 9).
+    """Share of prompts with a wrong component selected (Eq. 9).
 
     Parameters
     ----------
@@ -51,9 +51,10 @@ def component_precision(
     admission: Judge = None,
     average: bool = True,
 ) -> float | np.ndarray:
-    """Share of the selected components that are correct: NaN for an empty selection.
+    """Share of the selected components that are correct.
 
-    The parameters are those of :func:`component_loss`; the mean is over prompts with a selection.
+    NaN for an empty selection. The parameters are those of :func:`component_loss`; the mean is over
+    prompts with a selection.
     """
     verdicts = _verdicts(admissions, sets, admission)
     return _averaged(np.array([row.mean() if row.size else np.nan for row in verdicts]), average)
@@ -67,7 +68,7 @@ def component_recall(
     splitter: str | Splitter | None = None,
     average: bool = True,
 ) -> float | np.ndarray:
-    """Share of the reference's components that a selected component almost matches (Appendix G).
+    """Share of the reference's components almost matched (Appendix G).
 
     Parameters
     ----------

@@ -91,10 +91,11 @@ def judge_of(admission: Judge, estimator: Any, admissions: Sequence[Reference]) 
 def set_loss(
     admissions: Admissions, sets: PredictionSets, *, admission: Judge = None, average: bool = True
 ) -> float | np.ndarray:
-    """Share of sets that hold no admissible response: the risk that epsilon bounds.
+    """Share of sets that hold no admissible response.
 
-    The parameters are those of :func:`set_outcomes`; ``average=False`` returns the values of each
-    prompt. Whether n held-out prompts refute the promise:
+    It estimates the risk that epsilon bounds. The parameters are those of :func:`set_outcomes`;
+    ``average=False`` returns the values of each prompt. Whether n held-out prompts refute the
+    promise:
 
     >>> from scipy.stats import binomtest
     >>> missed, n, epsilon = 11, 100, 0.15
@@ -106,7 +107,7 @@ def set_loss(
 
 
 def set_coverage(admissions: Admissions, sets: PredictionSets, *, admission: Judge = None) -> float:
-    """Share of sets that hold an admissible response: one minus :func:`set_loss`."""
+    """Share of sets with an admissible response: one minus :func:`set_loss`."""
     return float(np.mean(~set_outcomes(admissions, sets, admission=admission).loss))
 
 
@@ -181,9 +182,10 @@ def _objective(admissions: Admissions, sets: PredictionSets) -> float:
 
 
 def normalized_auc(levels: ArrayLike, values: ArrayLike) -> np.ndarray:
-    """Mean height of curves over the range of their levels, by the trapezoidal rule.
+    """Mean height of curves over the range of their levels.
 
-    AUC(f; a, b) is the integral of f from a to b, divided by b - a (section 5).
+    AUC(f; a, b) is the integral of f from a to b, divided by b - a (section 5), by the trapezoidal
+    rule.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class AnswerLevel(LevelRule):
 
 
 class AnswerPolicy(Policy):
-    """One answer where it is likely to be right; other prompts are escalated.
+    """One answer where it is likely right; others are escalated.
 
     After each draw a classifier gives the probability that each text is admissible. The first text
     that reaches a level is the answer, and drawing stops; a prompt without one is *escalated*, to a

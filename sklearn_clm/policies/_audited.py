@@ -67,7 +67,7 @@ Pairing: TypeAlias = Callable[[np.ndarray], Pairs]
 
 
 class AuditedJudging(BaseEstimator):
-    """A model judges everything; people audit some, and are the standard.
+    """A model judges everything; people, who are the standard, audit.
 
     The model is the estimator's `admission`. The guarantee is that a set holds a response that
     *people* admit, or that all selected components are such. Their verdicts enter the test; those

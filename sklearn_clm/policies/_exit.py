@@ -317,7 +317,7 @@ class LevelSteps(SetSteps):
 
 
 class ExitPolicy(Policy):
-    """One nested level in place of three thresholds, learnt from the optimisation part.
+    """One nested level, learnt, in place of three thresholds.
 
     After each draw classifiers give the probability that each distinct text is admissible, that it
     is so and none ranked above it, and that a first admissible text arrives within the next draws.

@@ -14,7 +14,7 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 
 
 class Groups(BaseEstimator):
-    """A guarantee within each group of prompts, in place of one for all prompts together.
+    """A guarantee within each group of prompts.
 
     One path is searched on the optimisation part of all groups, and tested for each group on its
     own calibration prompts. The group must depend on the prompt alone. ``predict`` refuses a group

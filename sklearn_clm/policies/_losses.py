@@ -20,7 +20,7 @@ Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]
 
 
 class Losses(BaseEstimator):
-    """Further losses of a set, each controlled at a level of its own.
+    """Further losses of a set, with a level for each.
 
     A configuration is certified if the p-value of every risk is at most delta: the largest of them
     is a p-value of "some risk is too high". The path orders configurations by this largest p-value

@@ -50,7 +50,7 @@ class Shift:
 
 
 class CovariateShift(BaseEstimator):
-    """A guarantee for new prompts from another distribution than the calibration prompts.
+    """A guarantee for new prompts from another distribution.
 
     The weight of a prompt is the density of new prompts relative to calibration prompts, up to a
     common factor. Each calibration prompt is kept with probability weight / `weight_bound`. Given

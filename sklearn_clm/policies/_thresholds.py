@@ -143,7 +143,7 @@ class ThresholdSteps(SetSteps):
 
 
 class ThresholdPolicy(Policy):
-    """Algorithm 1 of the paper: thresholds on similarity, quality and set score.
+    """Algorithm 1: thresholds on similarity, quality and set score.
 
     ``policy=None`` of a :class:`ConformalSampler` stands for one with default parameters.
 

@@ -76,7 +76,7 @@ def distinct_components(
 
 
 class SpanLikelihood(BaseEstimator):
-    """Likelihood of a component's tokens in their context, under the base model.
+    """Likelihood of a component's tokens under the base model.
 
     As :func:`likelihood`, of the tokens that produced some character of the component; 0 where
     there are none. A draw needs `token_logprobs` and `token_spans`; a response that is a single
@@ -112,7 +112,7 @@ class SpanLikelihood(BaseEstimator):
 
 
 class Support(BaseEstimator):
-    """Number of draws that hold the component or a near-duplicate of it.
+    """Number of draws that hold the component, or nearly so.
 
     All draws taken for a prompt count, accepted or not, each of them once.
 

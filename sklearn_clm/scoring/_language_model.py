@@ -150,7 +150,7 @@ Answer:"""
 
 
 class LLMJudge(_Asking, PairJudge):
-    """Admission that asks a language model whether a response is acceptable.
+    """Admission that asks a language model whether responses are acceptable.
 
     Where its errors matter, let it be stricter than you are: calibration with a stricter admission
     holds for the laxer one, too (Corollary A.4 of the paper).
@@ -207,7 +207,7 @@ Answer:"""
 
 
 class PTrue(_Asking):
-    """Probability that a model answers yes when asked whether a response is right.
+    """Probability that a model, when asked, calls a response right.
 
     Where answers come with log-probabilities, one answer gives the probability: that of the tokens
     which hold the word. Elsewhere it is the share of yes among several answers.

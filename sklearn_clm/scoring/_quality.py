@@ -132,7 +132,7 @@ class ClassifierScore(BaseEstimator):
 
 
 class SelfConsistency(BaseEstimator):
-    """Agreement of a response with the earlier draws for its prompt.
+    """Agreement of a response with its prompt's earlier draws.
 
     It needs no log-probabilities. Later draws do not count: the quality of a draw must be final
     when the sampling rule asks for it.

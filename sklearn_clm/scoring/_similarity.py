@@ -77,7 +77,7 @@ def rouge_l_matrix(
 
 @dataclass(frozen=True)
 class RougeL:
-    """ROUGE-L of any two responses; ``rouge_l``, and the name "rouge_l", are ``RougeL()``.
+    """ROUGE-L of any two responses; ``rouge_l`` is ``RougeL()``.
 
     Responses that are equal up to outer white space have similarity 1.0, even without any token.
     Other texts have that of :func:`rouge_l_matrix`, other responses 0.0.
@@ -246,7 +246,7 @@ def similarity_tensor(
     start: int = 0,
     n_jobs: int | None = None,
 ) -> np.ndarray:
-    """Similarity of each draw to the earlier draws of its prompt.
+    """Similarity of each draw to its prompt's earlier draws.
 
     Parameters
     ----------
