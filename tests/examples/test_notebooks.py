@@ -26,6 +26,9 @@ def test_notebooks_are_kept_without_outputs(notebook):
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     for cell in code_of(notebook):
         compile(cell, notebook.name, "exec")
+        for module, name in re.findall(r"from (_protocols\.\w+) import (\w+)", cell):
+            source = EXAMPLES.joinpath(*module.split(".")).with_suffix(".py").read_text("utf-8")
+            assert re.search(rf"^(def|class) {name}\b", source, re.M)
 
 
 @pytest.mark.slow
