@@ -61,7 +61,7 @@ _CONFIDENCE = 0.95  # of intervals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line, by default that of the process; the exit status."""
+    """Run the command line; return its exit status."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     name = f"{parser.prog} {arguments.command}"
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     def command(
         run: Callable[[argparse.Namespace], int | None], text: str, description: str
     ) -> Callable[..., argparse.Action]:
-        """What adds an argument to the command that a function runs."""
+        """Add a command; return what adds an argument to it."""
         name = run.__name__.removeprefix("_")
         new = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
         new.set_defaults(run=run)
@@ -204,7 +204,7 @@ def _refuse_inputs(outputs: Iterable[Path | None], inputs: Iterable[str | None])
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    """Whether thresholds keep their promise on prompts that did not calibrate."""
+    """Measure whether thresholds keep their promise on held-out prompts."""
     log, content = tables.read(arguments), tables.thresholds(arguments.calibration)
     log = tables.held_out(log, content)
     sets = tables.sets_of(log, content, arguments)
@@ -240,7 +240,7 @@ def _predict(arguments: argparse.Namespace) -> None:
 
 
 def _table(sets: list[dict[str, Any]]) -> str:
-    """CSV with a row for each response, and one with empty cells for a set without any."""
+    """CSV with a row for each response, or empty set."""
     names = {"responses": "response", "quality": "quality", "indices": "draw"}
     rows = []
     for one in sets:

@@ -1,4 +1,4 @@
-"""Tables and logs of samples, as the command line names their columns."""
+"""Samples in tables and logs, by the command line's names."""
 
 import argparse
 import os
@@ -59,7 +59,7 @@ class _Column:
 
 
 def add_options(add: _Add, *, judged: bool, nargs: str = "+") -> None:
-    """The files, and what they call things; with what judges draws, too."""
+    """Add options: the files and the names of their columns."""
     add("samples", nargs=nargs, metavar="SAMPLES", help="files of samples, see above")
     for field, text in (_DRAWN | _JUDGED if judged else _DRAWN).items():
         text += f" (default: {field})"
@@ -97,7 +97,7 @@ def read(arguments: argparse.Namespace) -> SampleLog:
 def _sampler(
     log: SampleLog, arguments: argparse.Namespace, known: Provenance, **options: Any
 ) -> ConformalSampler:
-    """A sampler of these draws, with the scores that are known, or in the file."""
+    """A sampler of these draws, with scores of the file."""
     return ConformalSampler(
         PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
         quality=known.quality if log.quality is None else _Column(log),
@@ -109,7 +109,7 @@ def _sampler(
 
 
 def collected(arguments: argparse.Namespace) -> CalibrationData:
-    """Samples with scores and verdicts; what a file does not tell is not known of them."""
+    """Samples of files with their scores and verdicts."""
     log = read(arguments)
     few, most = min(map(len, log.draws)), max(map(len, log.draws))
     if few < most:
@@ -167,7 +167,7 @@ def sets_of(
 
 
 def held_out(log: SampleLog, content: Mapping[str, Any]) -> SampleLog:
-    """The samples of prompts that did not calibrate, judged as those that did."""
+    """The samples of prompts that did not calibrate."""
     judge = content["provenance"].admission
     if (judge is None) == (log.verdicts is None):
         wanted = "verdicts (--label)" if judge is None else f"{judge} of --reference, --references"

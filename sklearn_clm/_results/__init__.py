@@ -1,4 +1,4 @@
-"""What the estimators return, and how it looks: sets for prompts, as arrays, text and HTML."""
+"""Sets of responses and components, as arrays, text and HTML."""
 
 from sklearn_clm._results._sets import ComponentSet, ComponentSets, PredictionSet, PredictionSets
 from sklearn_clm._results._views import counted

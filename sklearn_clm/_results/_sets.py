@@ -1,4 +1,4 @@
-"""What the estimators return: sets of responses and of components, one for each prompt."""
+"""Sets of responses and of components, one for each prompt."""
 
 import math
 import textwrap
@@ -26,7 +26,7 @@ _USUAL = Claim(0.5, 0.5)  # what sets without a claim say of it
 
 
 class SetOfOne:
-    """A set of members for one prompt, and what it says of its guarantee."""
+    """A set of members for one prompt, with its guarantee."""
 
     guaranteed: bool
     claim: Claim | None
@@ -38,11 +38,11 @@ class SetOfOne:
     @property
     @abstractmethod
     def _seen(self) -> Iterable[Response]:
-        """All responses behind the set, which tell text from numbers where it is empty."""
+        """All responses behind the set, also where it is empty."""
 
     @property
     def group(self) -> Hashable | None:
-        """The group within which the guarantee holds; None for all prompts together."""
+        """Group within which the guarantee holds; None for all prompts."""
         return None if self.claim is None else self.claim.group
 
     @property
@@ -52,7 +52,7 @@ class SetOfOne:
         return about_answers and self.guaranteed and len(self) == 1
 
     def remarks(self) -> list[str]:
-        """What is to be known of the guarantee, apart from the usual one, as a list of texts."""
+        """Remarks on the guarantee, unless it is the usual one."""
         if self.claim is not None:
             return self.claim.remarks()
         return [] if self.guaranteed else [NO_GUARANTEE]
@@ -69,7 +69,7 @@ class SetOfOne:
         return iter(self._members)
 
     def to_dict(self) -> dict[str, Any]:
-        """The set as values for JSON, such as the answer of a service.
+        """The set as values for JSON.
 
         Returns
         -------
@@ -124,7 +124,7 @@ _Set = TypeVar("_Set", bound=SetOfOne)
 
 
 class SetSequence(Sequence[_Set]):
-    """One set for each of n prompts, indexed like an array and turned into one."""
+    """One set for each of n prompts, like an array."""
 
     # the name of the estimator that made the sets, which does not travel with a pickle
     _maker: str
@@ -143,7 +143,7 @@ class SetSequence(Sequence[_Set]):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of members of each set, an int array of shape (n,)."""
+        """Number of members of each set, an array of int."""
         return np.array([len(one) for one in self], dtype=np.intp)
 
     @property
@@ -207,7 +207,7 @@ class SetSequence(Sequence[_Set]):
         return list(dict.fromkeys(claim.sentence() for claim in self._claims() if claim.holds))
 
     def _remarks(self) -> str:
-        """Remarks on the guarantees, each once; those about a group stand at the set."""
+        """Remarks on the guarantees, without those about a group."""
         found = [remark for claim in self._claims() for remark in claim.common_remarks()]
         return "".join(f", {remark}" for remark in dict.fromkeys(found))
 
@@ -222,7 +222,7 @@ class SetSequence(Sequence[_Set]):
         return _views.as_html(self._view(_views.Html))
 
     def _with_claims(self, frame: "pd.DataFrame", sets: Iterable[_Set]) -> "pd.DataFrame":
-        """The frame, with what the claims of the sets in its rows say beyond the usual."""
+        """Add columns for unusual claims to a frame of sets."""
         claims = [one.claim or _USUAL for one in sets]
         for name in ("guarantee", "group", "approximate"):
             said = [getattr(claim, name) for claim in claims]
@@ -319,7 +319,7 @@ class PredictionSet(SetOfOne):
         return "\n".join(lines)
 
     def _ending(self) -> str:
-        """How the set came to its end, and what is to be known of its guarantee."""
+        """How the set ended, and remarks on its guarantee."""
         stopped = "stopped" if self.stopped else "budget used up"
         if self.guaranteed and self.claim is not None and self.claim.about == "answers":
             stopped = "answered" if len(self) else "escalated"
@@ -392,12 +392,12 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     @property
     def n_samples(self) -> np.ndarray:
-        """Draws taken for each prompt, an int array of shape (n,)."""
+        """Draws taken for each prompt, an array of int."""
         return np.array([one.n_samples for one in self], dtype=np.intp)
 
     @property
     def answered(self) -> np.ndarray:
-        """Which prompts have an answer that is guaranteed as such: bool, shape (n,)."""
+        """Which prompts have a guaranteed answer, an array of bool."""
         return np.array([one.answered for one in self], dtype=bool)
 
     @property

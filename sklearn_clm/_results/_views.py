@@ -1,4 +1,4 @@
-"""Sets of responses and of components as plain text and as HTML, in one layout.
+"""Plain text and HTML of sets, in one layout.
 
 Responses come from models, and prompts from anywhere: every piece of text is escaped in HTML,
 and loses its control characters, which steer terminals, in plain text.
@@ -37,7 +37,7 @@ class PlainText:
 
     @classmethod
     def marked(cls, text: str, marks: Iterable[Mark]) -> str:
-        """A response, with its marked parts in bold; of parts that overlap the first counts."""
+        """A response with marked parts in bold."""
         pieces, position = [], 0
         for start, stop, score in sorted(marks, key=itemgetter(0)):
             part = text[max(start, position) : stop]
@@ -49,7 +49,7 @@ class PlainText:
 
 
 class Html(PlainText):
-    """Writes HTML that is shown as it stands, line by line."""
+    """Writes HTML whose lines are kept."""
 
     @staticmethod
     def text(value: object) -> str:
@@ -82,7 +82,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def member(value: object) -> str:
-    """A member of a set on one line; of text its ends can be seen."""
+    """A member of a set on one line, text quoted."""
     return repr(str(value)) if isinstance(value, str) else plain(value)
 
 

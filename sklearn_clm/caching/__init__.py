@@ -1,4 +1,4 @@
-"""Caches: draws, scores and verdicts that are made once and kept.
+"""Caches: draws, scores and verdicts, made once and kept.
 
 | object | keeps | where |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What all caches are: an object whose results are in a store, which its clones share."""
+"""Base of caches: their results are in a shared store."""
 
 import abc
 import os
@@ -11,7 +11,7 @@ from sklearn_clm.caching._store import Space, Store, open_store
 
 
 class Shared:
-    """What an object, its clones and its copies have in common: the store and the counts."""
+    """The store and the counts that an object's clones share."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Shared:
 
 
 class StoreBacked(BaseEstimator):
-    """Base of what keeps something in a store, which clones share and pickles find again."""
+    """Base of objects with a store that clones share."""
 
     path: str | os.PathLike[str] | None
 
@@ -62,7 +62,7 @@ class StoreBacked(BaseEstimator):
 
 
 class ResultCache(StoreBacked, abc.ABC):
-    """Base of the caches: counts, and the name that results are kept under.
+    """Base of the caches: counts, and a name for results.
 
     `_kind` names a subclass's kind of results in the store.
     """
@@ -71,7 +71,7 @@ class ResultCache(StoreBacked, abc.ABC):
 
     @property
     def n_hits_(self) -> int:
-        """Results served from the cache, by this object and its clones in this process."""
+        """Results served from the cache in this process, clones included."""
         return self._shared().n_hits
 
     @property

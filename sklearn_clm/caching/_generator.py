@@ -90,7 +90,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
 
     @property
     def usage_(self) -> dict[str, Any]:
-        """What the inner generator used so far (requests, tokens), where it counts."""
+        """Requests and tokens that the inner generator counted so far."""
         return dict(getattr(self._inner(), "usage_", {}))
 
     def serve(self, queue: DrawQueue) -> None:
@@ -102,7 +102,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         serve_kept(self._inner(), queue, keeper)
 
     def fingerprint(self) -> str:
-        """The inner generator's (or `key`), with a digest of what it was fitted on here."""
+        """Fingerprint of the inner generator (or `key`), with its training."""
         training = getattr(self._inner(), TRAINED_ON, None)
         try:
             with strictly():
@@ -116,7 +116,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
 
 
 class _FileKeeper(DrawKeeper):
-    """The draws of one generator and seed in a file, looked up in blocks."""
+    """The draws of one generator and seed in a file."""
 
     def __init__(self, shared: Shared, space: Space, seed: int, n_draws: int) -> None:
         self._shared = shared

@@ -91,7 +91,7 @@ class HumanJudge(StoreBacked, PairJudge):
     def asked(
         self, prompts: Sequence[Prompt], references: Sequence[Reference] | None = None
     ) -> list[JudgedPrompt]:
-        """What to pass as `admissions` so that people see prompts and all references.
+        """Admissions that show people the prompts and all references.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class HumanJudge(StoreBacked, PairJudge):
         return enumerate(map(bool, verdicts))
 
     def verdicts(self, pairs: Sequence[WantedVerdict]) -> list[bool | None]:
-        """The verdict that counts for each pair; None where there is none.
+        """The newest verdict on each pair; None where none is.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class HumanJudge(StoreBacked, PairJudge):
         note: str = "",
         if_open: bool = False,
     ) -> None:
-        """Keep a verdict; it is on the disk when this returns.
+        """Keep a verdict on the disk.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class HumanJudge(StoreBacked, PairJudge):
         self._store().write(record, durable=True)
 
     def want(self, pairs: Sequence[WantedVerdict]) -> None:
-        """Keep what is wanted in the file, so that people can judge in another process.
+        """Keep what is wanted, for people in other processes.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class HumanJudge(StoreBacked, PairJudge):
         return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
 
     def questions(self) -> list[str]:
-        """The questions on which the file holds verdicts, or wants some, in alphabetical order.
+        """The questions of the file, in alphabetical order.
 
         Returns
         -------
@@ -234,7 +234,7 @@ class HumanJudge(StoreBacked, PairJudge):
         return [question for (question,) in self._store().select(query)]
 
     def pair(self, id_: str) -> WantedVerdict | None:
-        """The response and what was asked about it, by its id.
+        """The pair with an id.
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class HumanJudge(StoreBacked, PairJudge):
         return next(iter(self._pairs("WHERE digest = ?", digest)), None)
 
     def history(self, start: int = 0) -> list[Verdict]:
-        """All that was ever said on this question, in the order in which it was kept.
+        """All verdicts on this question, in the order of arrival.
 
         Parameters
         ----------
@@ -267,11 +267,11 @@ class HumanJudge(StoreBacked, PairJudge):
         return list(self._rows(start=start))
 
     def fingerprint(self) -> str:
-        """Name and digest of the question, which tells this judge from others."""
+        """Digest of the question, which tells this judge from others."""
         return f"HumanJudge:{digest_of(type(self), {'question': self.question})}"
 
     def export(self, path: str | os.PathLike[str], pairs: Iterable[WantedVerdict]) -> None:
-        """Write pairs to a CSV file for people who judge elsewhere.
+        """Write pairs to a CSV file for people elsewhere.
 
         Parameters
         ----------
@@ -296,7 +296,7 @@ class HumanJudge(StoreBacked, PairJudge):
         write_lines(path, lines, _COLUMNS)
 
     def import_(self, path: str | os.PathLike[str]) -> int:
-        """Keep the verdicts in a CSV file that :meth:`export` wrote and people filled in.
+        """Keep the verdicts in an exported file, filled in.
 
         Lines may be missing, in any order, and imported repeatedly: what the same person said
         before, with the same note, has no effect.
@@ -336,7 +336,7 @@ class HumanJudge(StoreBacked, PairJudge):
         return n_new
 
     def _add_line(self, connection: "sqlite3.Connection", line: dict[str, str]) -> bool:
-        """Add the verdict in a line of a file; whether it is new."""
+        """Add a line's verdict; return whether it is new."""
         verdict = as_verdict(line["verdict"])
         if verdict is None:
             return False
@@ -380,7 +380,7 @@ class HumanJudge(StoreBacked, PairJudge):
     def _rows(
         self, condition: str = "", values: Sequence[bytes] = (), start: int = 0
     ) -> Iterator[Verdict]:
-        """All rows but the first ones, in the order in which they were kept."""
+        """Rows from `start` on, in the order of arrival."""
         # `condition` is this module's own
         query = (
             "SELECT keys.digest, verdict, judge, time, note, checksum FROM verdicts "  # nosec B608
@@ -431,7 +431,7 @@ class HumanJudge(StoreBacked, PairJudge):
 
 
 def _identify(connection: "sqlite3.Connection", pairs: Iterable[WantedVerdict]) -> None:
-    """Store what pairs are, so that they are found by their ids."""
+    """Store the content of pairs under their ids."""
     connection.executemany(
         "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)",
         [(bytes.fromhex(pair.id), _content(pair)) for pair in pairs],
@@ -439,6 +439,6 @@ def _identify(connection: "sqlite3.Connection", pairs: Iterable[WantedVerdict]) 
 
 
 def _content(pair: WantedVerdict) -> str | None:
-    """What a person sees, as JSON; None where JSON cannot hold it."""
+    """The content of a pair as JSON, where JSON can."""
     asked, around = pair.asked, [pair.asked.context] if pair.asked.context else []
     return content_json([asked.prompt, list(asked.references), pair.response, *around])

@@ -1,4 +1,4 @@
-"""A queue of draws that answers what is kept and passes on the rest."""
+"""A queue that serves kept draws and passes others on."""
 
 import abc
 from collections import deque
@@ -24,14 +24,14 @@ class DrawKeeper(abc.ABC):
     def recall(
         self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
     ) -> Sequence[Mapping[int, Generation]]:
-        """For each request, those of its draws that are kept, by their index."""
+        """For each request, its draws that are kept, by index."""
 
     @abc.abstractmethod
     def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
-        """Keep a draw; the one that counts, where another was kept before."""
+        """Keep a draw; return the one that was kept first."""
 
     def count(self, hits: int, misses: int) -> None:  # noqa: B027
-        """Note how many draws were kept already, and how many had to be made."""
+        """Count draws that were kept already, and draws to make."""
 
 
 class KeepingQueue(DrawQueue):
@@ -54,7 +54,7 @@ class KeepingQueue(DrawQueue):
     def take(
         self, max_draws: int | None = None, *, max_prompts: int | None = None
     ) -> list[DrawRequest]:
-        """Draws to make next, as in :meth:`DrawQueue.take`; kept ones are put on the way."""
+        """Draws to make next; kept ones are put at once."""
         requests: list[DrawRequest] = []
         draws = ANY if max_draws is None else max_draws
         prompts = ANY if max_prompts is None else max_prompts
@@ -75,7 +75,7 @@ class KeepingQueue(DrawQueue):
         return requests
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
-        """Keep a draw and hand it to all that wait for it."""
+        """Keep a draw and hand it to all who wait."""
         key = self._keys[prompt]
         positions = self._waiting.get((key, draw))
         if positions is None:
@@ -97,12 +97,12 @@ class KeepingQueue(DrawQueue):
         return self._outer.is_open(prompt) or any(map(self._outer.is_open, sharing))
 
     def is_wanted(self, prompt: int, draw: int) -> bool:
-        """Whether anybody who waits for a draw wants it as things stand."""
+        """Whether any position wants a draw as things stand."""
         positions = self._waiting.get((self._keys[prompt], draw), ())
         return any(self._outer.is_wanted(position, draw) for position in positions)
 
     def ask_again(self) -> bool:
-        """Ask anew for draws that a generator gave up and that are wanted after all."""
+        """Ask anew for wanted draws that the generator gave up."""
         self.n_under_way = 0
         for (_, draw), positions in self._waiting.items():
             position = next(filter(self._outer.is_open, positions), None)
@@ -111,7 +111,7 @@ class KeepingQueue(DrawQueue):
         return bool(self._missing)
 
     def _put_kept(self, asked: list[DrawRequest]) -> None:
-        """Put those of the draws that are kept; note the others as missing."""
+        """Put the kept draws, and note the others as missing."""
         keys = [self._keys[request.prompt] for request in asked]
         n_hits = 0
         for request, key, kept in zip(asked, keys, self._keeper.recall(keys, asked)):
@@ -132,7 +132,7 @@ class KeepingQueue(DrawQueue):
         self._keeper.count(n_hits, 0)
 
     def _give(self, requests: list[DrawRequest], max_draws: int, max_prompts: int) -> int:
-        """Append missing draws to `requests`, one run a prompt; how many more fit."""
+        """Append missing draws to `requests`; return how many more fit."""
         given, later = {request.prompt for request in requests}, []
         while self._missing and max_draws and len(requests) < max_prompts:
             position, start, stop = self._missing.popleft()
@@ -149,7 +149,7 @@ class KeepingQueue(DrawQueue):
 
 
 def serve_kept(generator: Generator, queue: DrawQueue, keeper: DrawKeeper) -> None:
-    """Answer a queue with kept draws; let a generator make, and keep, the others."""
+    """Answer a queue with kept draws and with new ones."""
     inner = KeepingQueue(queue, keeper)
     serve(generator, inner)
     n_put = -1

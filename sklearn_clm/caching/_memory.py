@@ -73,7 +73,7 @@ class DrawMemory:
     def serve(
         self, generator: Generator, queue: DrawQueue, *, fingerprint: str | None = None
     ) -> None:
-        """Answer a queue: with known draws at once, with the generator's for the rest.
+        """Answer a queue with known draws and with new ones.
 
         Draws are kept as they arrive, also where the generator fails later or is interrupted.
 

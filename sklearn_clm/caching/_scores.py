@@ -22,18 +22,18 @@ Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or 
 
 
 class _PairCache(ResultCache):
-    """Results for pairs, kept in a store as they become known.
+    """Results for pairs, kept in a store.
 
     `_kind` is also the name of the parameter whose results are kept.
     """
 
     @property
     def wrapped(self) -> object:
-        """What is kept, which says the same; None under a `key` of the user's."""
+        """The score or admission inside; None under a user's `key`."""
         return getattr(self, self._kind) if self.key is None else None
 
     def fingerprint(self) -> str:
-        """Name that results are kept under: `key`, or a digest of what is wrapped."""
+        """Name of the results: `key`, or the score's digest."""
         if self.key is not None:
             return str(self.key)
         try:
@@ -48,7 +48,7 @@ class _PairCache(ResultCache):
     def _known_or_made(
         self, firsts: Sequence[object], seconds: Sequence[object], n_jobs: int | None
     ) -> list[Any]:
-        """One value for each pair; each distinct pair that is not kept is made once."""
+        """One value for each pair; missing pairs are made once."""
         shared, space = self._shared(), self._space()
         pairs = [[_plain(first), _plain(second)] for first, second in zip(firsts, seconds)]
         digests = [self._digest(pair) for pair in pairs]
@@ -84,7 +84,7 @@ class _PairCache(ResultCache):
     def _make(
         self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
     ) -> None:
-        """Hand the position and the value of each pair to `keep` as they become known."""
+        """Hand each pair's position and value to `keep` in turn."""
 
 
 class CachedAdmission(_PairCache, PairJudge):

@@ -1,4 +1,4 @@
-"""A SQLite file that keeps what was expensive to get, each value under its key.
+"""A SQLite file of expensive values, each under its key.
 
 Values are JSON text under (space, key, seed, draw): the space says what it is (a draw, a judgement)
 and whose (the fingerprint of the generator or of the judge), the key is a digest of the prompt or
@@ -48,14 +48,14 @@ _inherited: list[sqlite3.Connection | None] = []
 
 
 class Space(NamedTuple):
-    """Kind of a value ("draws", ...) and name of who made it."""
+    """Kind of a value ("draws", ...) and its maker's name."""
 
     kind: str
     name: str
 
 
 class Row(NamedTuple):
-    """One stored value with its key; `content` is JSON text of what the digest stands for."""
+    """A stored value with its key; `content` is JSON."""
 
     space: Space
     digest: bytes
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 
 class Store:
-    """One SQLite file (or a database in memory where `path` is None); safe to share by threads."""
+    """A SQLite file, or one in memory, shared by threads."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class Store:
     def lookup(
         self, space: Space, digests: Sequence[bytes], seed: int, start: int, stop: int
     ) -> dict[tuple[bytes, int], str]:
-        """Stored values of the draws ``start`` to ``stop - 1`` of the given keys."""
+        """Stored values of some draws of the given keys."""
         found = {}
         for first in range(0, len(digests), LOOKUP_KEYS):
             chunk = digests[first : first + LOOKUP_KEYS]
@@ -98,7 +98,7 @@ class Store:
         return found
 
     def put(self, row: Row) -> str:
-        """Store a value; the first one stored under a key stays, and is what is returned."""
+        """Store a value; return the first one under its key."""
         if self.write(lambda connection: _insert(connection, row)):
             return row.value
         known = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
@@ -109,7 +109,7 @@ class Store:
         self.write(lambda connection: connection.execute("DELETE FROM spaces WHERE FALSE"))
 
     def add_tables(self, schema: str) -> None:
-        """Make tables of another kind of record where they are missing."""
+        """Make tables where they are missing."""
         if schema not in self._added:
             statements = schema.split(";")
             self.write(lambda connection: [*map(connection.execute, statements)])
@@ -120,7 +120,7 @@ class Store:
         return self._do(lambda connection: connection.execute(query, values).fetchall())
 
     def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
-        """Do some work in a transaction; where `durable`, it is on the disk when this returns."""
+        """Work in a transaction, which is on disk if `durable`."""
 
         def transaction(connection: sqlite3.Connection) -> T:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
@@ -131,7 +131,7 @@ class Store:
         return self._do(transaction)
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work with the connection of this process, one thread at a time; translate its errors."""
+        """Work with this process's connection; translate its errors."""
         import sqlite3
 
         if self._pid != os.getpid():
@@ -169,7 +169,7 @@ class Store:
 
 
 def open_store(path: str | os.PathLike[str] | None) -> Store:
-    """The store of a path; a new one where it is in memory."""
+    """The store of a path, or one in memory."""
     if path is None or path == ":memory:":
         return Store(None)
     if not isinstance(path, (str, os.PathLike)):

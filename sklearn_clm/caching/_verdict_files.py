@@ -1,4 +1,4 @@
-"""Tables that people fill in: written for spreadsheets, read as these save them."""
+"""CSV files that people fill in with a spreadsheet."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ def write_lines(
 def read_lines(
     path: str | os.PathLike[str], columns: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """The lines of a CSV file, each with the words that name it."""
+    """The lines of a CSV file, each with its place."""
     with csv_table(path, restval="") as table:
         if not set(columns) <= set(table.fieldnames or ()):
             raise ValueError(
@@ -49,7 +49,7 @@ def read_lines(
 
 
 def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[bool], list[bool]]:
-    """What a model and people say of the same prompts: the columns model and people of a file."""
+    """Verdicts of a model and of people, by their columns."""
     names = ("model", "people")
     said: tuple[list[bool], list[bool]] = ([], [])
     for where, line in read_lines(path, names):
@@ -63,7 +63,7 @@ def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[bool], list[bool
 
 
 def as_verdict(cell: str) -> bool | None:
-    """The verdict in a cell; None where nobody has judged yet."""
+    """The verdict in a cell; None for an empty cell."""
     text = cell.strip().lower()
     if text and text not in (*_YES, *_NO):
         raise ValueError(f"verdict must be y, n or empty, got {cell!r:.40} instead")
@@ -71,7 +71,7 @@ def as_verdict(cell: str) -> bool | None:
 
 
 def text_of(value: object) -> str:
-    """Text that a cell was written for, but for what spreadsheets change."""
+    """Text of a cell without what spreadsheets change."""
     text = _as_text(value)
     text = text[1:] if text[:1] == "'" and _as_cell(text[1:]) == text else text
     return "\n".join(text.splitlines()).strip()
@@ -84,6 +84,6 @@ def _as_text(value: object) -> str:
 
 
 def _as_cell(value: object) -> str:
-    """Text of a cell, which a spreadsheet takes for no formula."""
+    """Text of a cell that is no formula to spreadsheets."""
     text = _as_text(value)
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text

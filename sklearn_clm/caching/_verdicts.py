@@ -45,7 +45,7 @@ class JudgedPrompt:
 
 
 def as_judged(reference: Reference) -> JudgedPrompt:
-    """What a person sees besides the response, where this stands in place of a reference."""
+    """A reference as people are shown it."""
     return reference if isinstance(reference, JudgedPrompt) else JudgedPrompt(None, (reference,))
 
 
@@ -64,7 +64,7 @@ class WantedVerdict(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Name of this response to this prompt, in files and in the store."""
+        """Digest of prompt, references and response, in hexadecimal."""
         return key_digest([self.asked.prompt, list(self.asked.references), self.response]).hex()
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: repeated random splits, planning, production, and a watch on the risk in use.
+"""Evaluation: repeated random splits, planning, production and monitoring.
 
 A single split into calibration and test says little: loss and size vary with it. The paper repeats
 it (section 5, Appendix F): one part finds the frontier, one tests it, the rest measures, for

@@ -1,4 +1,4 @@
-"""How many verdicts of people an audit takes, and of which design, from a small pilot."""
+"""How many verdicts of people an audit takes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class AuditPlan:
     power: float
 
     def n_audits(self, design: str) -> int | None:
-        """The first of the sizes at which a design has the power; None where none has."""
+        """Fewest audits with enough power for a design, if any."""
         of_sizes = zip(self.sizes, self.powers[design], strict=True)
         return next((n for n, power in of_sizes if power >= self.power), None)
 
@@ -72,7 +72,7 @@ class AuditPlan:
         )
 
     def to_markdown(self) -> str:
-        """The plan in words, what the pilot says, and the power of each number of verdicts."""
+        """The plan in words, with a table of power."""
         lines = [
             f"{self}\n",
             f"As the pilot lets expect, the model refuses {percent(self.refused)} of the prompts, "

@@ -1,4 +1,4 @@
-"""A watch on the risk of a calibrated estimator in use."""
+"""A monitor of the risk in use."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class RiskMonitor:
 
     @property
     def risk_interval_(self) -> tuple[float, float]:
-        """Limits of a risk that does not change: right at all times with probability 1 - alpha."""
+        """Confidence sequence at 1 - alpha, for a constant risk."""
         low, high = confidence_sequence(float(np.sum(self._losses)), self.n_audited_, self.alpha)
         return float(low), float(high)
 
@@ -262,7 +262,7 @@ class RiskMonitor:
         return digests
 
     def _go_on(self, settings: dict[str, object]) -> None:
-        """Take the outcomes in the file, which must be one of the same settings, or new."""
+        """Take the outcomes in a file of the same settings."""
 
         def unseen(connection: sqlite3.Connection) -> list[float]:
             saved = connection.execute("SELECT settings FROM monitor").fetchone()
@@ -278,7 +278,7 @@ class RiskMonitor:
         self._take_from(unseen)
 
     def _unseen(self, connection: sqlite3.Connection) -> list[float]:
-        """Losses in the file that this object has not taken yet."""
+        """Losses in the file that this object has not taken."""
         query = "SELECT loss FROM audits WHERE id > ? ORDER BY id"
         return [loss for (loss,) in connection.execute(query, (self.n_audited_,))]
 
@@ -291,7 +291,7 @@ class RiskMonitor:
 
 
 def _certified(target: object) -> tuple[float, str]:
-    """The level of an estimator that can be watched, and a digest of its calibration."""
+    """Level of a certified estimator, with a digest of it."""
     if not isinstance(target, (ConformalSampler, ComponentSelector)):
         raise TypeError(
             "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
@@ -310,7 +310,7 @@ def _certified(target: object) -> tuple[float, str]:
 
 
 def _digest(request: object) -> bytes:
-    """What a request is known by. It has nothing in common with the digest of a prompt."""
+    """Digest of a request, unlike that of any prompt."""
     if not isinstance(request, (str, int, np.integer, UUID)):
         raise TypeError(
             "requests must be identifiers (str, int or UUID) that no other request has, got "

@@ -1,4 +1,4 @@
-"""How many calibration prompts to collect, and what to expect of so many."""
+"""How many calibration prompts to collect, and what to expect."""
 
 import math
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class Plan:
     k_max: int
 
     def to_frame(self) -> "pd.DataFrame":
-        """The estimates, one row for each number of prompts; intervals end in _low and _high."""
+        """One row per size; intervals are columns `_low` and `_high`."""
         import pandas as pd
 
         columns = {"n_prompts": self.n_prompts, "n_calibration": self.n_calibration}
@@ -214,7 +214,7 @@ def plan(
 
 
 def _smallest_epsilons(n_errors: int, n: int, parts: np.ndarray, delta: float) -> np.ndarray:
-    """Smallest epsilon of each calibration part, and an interval for the one to come."""
+    """Smallest epsilons of calibration parts to come, with intervals."""
     # half of the allowed error for the pilot's share, half for the calibration to come
     tail = (1.0 - _CONFIDENCE) / 4.0
     low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
@@ -226,7 +226,7 @@ def _smallest_epsilons(n_errors: int, n: int, parts: np.ndarray, delta: float) -
 def prompts_to_collect(
     share: float, epsilon: float, delta: float, power: float, fraction: float, most: int
 ) -> int | None:
-    """Prompts from which on the chance of success is at least `power`; None above `most`."""
+    """Fewest prompts from which on the power suffices, if any."""
     if share >= epsilon:
         return None
     # the smallest calibration parts with which a test may reject at 0, 1, ... errors: one more
@@ -242,18 +242,18 @@ def prompts_to_collect(
 
 
 def chance_to_certify(n: ArrayLike, share: ArrayLike, epsilon: float, delta: float) -> np.ndarray:
-    """Probability that n calibration prompts with this share of errors certify anything."""
+    """Probability that n prompts with this error rate certify anything."""
     return np.asarray(binom.cdf(critical_count(np.asarray(n), epsilon, delta), n, share))
 
 
 def first_k_errors(admissible: ArrayLike) -> np.ndarray:
-    """Counts of prompts none of whose first 1, 2, ... draws is admissible."""
+    """Prompts without an admissible response in 1, 2, ... draws."""
     admitted = np.logical_or.accumulate(np.asarray(admissible, dtype=bool), axis=1)
     return np.count_nonzero(~admitted, axis=0)
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean of independent values, and the ends of its normal 95 % interval."""
+    """Mean of independent values with its normal 95 % interval."""
     mean = float(np.mean(values))
     half = float(ndtri(0.5 + _CONFIDENCE / 2) * np.std(values) / math.sqrt(len(values)))
     return mean, mean - half, mean + half
@@ -320,14 +320,14 @@ def _interval(values: Sequence[float] | np.ndarray, form: str = ".3f") -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, the first row its header; text that looks like markup is escaped."""
+    """A table in Markdown; the first row is its header."""
     header, *body = [f"| {' | '.join(map(markdown_text, row))} |" for row in rows]
     rule = f"|{' --- |' * len(rows[0])}"
     return "\n".join([header, rule, *body]) + "\n"
 
 
 def markdown_text(text: str) -> str:
-    """Text for Markdown on one line: names of scores come from users, and may look like markup."""
+    """Text for Markdown on one line, markup escaped."""
     for character in "\\`*<>|":
         text = text.replace(character, "\\" + character)
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Results of repeated random splits: curves over levels, comparisons and tables."""
+"""Results of repeated random splits."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,11 +55,11 @@ class TrialResults:
 
     @property
     def usable(self) -> np.ndarray:
-        """Levels that are achievable and not trivial in every trial, shape (m, n_levels)."""
+        """Levels achievable and not trivial in all trials, (m, n_levels)."""
         return ~(self.null | self.trivial).any(axis=1)
 
     def mean(self, measure: str) -> np.ndarray:
-        """Mean over trials, shape (m, n_levels); NaN where some trial is null."""
+        """Mean over trials, (m, n_levels); NaN where some are null."""
         return np.asarray(self._achieved(measure).mean(axis=1).filled(np.nan))
 
     def std(self, measure: str) -> np.ndarray:
@@ -74,7 +74,7 @@ class TrialResults:
         return self._areas(measure, self.usable)
 
     def why_no_area(self) -> str | None:
-        """Why no areas can be compared, in words; None where they can."""
+        """Why no areas can be compared; None where they can."""
         if self.usable.all(axis=0).any():
             return None
         achieved = self.levels[~self.null.any(axis=(0, 1))]
@@ -88,7 +88,7 @@ class TrialResults:
     def compare(
         self, method_a: str, method_b: str, measure: str, *, level: float | None = None
     ) -> np.ndarray:
-        """Difference between two methods, trial by trial on the same splits.
+        """Difference between two methods on the same splits.
 
         All trials split the same data anew, so that they are not independent: their spread does
         not shrink as trials are added, and tells nothing of the population of prompts.
@@ -119,7 +119,7 @@ class TrialResults:
         return np.asarray(a - b)
 
     def summary(self, reference: str | None = None) -> "pd.DataFrame":
-        """Table of the areas, or of the differences to one method.
+        """Table of the areas, or of differences to one method.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class TrialResults:
         return pd.DataFrame(columns, index=list(self.methods))
 
     def to_frame(self) -> "pd.DataFrame":
-        """All values as a pandas DataFrame, one row for each method, trial and level."""
+        """All values, one row for each method, trial and level."""
         import pandas as pd
 
         names = ["method", "trial", self.level_name]
@@ -178,7 +178,7 @@ class TrialResults:
         return normalized_auc(self.levels[used], self._values(measure)[..., used])
 
     def _achieved(self, measure: str) -> np.ma.MaskedArray:
-        """Values that are defined, at levels where no trial is null."""
+        """Defined values at levels where no trial is null."""
         some_null = self.null.any(axis=1, keepdims=True)
         return np.ma.masked_where(
             np.broadcast_to(some_null, self.null.shape), np.ma.masked_invalid(self._values(measure))

@@ -1,4 +1,4 @@
-"""The paper's protocol of repeated random splits (sections 5 and 6, Appendices F and G)."""
+"""The paper's repeated random splits (sections 5 and 6)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -321,7 +321,7 @@ def reference_scores(
 
 
 class Split(NamedTuple):
-    """Sorted positions of the prompts in both parts, and a seed for splitting the first anew."""
+    """Positions of both parts, sorted, and a seed."""
 
     calibration: np.ndarray
     test: np.ndarray
@@ -340,7 +340,7 @@ def random_splits(
     *,
     prompts: np.ndarray | None = None,
 ) -> Iterator[Split]:
-    """Independent random splits; equal `prompts`, which all differ by default, stay together."""
+    """Independent random splits that keep equal prompts together."""
     digests = np.arange(n_prompts) if prompts is None else prompts
     # one seed of all trials, which spawns those of each, whatever order they run in
     seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
@@ -357,7 +357,7 @@ def _over_splits(
     n_jobs: int | None = 1,
     verbose: int = 0,
 ) -> dict[str, np.ndarray]:
-    """What is measured of each split, with trials along the second axis, behind the methods."""
+    """Measures of each split, trials along the second axis."""
     # threads: the time goes to NumPy, which releases the interpreter, and data stay in one place
     parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
     running = parallel(delayed(measure)(split) for split in splits)
@@ -371,7 +371,7 @@ def _of_test_part(
     gammas: np.ndarray,
     levels: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """What thresholds select of test prompts, and how much of what is wanted they cover."""
+    """What thresholds select of test prompts, and what it covers."""
     entries, n = ComponentEntries(test), test.n_prompts
     ranks = entries.largest(entries.labels != 1)
     worst = entries.thresholds[ranks[ranks >= 0].astype(np.intp)]
@@ -389,7 +389,7 @@ def _of_test_part(
 
 
 def _covered_from(references: Sequence[ArrayLike]) -> ComponentCalibrationData:
-    """Scores from which on each sentence of a reference is covered; inadmissible where never."""
+    """Scores from which on each reference's sentence is covered."""
     rows = [np.asarray(row, dtype=np.float64) for row in references]
     return ComponentCalibrationData.from_arrays(rows, [row > -np.inf for row in rows])
 
@@ -405,7 +405,7 @@ def _admissible(data: ComponentCalibrationData) -> ComponentCalibrationData:
 def _at_least(
     values: np.ndarray, thresholds: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Total weight, by default the number, of the values that are at least each threshold."""
+    """Number, or weight, of values at or above each threshold."""
     order = np.argsort(values)
     below = np.searchsorted(values[order], thresholds, side="left")
     if weights is None:
@@ -443,7 +443,7 @@ def _named(methods: Sequence[Method] | Mapping[str, Method]) -> dict[str, Method
 
 
 def _check_levels(name: str, levels: ArrayLike | None) -> np.ndarray:
-    """Levels as a strictly increasing array in (0, 1); 99 of them by default."""
+    """Levels as a strictly increasing array in (0, 1)."""
     if levels is None:
         return np.linspace(0.0, 1.0, 101)[1:-1]
     array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
@@ -456,7 +456,7 @@ def _check_levels(name: str, levels: ArrayLike | None) -> np.ndarray:
 
 
 def _part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
-    """Prompts in each named part of a split; what remains is for the test."""
+    """Sizes of a split's named parts; others are for test."""
     for name, fraction in fractions.items():
         check_level(fraction, name)
     sizes = tuple(round(fraction * n_prompts) for fraction in fractions.values())

@@ -1,4 +1,4 @@
-"""The protocols that generators follow, and what is checked of any of them."""
+"""The protocols of generators, and the checks of their draws."""
 
 import functools
 import inspect
@@ -116,7 +116,7 @@ class BaseGenerator(BaseEstimator):
         return type(self)(**{name: cloned(value) for name, value in params.items()})
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of everything that the distribution of a draw depends on.
+        """Hexadecimal digest of all that the draws' distribution depends on.
 
         It is equal for equal generators, in any process, and different where a parameter differs.
         """
@@ -129,7 +129,7 @@ def wraps_trainable(generator: "WrappingGenerator") -> bool:
 
 
 class WrappingGenerator(BaseGenerator):
-    """Base of generators that hand on the draws of another one, their parameter `generator`."""
+    """Base of generators around another one, their parameter `generator`."""
 
     generator: Generator
     generator_: Generator
@@ -151,7 +151,7 @@ class WrappingGenerator(BaseGenerator):
 
     @available_if(wraps_trainable)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Fit a clone of the inner generator, where that has a ``fit``, with its parameters."""
+        """Fit a clone of the inner generator."""
         self.generator_ = trained(clone(self.generator, safe=False), prompts, references)
         return self
 
@@ -177,7 +177,7 @@ def trained(generator: Any, prompts: Prompts, references: Sequence[object]) -> A
 
 
 def _recording(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """The method fit, which records what a generator was trained on."""
+    """A method `fit` that records what it was trained on."""
 
     @functools.wraps(fit)
     def recorded(self: object, *given: Any, **named: Any) -> Any:
@@ -208,7 +208,7 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
 
 
 def refuse_single_text(prompts: Prompts) -> None:
-    """Refuse a text or a table in place of a list of texts, and half characters in any of them."""
+    """Refuse a text or a table in place of prompts."""
     if isinstance(prompts, (str, bytes)) or hasattr(prompts, "columns"):
         raise TypeError(
             f"prompts must be a list or an array of prompts, got the {type(prompts).__name__} "
@@ -222,7 +222,7 @@ def refuse_single_text(prompts: Prompts) -> None:
 def sample(
     generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
 ) -> Rows:
-    """Draws of any generator, as a list for each prompt; a plain text is a response."""
+    """Draws of any generator, as a list for each prompt."""
     refuse_single_text(prompts)
     check_scalar(n_samples, "n_samples", Integral, min_val=0)
     check_scalar(start, "start", Integral, min_val=0)
@@ -240,7 +240,7 @@ def sample(
 
 
 def serve(generator: object, queue: DrawQueue) -> None:
-    """Let any generator make the draws that a queue asks for.
+    """Let any generator answer a queue.
 
     A :class:`QueueGenerator` answers the queue itself. Any other works in rounds over a bounded
     number of open prompts: all draws that are wanted as things stand, then those that are wanted
@@ -296,7 +296,7 @@ def _is_list(values: object) -> bool:
 
 
 def checked_draw(name: str, generation: object, where: str) -> Generation:
-    """A draw as whatever `name` says returned it; a plain text is one."""
+    """A draw of any generator, checked; it may be text."""
     if isinstance(generation, str):
         generation = Generation(generation)
     if not isinstance(generation, Generation) or generation.response is None:

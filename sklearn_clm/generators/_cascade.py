@@ -98,7 +98,7 @@ class CascadeGenerator(BaseGenerator):
 
     @available_if(_any_trainable)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Fit clones of the generators that are trained; only there where one is."""
+        """Fit clones of the generators that are trained."""
         self.generators_ = [
             trained(clone(one, safe=False), prompts, references) if is_trainable(one) else one
             for one in self.generators
@@ -106,7 +106,7 @@ class CascadeGenerator(BaseGenerator):
         return self
 
     def serve(self, queue: DrawQueue) -> None:
-        """Answer a queue, as in :meth:`QueueGenerator.serve`, one tier after the other."""
+        """Answer a queue, one tier after the other."""
         check_tiers(self.tiers, queue.n_draws)
         *starts, _ = self.tiers.starts
         waiting: list[deque[DrawRequest]] = [deque() for _ in starts]
@@ -117,7 +117,7 @@ class CascadeGenerator(BaseGenerator):
             tier = next((t for t, requests in enumerate(waiting) if requests), None)
 
     def fingerprint(self) -> str:
-        """Digest of the generators, in order, and of how many draws each makes; not of prices."""
+        """Digest of the generators and their numbers of draws."""
         content = [[fingerprint(one), n] for one, n in zip(self._inner(), self.n_draws)]
         return digest_of(type(self), {"generators": content})
 
@@ -126,7 +126,7 @@ class CascadeGenerator(BaseGenerator):
 
 
 class _TierQueue(DrawQueue):
-    """What a queue wants of one tier; what it wants of others waits for these."""
+    """The part of a queue that is of one tier."""
 
     def __init__(
         self, outer: DrawQueue, waiting: list[deque[DrawRequest]], starts: list[int], tier: int
@@ -138,7 +138,7 @@ class _TierQueue(DrawQueue):
     def take(
         self, max_draws: int | None = None, *, max_prompts: int | None = None
     ) -> list[DrawRequest]:
-        """Draws to make next, as in :meth:`DrawQueue.take`, counted from the first of the tier."""
+        """Draws to make next, counted from the tier's first."""
         requests: list[DrawRequest] = []
         own, draws_left = self._waiting[self._tier], ANY if max_draws is None else max_draws
         while draws_left and len(requests) != max_prompts:
@@ -163,7 +163,7 @@ class _TierQueue(DrawQueue):
         return requests
 
     def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
-        """No draws: those of another tier may be among the next ones, and dear."""
+        """No draws: the next ones may be dear."""
         return []
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
@@ -177,5 +177,5 @@ class _TierQueue(DrawQueue):
         return self._outer.is_open(prompt)
 
     def is_wanted(self, prompt: int, draw: int) -> bool:
-        """Whether a draw that is under way is wanted as things stand."""
+        """Whether a draw is wanted as things stand."""
         return self._outer.is_wanted(prompt, draw + self._start)

@@ -1,4 +1,4 @@
-"""Generators that learn from the references: a classifier's classes, or references at random."""
+"""Generators that learn from references."""
 
 from abc import abstractmethod
 from bisect import bisect_right
@@ -22,7 +22,7 @@ from sklearn_clm.generators._queue import DrawQueue
 
 
 class _Distribution(NamedTuple):
-    """Responses and their probabilities, for a prompt; equal draws are one object."""
+    """Responses of a prompt with their probabilities."""
 
     key: bytes
     cumulative: Sequence[float]
@@ -63,7 +63,7 @@ class _Drawing(BaseGenerator):
 
     @abstractmethod
     def _distributions(self, prompts: Prompts) -> list[_Distribution]:
-        """What is drawn from, for as many prompts as one batch holds."""
+        """The distributions of a batch of prompts."""
 
 
 def _is_trained_here(generator: "EstimatorGenerator") -> bool:
@@ -136,7 +136,7 @@ class EstimatorGenerator(_Drawing):
         return self
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of the classifier and, once fitted, of its training."""
+        """Hexadecimal digest of the classifier and of its training."""
         # the batch size is no part of the distribution
         training = getattr(self, TRAINED_ON, None)
         return digest_of(type(self), {"estimator": self.estimator, "training": training})
@@ -169,7 +169,7 @@ def _refuse_without_probabilities(estimator: object) -> None:
 
 
 def _filled_up(batch: Prompts, size: int) -> Prompts:
-    """A batch with its last prompt repeated until it has `size` prompts."""
+    """A batch with its last prompt repeated, up to `size`."""
     missing = size - len(batch)
     if isinstance(batch, np.ndarray):
         return np.concatenate([batch, np.repeat(batch[-1:], missing, axis=0)])
@@ -200,7 +200,7 @@ class ResamplingGenerator(_Drawing):
     """
 
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Learn the references: one, or a list of them, for each prompt."""
+        """Learn the references, one or several of each prompt."""
         weights: Counter[Hashable] = Counter()
         for reference in references:
             options = _options(reference)
@@ -221,7 +221,7 @@ class ResamplingGenerator(_Drawing):
         return [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of the class and, once fitted, of what it draws."""
+        """Hexadecimal digest of the class and of its references."""
         fitted = [self.responses_, self.log_frequencies_] if hasattr(self, "responses_") else []
         return digest_of(type(self), {**self.get_params(deep=False), "fitted state": fitted})
 

@@ -30,7 +30,7 @@ _SLOTS: WeakKeyDictionary["ConcurrentGenerator", _Slots] = WeakKeyDictionary()
 
 
 class ConcurrentGenerator(BaseGenerator):
-    """Base of generators that make draws in calls, `max_concurrency` at a time."""
+    """Base of generators that make several calls at a time."""
 
     max_concurrency: int
     n_per_request: int = 1
@@ -56,16 +56,16 @@ class ConcurrentGenerator(BaseGenerator):
 
     @abstractmethod
     def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
-        """Make some draws, in a thread; repeat no call that fails once `stopping` is set."""
+        """Make draws, in a thread, without repeats after `stopping`."""
 
 
 def pause_after(attempt: int) -> float:
-    """Seconds until a call is repeated that has failed so often."""
+    """Seconds of pause after so many failed attempts."""
     return float(min(_FIRST_PAUSE * 2.0 ** (attempt - 1), _LONGEST_PAUSE))
 
 
 class _Calls:
-    """Calls of a generator that answer a queue, each in one of the slots.
+    """Calls of a generator that answer a queue.
 
     Draws are taken and put in the caller's thread. Nothing is made that the queue does not want,
     but for draws ahead while threads would be idle: those that are wanted with a chance of at least
@@ -94,7 +94,7 @@ class _Calls:
         self.n_threads = 0
 
     def answer(self) -> None:
-        """Make what the queue asks for, until it asks for no more."""
+        """Make draws until the queue asks for no more."""
         deadline, done = math.inf, False
         try:
             while not done:
@@ -122,7 +122,7 @@ class _Calls:
             _logger.info("a call for draws that turned out not to be needed failed: %s", unneeded)
 
     def _work(self, deadline: float) -> None:
-        """Begin calls and hand over what arrives, until nothing more is waited for."""
+        """Begin calls and hand over draws until none is awaited."""
         while time.monotonic() < deadline:
             self.first_error = self._failure()
             # where all threads are busy with what nobody needs, the next call is begun by the

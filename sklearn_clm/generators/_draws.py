@@ -62,7 +62,7 @@ class Generation:
 
 
 def prompt_bytes(prompt: object) -> bytes:
-    """Serialise a prompt so that equal prompts, and only those, give equal bytes.
+    """Serialise a prompt: equal bytes mean equal prompts.
 
     A prompt is text, a number, an array, an image of Pillow, or a list or a mapping of these. Each
     part carries its type and its length. A NumPy scalar or string equals its Python counterpart, a
@@ -78,7 +78,7 @@ def prompt_bytes(prompt: object) -> bytes:
 
 
 def check_text(value: object, name: str) -> None:
-    """Refuse text, at any depth of lists and dicts, that holds half of a surrogate pair.
+    """Refuse text, at any depth, with half a surrogate pair.
 
     It is what is left of a character that was cut in two: no tokenizer, service or file takes it.
     """
@@ -150,7 +150,7 @@ def _serialise(value: Any, out: list[bytes]) -> None:
 
 
 def _number(value: int | float) -> int | float:
-    """One form for all numbers that are equal: beyond 2**53 not every integer is a float."""
+    """One form for all equal numbers, larger integers included."""
     if abs(value) < _LARGEST_EXACT:
         return float(value)
     return int(value) if value == value and abs(value) != np.inf else value
@@ -220,7 +220,7 @@ class _Key(ISeedSequence):
 
 
 def draw_seed(prompt: object, seed: int, draw: int) -> int:
-    """Seed of one draw, in the 31 bits that every server takes."""
+    """Seed of one draw, in 31 bits for every server."""
     return int(draw_stream(prompt, seed, draw, salt=b"service").integers(2**31))
 
 

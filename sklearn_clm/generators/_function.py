@@ -147,7 +147,7 @@ class FunctionGenerator(ConcurrentGenerator):
             yield draw, checked_draw("ask", said, f"draw {draw} of {prompt_line(prompt)}")
 
     def _asked(self, prompt: Prompt, named: dict[str, int], stopping: threading.Event) -> Any:
-        """What the function says, asked again where it raises an error."""
+        """Response of the function, called again after an error."""
         attempt = 1
         while True:
             try:
@@ -168,7 +168,7 @@ class FunctionGenerator(ConcurrentGenerator):
 
 
 def _takes_seed(ask: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter `seed`; a TypeError where a prompt is not enough."""
+    """Whether a function has a parameter `seed`, beside the prompt."""
     try:
         signature = inspect.signature(ask)
     except ValueError:  # of a function of C
@@ -189,7 +189,7 @@ _lock = threading.Lock()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """The loop that runs async functions, in a thread of its own: the caller's may be running."""
+    """The event loop of this process, in its own thread."""
     with _lock:
         if os.getpid() not in _LOOPS:
             _LOOPS[os.getpid()] = loop = asyncio.new_event_loop()

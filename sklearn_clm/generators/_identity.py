@@ -1,4 +1,4 @@
-"""What generators, scores and judges are: digests, equal in every process and Python, and copies.
+"""Identity of generators, scores and judges; copies of them.
 
 The chapter on scores says what an object and a function are. Functions without source, as those of
 ``exec``, and several lambdas on one line are their byte code, which is another one under another
@@ -39,12 +39,12 @@ _Inner = Callable[[Any], Any]  # the identity of a part
 
 
 class UnidentifiedError(ValueError):
-    """An object has no parameters or plain values that identify it."""
+    """An object has no parameters or values to identify it."""
 
 
 @contextmanager
 def strictly() -> Iterator[None]:
-    """Refuse objects whose class alone would have to stand for them."""
+    """Refuse objects that only their class could identify."""
     token = _strict.set(True)
     try:
         yield
@@ -53,25 +53,25 @@ def strictly() -> Iterator[None]:
 
 
 def digest_of(cls: type, params: Mapping[str, object]) -> str:
-    """Hexadecimal digest of a class and its parameters, equal in every process."""
+    """Hexadecimal digest of a class and its parameters."""
     content = prompt_bytes([identity(cls), identity(dict(params))])
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def is_trainable(generator: object) -> bool:
-    """Whether a generator is trained; its ``fit`` may be there for some parameters only."""
+    """Whether a generator has a ``fit`` with its present parameters."""
     return callable(getattr(generator, "fit", None))
 
 
 def fingerprint(generator: Any) -> str:
-    """Fingerprint of any generator, by its own method or else by class, parameters and state."""
+    """Fingerprint of any generator, by its method or its content."""
     # an estimator may hand on the method of another one, so that no protocol sees it
     named = callable(getattr(generator, "fingerprint", None)) and not isinstance(generator, type)
     return str(generator.fingerprint()) if named else description(generator)
 
 
 def description(generator: object) -> str:
-    """Digest of the class and the parameters of a generator, and of what it has learnt."""
+    """Digest of a generator's class, parameters and training."""
     training = None
     if is_trainable(generator):
         training = getattr(generator, TRAINED_ON, None) or attributes_of(generator)
@@ -80,14 +80,14 @@ def description(generator: object) -> str:
 
 
 def record_training(generator: object, *given: object) -> None:
-    """Note what a generator was trained on and has learnt, which may change as it is used."""
+    """Note what a generator was trained on and has learnt."""
     learnt = {"given": given, "learnt": attributes_of(generator)}
     with suppress(AttributeError):  # an object with slots is known by its attributes
         setattr(generator, TRAINED_ON, digest_of(type(generator), learnt))
 
 
 def title_of(part: Any) -> str:
-    """What a reader calls a part: its name, or its class and what it is made of first of all."""
+    """Name of a part, or its class and first parameter."""
     if not hasattr(part, "get_params"):
         return part if isinstance(part, str) else getattr(part, "__qualname__", type(part).__name__)
     inner = getattr(part, next(iter(inspect.signature(type(part)).parameters), ""), None)
@@ -97,15 +97,15 @@ def title_of(part: Any) -> str:
 
 @runtime_checkable
 class Wrapper(Protocol):
-    """Something that says what another score or admission says, such as a cache of it."""
+    """A score or admission around another, such as a cache."""
 
     @property
     def wrapped(self) -> Any:
-        """The score or admission; None where it is to count as another one."""
+        """What it stands for; None where it is another score."""
 
 
 def score_fingerprint(score: Any) -> str:
-    """Name of a score, with a digest of what it is where it is no built-in one."""
+    """Name of a score, with a digest of any user's."""
     if isinstance(score, Wrapper) and score.wrapped is not None:
         score = score.wrapped
     if isinstance(score, str):
@@ -118,7 +118,7 @@ def score_fingerprint(score: Any) -> str:
 
 
 def attributes_of(value: Any) -> Any:
-    """What a pickle of an object holds, without the record of its training."""
+    """State of an object, without the record of its training."""
     state = value.__getstate__()
     if not isinstance(state, dict):
         return state  # of an object with slots
@@ -126,7 +126,7 @@ def attributes_of(value: Any) -> Any:
 
 
 def parameters_of(value: Any) -> Any:
-    """Parameters of an object; all attributes where it does not keep them under their names."""
+    """Parameters of an object, or else all its attributes."""
     if hasattr(value, "get_params"):
         return value.get_params(deep=False)
     make = type(value).__init__
@@ -140,7 +140,7 @@ def parameters_of(value: Any) -> Any:
 
 
 def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """Serialisable stand-in for an object, equal in every process for the same meaning."""
+    """Serialisable stand-in for an object, equal in every process."""
     if value is None or type(value) in _PLAIN:
         return value
     if id(value) in above:
@@ -220,7 +220,7 @@ def _object(value: Any, inner: _Inner) -> Any:
 
 
 def _of_torch(value: Any, inner: _Inner) -> Any:
-    """Numbers of a tensor, wherever it lives, or of a module; None for all else."""
+    """Numbers of a tensor or module; None for all else."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, (torch.Tensor, torch.nn.Module)):
         return None
@@ -238,7 +238,7 @@ def _of_torch(value: Any, inner: _Inner) -> Any:
 
 
 def _function(function: types.FunctionType, inner: _Inner) -> list[Any]:
-    """Identity of a function: two lambdas share a name, two closures share their source.
+    """Identity of a function: source, defaults and enclosed variables.
 
     The module is left out of the user's own: what a script defines, a service imports.
     """
@@ -251,7 +251,7 @@ def _function(function: types.FunctionType, inner: _Inner) -> list[Any]:
 
 
 def _class(cls: type, inner: _Inner) -> Any:
-    """Identity of a class: its name, and its source where it is the user's."""
+    """Identity of a class: its name, and a user's source."""
     name = cls.__qualname__
     if _is_installed(cls.__module__):
         return f"{cls.__module__}.{name}"
@@ -269,7 +269,7 @@ def _contents(cell: Any) -> Any:
 
 
 def _tree_of(member: Any) -> Any:
-    """Syntax of a function or a class; None where it has no source of its own."""
+    """Syntax tree of a function or class; None without source."""
     try:
         with _parsing:
             lines, before = inspect.findsource(member)
@@ -290,13 +290,13 @@ def _nodes(source: str) -> list[Any]:
 
 
 def _place(node: Any) -> tuple[str, int]:
-    """Name and first line, as Python gives them to what it makes of the node."""
+    """Name and first line of a node, as Python counts."""
     lines = [one.lineno for one in (node, *getattr(node, "decorator_list", ()))]
     return getattr(node, "name", "<lambda>"), min(lines)
 
 
 def _plain(node: Any) -> Any:
-    """A syntax tree as lists, without docstrings, positions and what versions add or leave out."""
+    """A syntax tree as lists, the same under every Python."""
     if isinstance(node, list):
         return [_plain(item) for item in node]
     if not isinstance(node, ast.AST):
@@ -311,7 +311,7 @@ def _plain(node: Any) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _is_installed(module: str | None) -> bool:
-    """Whether a module belongs to Python or to an installed package, this one included."""
+    """Whether a module belongs to Python or an installed package."""
     root = (module or "__main__").partition(".")[0]
     if root == "__main__":
         return False
@@ -329,7 +329,7 @@ def _is_installed(module: str | None) -> bool:
 
 
 def frozen(value: Any) -> Any:
-    """A copy that later changes of parameters, lists and arrays do not reach.
+    """A copy that later changes of parameters do not reach.
 
     What a classifier has learnt is copied as well. What other estimators hold open is shared, and
     so are models, functions and all objects of other kinds.
@@ -338,7 +338,7 @@ def frozen(value: Any) -> Any:
 
 
 def cloned(value: Any) -> Any:
-    """A clone of an estimator, a copy of a container; anything else, such as a model, as it is."""
+    """A clone of an estimator, a copied container, or itself."""
     return _copied(value, clone)
 
 

@@ -1,4 +1,4 @@
-"""Samples that exist: tables, and logs of lm-evaluation-harness and of Inspect."""
+"""Samples in tables, and logs of lm-evaluation-harness and Inspect."""
 
 import contextlib
 import math
@@ -39,7 +39,7 @@ _AS_JSON = "write the log as JSON (inspect log convert --to json)."
 
 @dataclass(frozen=True)
 class SampleLog:
-    """Prompts, their draws, and what is known of these; None where it is not."""
+    """Prompts with their draws, and what is known of them."""
 
     prompts: list[object]
     draws: Rows
@@ -52,7 +52,7 @@ class SampleLog:
     def of(
         cls, records: Iterable[Record], names: Mapping[str, str], threshold: float | None = None
     ) -> Self:
-        """The samples in records of one draw, or of all draws of a prompt, with these names.
+        """The samples in records of one or of all draws.
 
         A label that is a number stands for "admissible" from `threshold` on, or is 0 or 1.
         """
@@ -100,7 +100,7 @@ class SampleLog:
 
     @property
     def admissions(self) -> list[Any]:
-        """For each prompt a look-up of its verdicts, or else its references."""
+        """For each prompt its verdicts by text, or its references."""
         if self.verdicts is not None:
             return [row.__getitem__ for row in self.verdicts]
         if self.references is None:
@@ -141,7 +141,7 @@ def _draws_of(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[d
 
 
 def _value_at(record: Mapping[str, Any], name: str) -> Any:
-    """The value of a field, or of a field of a field, such as "doc.question"."""
+    """The value of a field, or of a nested "doc.question"."""
     value: Any = record
     for part in [name] if name in record else name.split("."):
         value = value.get(part, _ABSENT) if isinstance(value, Mapping) else _ABSENT
@@ -181,7 +181,7 @@ def _verdict(label: Any, threshold: float | None) -> bool:
 
 
 def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Any, bool]:
-    """Verdicts by text: of equal texts one label counts, the strictest."""
+    """Verdicts by text; the strictest counts for equal texts."""
     verdicts: dict[Any, bool] = {}
     for draw, label in zip(draws, labels):
         verdicts[draw.response] = label and verdicts.get(draw.response, True)
@@ -189,7 +189,7 @@ def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Any, bool]:
 
 
 def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> bool:
-    """Whether values are known of all draws; an error where they are of some."""
+    """Whether values are known of all draws; refused for some."""
     lack = [(i, j) for i, row in enumerate(rows) for j, one in enumerate(row) if is_missing(one)]
     n = sum(map(len, rows))
     if 0 < len(lack) < n:
@@ -202,7 +202,7 @@ def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> b
 
 
 def _references(rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
-    """The reference of each prompt, which any of its rows may tell; None where no row does."""
+    """The one reference of each prompt; None without any."""
     known = [[one for one in row if not is_missing(one)] for row in rows]
     if not any(known):
         return None
@@ -216,7 +216,7 @@ def _references(rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] |
 
 
 def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]:
-    """The samples in a table, or in a log; `filtered` names a filter of lm-evaluation-harness."""
+    """The samples in a table, or in a log."""
     reader = _READERS.get(Path(path).suffix.lower())
     if reader is None:
         raise ValueError(
@@ -296,7 +296,7 @@ def _inspect_archive(path: AnyPath) -> Iterator[Record]:
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """The JSON value in a member, of bounded size whatever it says of itself."""
+    """The JSON value in a member of bounded size."""
     where = f"{member.filename} in {archive.filename}"
     if member.file_size > _LARGEST_MEMBER:
         raise ValueError(f"{where} must be at most {_LARGEST_MEMBER} bytes, is {member.file_size}.")
@@ -313,7 +313,7 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
 
 
 def _of_lm_eval(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of lm-evaluation-harness as a record of all draws of a prompt."""
+    """A line of lm-evaluation-harness as one record of all draws."""
     requests, filtered = line["resps"], line["filtered_resps"]
     if len(requests) != 1:
         raise ValueError(f"it must hold text that was generated, got {len(requests)} requests.")
@@ -335,7 +335,7 @@ def _of_lm_eval(line: Mapping[str, Any]) -> dict[str, Any]:
 def _of_inspect(
     path: AnyPath, log: Mapping[str, Any], samples: Iterable[tuple[str, Any]]
 ) -> Iterator[Record]:
-    """Samples of Inspect as records of one draw, epoch by epoch."""
+    """Samples of Inspect as records of one draw."""
     status = log.get("status") if isinstance(log, dict) else log
     if status != "success":
         raise ValueError(

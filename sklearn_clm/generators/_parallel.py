@@ -76,7 +76,7 @@ class ParallelGenerator(WrappingGenerator):
         self.chunk_size = chunk_size
 
     def serve(self, queue: DrawQueue) -> None:
-        """Answer a queue, as in :meth:`QueueGenerator.serve`, in rounds over all workers."""
+        """Answer a queue in rounds over all workers."""
         self._validate_params()
         inner = self._inner()
         token = description(inner)  # a fingerprint could load the model in this process too
@@ -98,7 +98,7 @@ class ParallelGenerator(WrappingGenerator):
 def as_done(
     tasks: Sequence[object], n_jobs: int | None, batch_size: int | str = "auto"
 ) -> Iterator[Any]:
-    """Yield results of joblib's tasks as workers finish them, in any order."""
+    """Yield results of joblib's tasks in order of completion."""
     backend, _ = get_active_backend()
     if backend.supports_return_generator:
         parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=batch_size)

@@ -106,7 +106,7 @@ class PrecomputedGenerator(BaseGenerator):
         n_tokens: str = "n_tokens",
         key: str | None = None,
     ) -> Self:
-        """Read draws from a data frame (pandas, polars, or a mapping of columns).
+        """Read draws from a data frame or mapping of columns.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class PrecomputedGenerator(BaseGenerator):
                     queue.put(i, j, row[j])
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of all prompts and draws, or of the key, where there is one."""
+        """Hexadecimal digest of all draws, or the `key`."""
         if self.key is not None:
             return self.key  # as of a CachedGenerator: thresholds of a table serve a service
         return self._index_of_draws().fingerprint
@@ -205,7 +205,7 @@ class _Index:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the draws, which takes a while where they are many."""
+        """Digest of all prompts and draws."""
         digest = hashlib.blake2b(digest_size=16)
         for key, draws in sorted(self.draws.items()):
             # length-prefixed parts, so no two sets of draws run into the same bytes

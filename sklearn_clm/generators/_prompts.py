@@ -1,4 +1,4 @@
-"""Prompts: of any container in one plain form, and as text."""
+"""Prompts of any container in one plain form; their text."""
 
 import hashlib
 import numbers
@@ -22,7 +22,7 @@ _NUMBERS = 4
 
 @dataclass(frozen=True)
 class CheckedPrompts:
-    """Prompts in plain form, with what is remembered of their container."""
+    """Prompts in plain form, with features of their container."""
 
     prompts: Any  # a list of objects, or an array of shape (n, d) of numbers
     numeric: bool
@@ -51,7 +51,7 @@ class CheckedPrompts:
 
 
 def check_prompts(X: Any) -> CheckedPrompts:
-    """Prompts of any container as a list, or as a 2-D array where they are rows of numbers."""
+    """Prompts as a list, or an array of numbers."""
     if isinstance(X, CheckedPrompts):
         return X
     if hasattr(X, "columns") and hasattr(X, "shape"):  # a data frame, of pandas or another library
@@ -68,7 +68,7 @@ def check_prompts(X: Any) -> CheckedPrompts:
 
 
 def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
-    """Prompts for a fitted estimator, of the kind it was fitted on."""
+    """Prompts of the kind that an estimator was fitted on."""
     if isinstance(X, CheckedPrompts):
         return X
     checked = check_prompts(X)
@@ -121,7 +121,7 @@ def _check_table(X: Any) -> CheckedPrompts:
 
 
 def _items(X: Any) -> list[Prompt]:
-    """Prompts as a list, where they come in no data frame."""
+    """Prompts of no data frame as a list."""
     if hasattr(X, "__array__") and not lists_itself(X):
         array = np.asarray(X)
         if array.ndim == 1:
@@ -157,21 +157,21 @@ def lists_itself(column: object) -> bool:
 
 
 def listed(column: Any) -> list[Any]:
-    """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
+    """The items of a column as Python objects."""
     if hasattr(column, "to_pylist"):
         return list(column.to_pylist())
     return list(column.to_list() if hasattr(column, "to_list") else column)
 
 
 def is_missing(item: object) -> bool:
-    """Whether an item is None, NaN, or what tables hold in its place."""
+    """Whether an item is None, NaN or a table's equivalent."""
     if item is None or type(item).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(item, (float, np.floating)) and bool(np.isnan(item))
 
 
 def is_number(item: object) -> bool:
-    """Whether an item is a number, of Python or of NumPy."""
+    """Whether an item is a number, NumPy's included."""
     return isinstance(item, (numbers.Number, np.number, np.bool_))
 
 
@@ -195,7 +195,7 @@ def plain_prompt(item: Prompt) -> Prompt:
 
 
 def filled(template: Template, prompt: object, name: str = "a prompt") -> object:
-    """What a template makes of a prompt, which `name` stands for in the message of an error."""
+    """A prompt in its template; errors call it `name`."""
     if template is None:
         return prompt
     if callable(template):
@@ -211,7 +211,7 @@ def filled(template: Template, prompt: object, name: str = "a prompt") -> object
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """Few characters that tell a prompt from others; of a chat, the last message."""
+    """Short text of a prompt, or a chat's last message."""
     if isinstance(prompt, np.ndarray) and prompt.dtype.kind in "biufc":
         return _numbers(prompt)
     if is_chat(prompt):

@@ -18,7 +18,7 @@ CANCELLED: ContextVar[Callable[[], bool]] = ContextVar("cancelled", default=lamb
 
 
 class DrawRequest(NamedTuple):
-    """Draws ``start`` to ``stop - 1`` of the prompt at position `prompt`."""
+    """Draws ``start`` to ``stop - 1`` of one prompt."""
 
     prompt: int
     start: int
@@ -37,7 +37,7 @@ class QueueGenerator(Protocol):
     """
 
     def serve(self, queue: "DrawQueue") -> None:
-        """Make the draws that a queue asks for, until it asks for no more."""
+        """Make draws until the queue asks for no more."""
 
 
 def _halved(prompt: int, decided: int, draw: int) -> float:
@@ -45,7 +45,7 @@ def _halved(prompt: int, decided: int, draw: int) -> float:
 
 
 def rounds_of(requests: Iterable[DrawRequest]) -> list[tuple[int, int, list[int]]]:
-    """Requests for the same draws as one: first draw, stop, and the positions of the prompts."""
+    """Requests grouped by draws: first draw, stop, positions of prompts."""
     rounds: dict[tuple[int, int], list[int]] = {}
     for prompt, start, stop in requests:
         rounds.setdefault((start, stop), []).append(prompt)
@@ -161,7 +161,7 @@ class DrawQueue:
         return requests
 
     def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
-        """At most so many draws that may be wanted later, for idle capacity.
+        """Take draws that may be wanted later, for idle capacity.
 
         They are the draws most likely to be wanted, none that is less likely than `least_chance`,
         and the same whether they are made now or later. Ask only after :meth:`take` gave nothing.
@@ -186,7 +186,7 @@ class DrawQueue:
         return [self._ask(index, self._open[index], count) for index, count in counts.items()]
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
-        """Hand in a draw that was taken, once; its prompt may be closed by now."""
+        """Hand in a draw that was taken, once."""
         one = self._open.get(prompt) or self._closed.get(prompt)
         if one is None or draw not in one.under_way:
             raise ValueError(
@@ -206,7 +206,7 @@ class DrawQueue:
             del self._closed[prompt]
 
     def is_open(self, prompt: int) -> bool:
-        """Whether more draws of the prompt at a position may be asked for.
+        """Whether more draws of a prompt may be asked for.
 
         False once the caller has decided, and before any of its draws was taken.
         """
@@ -216,7 +216,7 @@ class DrawQueue:
         return prompt in self._open
 
     def is_wanted(self, prompt: int, draw: int) -> bool:
-        """Whether a draw that is under way is wanted as things stand.
+        """Whether a draw under way is wanted as things stand.
 
         False where its prompt is closed, or it was made ahead and nothing has asked for it yet.
         """
@@ -246,7 +246,7 @@ class DrawQueue:
         return True
 
     def _decide_on_arrived(self) -> bool:
-        """Let the caller's rule see what has arrived; whether there was anything."""
+        """Let the rule see new draws; return whether any were."""
         if not self._arrived:
             return False
         arrived = [(index, list(self._open[index].in_order())) for index in self._arrived]
@@ -269,13 +269,13 @@ class DrawQueue:
 
 
 def _check_wanted() -> None:
-    """Let a cancelled call end as after an error: no draw is begun, those under way are kept."""
+    """End the call where nobody waits for it any more."""
     if CANCELLED.get()():
         raise CancelledError("nobody waits for these draws any more.")
 
 
 class _OpenPrompt:
-    """What is known of a prompt whose draws are being made."""
+    """State of a prompt whose draws are being made."""
 
     __slots__ = ("arrived", "asked", "decided", "under_way", "wanted")
 
@@ -287,7 +287,7 @@ class _OpenPrompt:
         self.arrived: dict[int, Generation] = {}
 
     def in_order(self) -> Iterator[Generation]:
-        """Draws that have arrived without a gap, from the first undecided one on."""
+        """New draws from the first undecided one on, without gaps."""
         while self.decided in self.arrived:
             yield self.arrived.pop(self.decided)
             self.decided += 1

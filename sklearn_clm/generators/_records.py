@@ -24,7 +24,7 @@ _UNEXPECTED = (ValueError, TypeError, AttributeError, LookupError, OverflowError
 
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Turn what a value of an unexpected type or size makes Python raise into a ValueError."""
+    """Turn errors of unexpected values into a ValueError with place."""
     try:
         yield
     except _UNEXPECTED as error:
@@ -33,7 +33,7 @@ def naming(where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def csv_table(path: str | os.PathLike[str], **options: Any) -> Iterator["csv.DictReader[str]"]:
-    """The lines of a CSV file with commas, semicolons or tabs."""
+    """The lines of a CSV file, whatever its delimiter."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         limit = csv.field_size_limit()  # 131,072 characters, but for this
         csv.field_size_limit(max(os.path.getsize(path), limit))
@@ -53,7 +53,7 @@ def csv_table(path: str | os.PathLike[str], **options: Any) -> Iterator["csv.Dic
 
 
 def json_value(text: str | bytes) -> Any:
-    """The value of JSON text, in UTF-8 where it is bytes."""
+    """The value of JSON, text or UTF-8."""
     try:
         return json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -61,7 +61,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects in a file of JSON Lines, each with the words that name its line."""
+    """The objects of JSON Lines, each with its place."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -75,12 +75,12 @@ def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, An
 
 
 def key_digest(value: object) -> bytes:
-    """256-bit digest under which what belongs to a prompt (or to a pair) is kept."""
+    """256-bit digest of a prompt, or of a pair."""
     return hashlib.blake2b(prompt_bytes(value), digest_size=32).digest()
 
 
 def content_json(value: object) -> str | None:
-    """JSON text of a prompt, or None where JSON would not give the same prompt back."""
+    """JSON text of a prompt; None where JSON loses something."""
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):
@@ -89,7 +89,7 @@ def content_json(value: object) -> str | None:
 
 
 def draw_to_record(generation: Generation) -> dict[str, object]:
-    """The fields of a draw that are known, as JSON values."""
+    """The known fields of a draw as JSON values."""
     plain = draw_from_record({name: getattr(generation, name) for name in _FIELDS})
     values = {name: getattr(plain, name) for name in _FIELDS}
     return {name: value for name, value in values.items() if value is not None}

@@ -56,12 +56,12 @@ class AchievableBandDisplay(EstimatorDisplay):
 
     @property
     def error(self) -> np.ndarray:
-        """Share of the prompts with no admissible response among the first 1, 2, ... draws."""
+        """Share of prompts without an admissible response, by budget."""
         return self.n_errors / self.n_prompts
 
     @property
     def reachable(self) -> np.ndarray:
-        """Smallest epsilon that `n_calibration` prompts with these shares of errors certify."""
+        """Smallest epsilon that `n_calibration` prompts certify with each budget."""
         sizes = [self.n_calibration]
         levels = [smallest_epsilons(e, self.n_prompts, sizes, self.delta) for e in self.n_errors]
         return np.concatenate(levels)

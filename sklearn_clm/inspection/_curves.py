@@ -1,4 +1,4 @@
-"""Curves over epsilon or alpha, with their bands over trials (section 6, Appendix G)."""
+"""Curves over epsilon or alpha (section 6, Appendix G)."""
 
 import textwrap
 from collections.abc import Sequence
@@ -67,13 +67,13 @@ class RiskCurveDisplay(Display):
 
     @property
     def trivial_level(self) -> float | None:
-        """The smallest level that is trivial in half of the trials; None for no such level."""
+        """The smallest level trivial in half of the trials."""
         trivial = np.flatnonzero(self.results.trivial.mean(axis=(0, 1)) >= 0.5)
         return float(self.results.levels[trivial[0]]) if len(trivial) else None
 
     @classmethod
     def from_estimator(cls, estimator: object, *, ax: AxesLike = None, **options: Any) -> Self:
-        """Run the protocol on the data that an estimator was calibrated on, and plot it.
+        """Run the protocol on an estimator's data, and plot it.
 
         Parameters
         ----------

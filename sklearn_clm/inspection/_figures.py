@@ -1,4 +1,4 @@
-"""What all figures share: whom they are of, axes, lines, and the meaning of grey."""
+"""Base classes and styles of all figures."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -30,7 +30,7 @@ TRIVIAL = "0.92"
 
 
 def calibrated(estimator: object, *kinds: type, with_data: bool = True) -> Any:
-    """The estimator, or the last step of a pipeline that is of these kinds."""
+    """The estimator, or the last fitting step of a pipeline."""
     found = estimator
     while isinstance(found, Pipeline):
         steps = [step for _, step in found.steps if isinstance(step, (*kinds, Pipeline))]
@@ -62,7 +62,7 @@ def line_style(position: int) -> dict[str, Any]:
 
 
 class Display(ABC):
-    """A figure of one pair of axes, or of several side by side or above each other.
+    """A figure of one or several pairs of axes.
 
     As with scikit-learn's displays, ``from_estimator`` and the like make and draw it, and ``plot``
     draws it again.
@@ -176,4 +176,4 @@ class EstimatorDisplay(Display):
     @classmethod
     @abstractmethod
     def _of(cls, estimator: Any) -> Self | None:
-        """The display, not plotted yet; None where there is nothing to show."""
+        """The display, not plotted; None where there is no content."""

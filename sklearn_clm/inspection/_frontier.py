@@ -62,7 +62,7 @@ class FrontierDisplay(EstimatorDisplay):
 
     @property
     def critical_loss(self) -> float:
-        """Largest loss on the calibration part that passes a test; NaN if even 0 does not."""
+        """Largest loss that passes a test; NaN for none."""
         n = self.result.n_calibration
         count = critical_count(n, self.result.epsilon, self.result.delta)
         return np.nan if count < 0 else count / n

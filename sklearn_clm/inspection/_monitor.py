@@ -1,4 +1,4 @@
-"""What a monitor has seen: its wealth, and the limits of the risk."""
+"""Wealth of a monitor, and confidence limits of the risk."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -75,7 +75,7 @@ class CalibrationReport:
         return "\n\n".join(blocks) + "\n"
 
     def to_html(self) -> str:
-        """The report as an HTML fragment, with pictures where matplotlib is installed."""
+        """The report as an HTML fragment, with pictures."""
         parts = [_STYLE, f'<div class="clm-report"><h2>{_TITLE}</h2>']
         for section in self.sections:
             heading = f"<h3>{escape(section.heading)}</h3>"
@@ -92,7 +92,7 @@ class CalibrationReport:
         return "".join([*parts, "</div>"])
 
     def save(self, path: str | Path) -> None:
-        """Write the report to a file whose name ends in .html, .htm or .md."""
+        """Write the report to an .html, .htm or .md file."""
         suffix = Path(path).suffix.lower()
         if suffix not in (".html", ".htm", ".md"):
             raise ValueError(f"path={str(path)!r} must end in .html, .htm or .md.")
@@ -124,7 +124,7 @@ def _html_row(cells: Iterable[str], tag: str) -> str:
 
 
 def _picture(display: Display, heading: str) -> str:
-    """The display as an image within the page, or how to get it without matplotlib."""
+    """The display as an image within the page."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

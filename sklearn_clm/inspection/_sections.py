@@ -1,4 +1,4 @@
-"""What a report says of a calibrated sampler or selector, section by section."""
+"""Sections of a report on a calibrated estimator."""
 
 import math
 from collections.abc import Iterable
@@ -80,7 +80,7 @@ _SYMBOLS = Section(
 
 
 def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Section]:
-    """The report of a calibrated estimator: what matters, then all figures, folded away."""
+    """The sections of a report; all figures are folded away."""
     record, data = estimator.calibration_, estimator.calibration_.data  # None from a file
     rule, claim, tests = record.rule, record.claim, record.tests
     whole, of_sets = record.by_group is None, isinstance(record, SamplerCalibration)
@@ -176,7 +176,7 @@ def _groups(record: Record) -> Iterable[Section]:
 
 
 def _data(record: Record) -> Section:
-    """What calibrated, in numbers: prompts, their shift, and what was judged of them."""
+    """Numbers of the data, of their shift and of judgements."""
     data, numbers = record.data, record.numbers()
     if (shift := record.shift) is not None:
         numbers |= {
@@ -198,7 +198,7 @@ def _data(record: Record) -> Section:
 def _tests(
     result: SequenceResult, what: str, order: str, columns: dict[str, tuple[np.ndarray, str]]
 ) -> tuple[str, tuple[Row, ...]]:
-    """What became of the tests, in words, and a table of those that decided.
+    """Outcome of the tests in words, and their decisive rows.
 
     `columns` are what else is shown of each test, as numbers, or rows of them, and their format.
     """
@@ -226,7 +226,7 @@ def _tests(
 
 
 def _enough(record: Record, n_prompts: int) -> Section:
-    """Whether the prompts were enough, and how many another calibration takes."""
+    """Whether the prompts were enough for another calibration."""
     claims = record.claims_in_use
     n_held = sum(claim.holds for claim in claims)
     answer = "Yes" if n_held == len(claims) else "No"
@@ -274,13 +274,13 @@ def _mean(values: np.ndarray) -> tuple[str, str]:
 
 
 def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
-    """A share of n and its exact interval, none where the count is a bound."""
+    """A share of n with its exact interval."""
     low, high = clopper_pearson(count, n)
     return f"{bound}{count / n:.4f}", "" if bound else f"{low:.4g} to {high:.4g}"
 
 
 def _rounded_up(level: float) -> str:
-    """The level with four decimals, so that a test at the level that is named does succeed."""
+    """The level rounded up to four decimals, still certified."""
     return f"{math.ceil(level * 1e4) / 1e4:.4f}"
 
 

@@ -1,4 +1,4 @@
-"""What answers, and draws of several generators, cost at other levels."""
+"""Costs of answers, and of cascades, at other levels."""
 
 import copy
 import warnings
@@ -108,7 +108,7 @@ class TradeOffDisplay(EstimatorDisplay):
 
 
 def _of_tier(data: CalibrationData, at: slice) -> CalibrationData:
-    """The draws of one generator as if there were no others, without provenance."""
+    """The draws of one generator alone, without provenance."""
     texts = None
     if data.texts is not None:
         own = data.texts[:, at]
@@ -119,7 +119,7 @@ def _of_tier(data: CalibrationData, at: slice) -> CalibrationData:
 
 
 def _answered(estimator: ConformalSampler, alpha: float) -> float:
-    """Share of the calibration prompts that are answered; NaN where nothing is certified."""
+    """Share of prompts answered; NaN where nothing is certified."""
     policy = clone(estimator.policy).set_params(alpha=alpha)
     claim = _calibrated(estimator, estimator.calibration_data_, policy=policy).claim
     return claim.answered if claim.holds else np.nan
@@ -128,7 +128,7 @@ def _answered(estimator: ConformalSampler, alpha: float) -> float:
 def _price(
     estimator: ConformalSampler, data: CalibrationData, tiers: Tiers, epsilon: float
 ) -> float:
-    """Mean price of a calibration prompt; NaN where nothing is certified."""
+    """Mean price of a prompt; NaN where nothing is certified."""
     nobody = [PrecomputedGenerator([0], [[tier]]) for tier, _ in enumerate(tiers.prices)]
     sampler = ConformalSampler(
         CascadeGenerator(nobody, n_draws=tiers.n_draws, prices=tiers.prices),
@@ -145,7 +145,7 @@ def _price(
 
 
 def _calibrated(estimator: ConformalSampler, data: CalibrationData, **changes: Any) -> Any:
-    """What a copy of an estimator calibrates with other parameters, without its warnings."""
+    """Calibration of a changed copy, without warnings."""
     sampler = copy.copy(estimator).set_params(on_null="warn", **changes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Judging: a page in the browser on which people give the verdicts that a calibration needs.
+"""Judging: a page in the browser for people's verdicts.
 
 | object | does |
 |---|---|

@@ -1,4 +1,4 @@
-"""What becomes of the prompts that an estimator does not answer."""
+"""Answers for the prompts that an estimator escalates."""
 
 import os
 from collections.abc import Callable
@@ -102,7 +102,7 @@ def _distinct(one: PredictionSet) -> list[Any]:
 
 
 def _by_file(sets: PredictionSets, path: Path) -> list[object]:
-    """Responses of a file; prompts that are missing are written into it."""
+    """Responses in a file, which is given the missing prompts."""
     if not all(isinstance(one.prompt, str) for one in sets):
         raise TypeError("prompts must be text for a file, got others instead; give a function.")
     asked = [text_of(one.prompt) for one in sets]

@@ -1,4 +1,4 @@
-"""The page on which people judge, served to this machine alone.
+"""The web server of the judging page, for this machine.
 
 Whoever has the address may judge, so it holds a random token. What other pages of the browser
 could send is refused by its Host and Origin, and the page itself may load and run nothing but the
@@ -185,7 +185,7 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
 
 
 def _refusal(request: "Request", hosts: set[str]) -> str | None:
-    """Why a request is not let in that the page itself does not send; None where it does."""
+    """Why a request is refused, if it is."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     # another name of this machine is how a page elsewhere would reach this one
     if host not in hosts:
@@ -209,7 +209,7 @@ def _turn_view(session: JudgingSession, turn: Turn) -> dict[str, object]:
 
 
 def _needed(name: str) -> ModuleType:
-    """A module of the packages that the page is served with."""
+    """A module of the packages that serve the page."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

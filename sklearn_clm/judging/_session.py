@@ -89,7 +89,7 @@ class JudgingSession:
 
     @property
     def n_judged(self) -> int:
-        """How many of the pairs that were wanted so far are judged."""
+        """How many of the wanted pairs are judged."""
         return len(self._wanted) - len(self._left)
 
     def turn(self) -> Turn:
@@ -99,7 +99,7 @@ class JudgingSession:
             return self._turn("")
 
     def act(self, id_: str, key: str, note: str = "") -> Turn:
-        """Keep what a person says about a pair; a verdict is on the disk when this returns.
+        """Keep what a person says about a pair.
 
         A pair that has a verdict keeps it until it is taken back, so that the same message, sent
         twice, counts once.
@@ -137,13 +137,13 @@ class JudgingSession:
             )
 
     def pair(self, id_: str) -> WantedVerdict | None:
-        """The pair of an id, where this session or the file knows it."""
+        """The pair of an id, where it is known."""
         if id_ not in self._pairs and (kept := self.judge.pair(id_)) is not None:
             self._pairs[id_] = kept
         return self._pairs.get(id_)
 
     def _read(self) -> None:
-        """Take in what was said since, by this person or another, here or elsewhere."""
+        """Take in verdicts given since, by anyone."""
         new = self.judge.history(self._n_rows)
         self._n_rows += len(new)
         for row in new:
@@ -160,7 +160,7 @@ class JudgingSession:
             self._conclusion = ""  # a changed verdict may change what was found
 
     def _say(self, pair: WantedVerdict, key: str, note: str) -> str:
-        """Keep a verdict, or that there is none yet; what to tell."""
+        """Keep a verdict; return what to tell."""
         if pair.id not in self._left:
             return "" if self._has_said(pair, key) else _NOT_OPEN
         self._shown = None
@@ -213,7 +213,7 @@ class JudgingSession:
         )
 
     def _next_round(self) -> str:
-        """Find what is wanted next, or that nothing is; what went wrong, in words."""
+        """Find what is wanted next; return what went wrong."""
         if self._ask is None:
             n = len(self._wanted)
             self._conclusion = (
@@ -248,7 +248,7 @@ class JudgingSession:
         self._n_later = None if n_at_most is None else max(n_at_most - len(self._left), 0)
 
     def _estimate(self, n_left: int, n_more: int) -> str:
-        """What is left, in words that promise no more than is known."""
+        """How much is left, as far as known."""
         if not n_left:
             return ""
         if self._n_later is not None:

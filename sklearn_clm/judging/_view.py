@@ -1,4 +1,4 @@
-"""How a pair is shown: pieces of plain text, each with what it means, and images.
+"""View of a pair: pieces of plain text, and images.
 
 Prompts and responses are data of unknown origin. They leave this module as text alone, in which
 characters that steer a display (controls, and those that turn the direction of writing) are
@@ -34,7 +34,7 @@ _STEERING = re.compile(
 
 
 def pair_view(pair: WantedVerdict) -> dict[str, object]:
-    """A pair as JSON values, all texts of it made visible.
+    """A pair as JSON values of visible text.
 
     Texts are pieces; `compared` is the reference that the response was compared with, and `context`
     the response around a component, which is marked in it (empty otherwise).
@@ -63,12 +63,12 @@ def visible(text: str) -> str:
 
 
 def images(pair: WantedVerdict) -> list[Any]:
-    """The images in a prompt, in the order of their numbers."""
+    """The images in a prompt, in order."""
     return [part for _, part in _parts(pair.asked.prompt) if is_image(part)]
 
 
 def png(image: Any) -> bytes:
-    """An image as PNG of bounded size, without what else its file held."""
+    """A PNG of bounded size, without a file's other content."""
     width, height = image.size
     scale = _LARGEST_SIDE / max(width, height, 1)
     image = image.convert("RGB")
@@ -80,7 +80,7 @@ def png(image: Any) -> bytes:
 
 
 def _blocks(prompt: object) -> list[dict[str, object]]:
-    """Parts of a prompt with the roles that speak, the images as numbers."""
+    """Texts and numbered images of a prompt, with their roles."""
     blocks: list[dict[str, object]] = []
     n_images = 0
     for role, part in _parts(prompt):
@@ -93,7 +93,7 @@ def _blocks(prompt: object) -> list[dict[str, object]]:
 
 
 def _parts(prompt: object) -> Iterator[tuple[str, object]]:
-    """The texts and images of a prompt, each with the role that speaks."""
+    """Texts and images of a prompt, each with its role."""
     if prompt is None:
         return
     if not is_chat(prompt):
@@ -106,7 +106,7 @@ def _parts(prompt: object) -> Iterator[tuple[str, object]]:
 
 
 def _part(part: object) -> object:
-    """Text or image of a part of a message; an address is text, and is never loaded."""
+    """Text or image of a message's part; nothing is loaded."""
     if not isinstance(part, Mapping):
         return "" if part is None else part
     if isinstance(part.get("text"), str):
@@ -145,7 +145,7 @@ def _as_text(value: object) -> str:
 
 
 def _differences(response: str, references: Sequence[str]) -> dict[str, object]:
-    """What the response and the most similar reference do not share, by words.
+    """Words that differ from those of the most similar reference.
 
     Nothing is marked where they share less than half: it would be nearly everything.
     """
@@ -171,7 +171,7 @@ def _differences(response: str, references: Sequence[str]) -> dict[str, object]:
 
 
 def _pieces(words: Iterable[str], differs: Iterable[bool]) -> list[Piece]:
-    """Neighbouring words that are alike in this as one piece; space is no difference."""
+    """Runs of alike words as one piece; space never differs."""
     pieces: list[Piece] = []
     for word, different in zip(words, differs):
         different = different and not word.isspace()

@@ -1,4 +1,4 @@
-"""Metrics: what sets and selections are worth on data with references.
+"""Metrics: quality and costs of sets on data with references.
 
 | question | of sets | of selected components |
 |---|---|---|

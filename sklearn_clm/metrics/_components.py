@@ -1,4 +1,4 @@
-"""Measures of selected components: how many are right, how much of the reference."""
+"""Loss, precision and recall of selected components."""
 
 import numpy as np
 from sklearn.metrics import make_scorer

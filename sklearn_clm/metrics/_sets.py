@@ -1,4 +1,4 @@
-"""Measures of prediction sets: what came of them, per prompt, on average or over epsilon."""
+"""Loss, size and costs of prediction sets."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -68,14 +68,14 @@ def set_outcomes(
 def checked_for(
     sets: object, kind: type[PredictionSets | ComponentSets], admissions: Admissions
 ) -> list[Reference]:
-    """Admissions of sets of one kind, as a list of one for each set."""
+    """Admissions of sets of one kind, one for each set."""
     if not isinstance(sets, kind):
         raise TypeError(f"sets must be {kind.__name__}, got {type(sets).__name__} instead.")
     return check_admissions(admissions, len(sets))
 
 
 def judge_of(admission: Judge, estimator: Any, admissions: Sequence[Reference]) -> str | Admission:
-    """The judge given, or else that of the estimator; callables A_i judge themselves."""
+    """The judge given, or else that of the estimator."""
     if admission is not None:
         return admission
     if estimator is not None:
@@ -174,7 +174,7 @@ def _excess(admissions: Admissions, sets: PredictionSets) -> float:
 
 
 def _objective(admissions: Admissions, sets: PredictionSets) -> float:
-    """Objective of Eq. 7 with the sampler's weights; +inf where nothing is guaranteed."""
+    """Objective of Eq. 7; +inf where nothing is guaranteed."""
     if not sets.guaranteed or sets.sampler is None:
         return np.inf
     outcomes = set_outcomes(admissions, sets)

@@ -1,4 +1,4 @@
-"""Admission A: whether a response is acceptable (section 3 of the paper)."""
+"""Admission A: whether a response is acceptable (section 3)."""
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -51,12 +51,12 @@ class ThresholdAdmission:
     threshold: float
 
     def __call__(self, reference: Reference, response: Response) -> bool:
-        """Whether the metric of `response` against `reference` is at least the threshold."""
+        """Whether the metric of a response reaches the threshold."""
         return number_from(self.metric, "metric", reference, response) >= self.threshold
 
 
 class PairThresholdAdmission(ThresholdAdmission, PairJudge):
-    """The same of a metric that scores many pairs at once."""
+    """Threshold admission by a metric of many pairs."""
 
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
@@ -99,7 +99,7 @@ _ADMISSIONS: dict[str, Admission] = {
 
 
 def get_admission(admission: str | Admission, argument: str = "admission") -> Admission:
-    """Admission from its name, "exact_match" or "rouge_l"; a callable is one already."""
+    """Admission from its name, "exact_match" or "rouge_l", or a callable."""
     return chosen(argument, admission, _ADMISSIONS, _JUDGES)
 
 
@@ -113,7 +113,7 @@ class ComponentMatch(PairJudge):
     def judge_pairs(
         self, references: Sequence[Reference], components: Responses
     ) -> Iterator[tuple[int, bool]]:
-        """Verdicts, as in :class:`PairJudge`; each run of equal references is split once."""
+        """Verdicts; each run of equal references is split once."""
         pairs = zip(references, components)
         runs = [list(run) for _, run in groupby(pairs, key=lambda pair: id(pair[0]))]
         return enumerate(map_chunks(self._judge_runs, runs))
@@ -161,7 +161,7 @@ def component_match(
 
 
 def get_component_admission(admission: str | Admission, splitter: Splitter | str) -> Admission:
-    """Admission A^c: a name compares with each component of the reference, not with all of it."""
+    """Admission A^c; a name compares with each component."""
     if isinstance(admission, str):
         return component_match(admission, splitter)
     return get_admission(admission)
@@ -218,7 +218,7 @@ def judge(
     *,
     n_jobs: int | None = None,
 ) -> list[np.ndarray]:
-    """A boolean array for each prompt: :func:`admission_matrix` for any numbers of responses."""
+    """Verdicts, an array for each prompt, of any length."""
     checked = checked_admissions(admissions, len(responses))
     rows = [
         [(i, references, response) for response in row]
@@ -239,7 +239,7 @@ def _judged_alike(task: tuple[int, Checked, Response]) -> Hashable:
 
 
 def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> list[Reference]:
-    """Admissions of any container as a list: callables, references or lists of references."""
+    """Admissions of any container as a checked list."""
     if y is None:
         name = "This estimator" if estimator is None else type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
@@ -313,7 +313,7 @@ def _references(value: Reference, i: int) -> tuple[Reference, ...]:
 
 
 def _judged(admission: Admission, tasks: Sequence[Task], n_jobs: int | None) -> list[bool]:
-    """Verdicts; a reference is asked about only where no earlier one of its list matched."""
+    """Verdicts, in which later references are asked only if needed."""
     if not isinstance(admission, PairJudge) or (tasks and callable(tasks[0][0])):
         return map_chunks(_ask_each, tasks, admission, n_jobs=n_jobs)
     verdicts = [False] * len(tasks)
@@ -332,7 +332,7 @@ def _judged(admission: Admission, tasks: Sequence[Task], n_jobs: int | None) -> 
 
 
 def take_verdicts(admission: PairJudge, pairs: Pairs, take: Callable[[int, bool], object]) -> None:
-    """Hand on the verdict on each pair, checked, as it becomes known."""
+    """Hand on each verdict, checked, as it becomes known."""
     references, responses = map(list, zip(*pairs))
     wanted = set(range(len(pairs)))
 
@@ -369,7 +369,7 @@ def _ask_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
 def verdict_of(
     admission: Callable[..., object], response: Response, reference: Reference = None
 ) -> bool:
-    """The verdict of a callable on one response, checked; errors tell what it was asked about."""
+    """A callable's verdict on one response, checked."""
     try:
         value = admission(response) if reference is None else admission(reference, response)
         return _as_verdict(value, admission)
@@ -391,7 +391,7 @@ def _as_verdict(value: object, admission: object) -> bool:
 
 
 def warn_of_references(admission: str | Admission, admissions: Sequence[Any]) -> None:
-    """Warn where ROUGE-L judges by references of a script that it does not know."""
+    """Warn where ROUGE-L judges references of an unknown script."""
     judge = get_admission(admission)
     if isinstance(judge, ThresholdAdmission):
         checked = checked_admissions(admissions, len(admissions))

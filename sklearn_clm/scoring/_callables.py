@@ -1,4 +1,4 @@
-"""What users give as scores and judges: chosen, asked by workers, and their results checked."""
+"""Users' scores and judges: their choice, calls and results."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from typing import Any, TypeVar, cast
@@ -30,7 +30,7 @@ def chosen(
     others: str,
     protocols: tuple[Any, ...] = (),
 ) -> Given:
-    """What a name stands for; a callable, or an object of one of the protocols, as it is."""
+    """What a name stands for, or a user's object, checked."""
     if isinstance(value, str) and value in known:
         return known[value]
     if not isinstance(value, (str, type)) and (callable(value) or isinstance(value, protocols)):
@@ -41,7 +41,7 @@ def chosen(
 
 
 def number_from(function: Callable[..., object], argument: str, *given: object) -> float:
-    """The real number that a callable gives, or a ValueError that names the argument."""
+    """The real number that a callable gives, checked."""
     value = function(*given)
     array = _as_numbers(value)
     if array is None or array.ndim or np.isnan(array):
@@ -59,7 +59,7 @@ def numbers_from(
     pairs: Sequence[tuple[Any, Any]],
     n_jobs: int | None,
 ) -> list[float]:
-    """The real number that a callable, or a store of its values, gives for each pair."""
+    """The real number of each pair, by a callable."""
     if pairs and isinstance(function, PairScorer):
         values: list[float] = function.score_pairs(*zip(*pairs), n_jobs=n_jobs).tolist()
         return values
@@ -73,7 +73,7 @@ def _numbers_of_chunk(
 
 
 def as_scores(values: object, shape: tuple[int, ...], argument: str, scorer: object) -> np.ndarray:
-    """An array of real numbers of one shape, or a ValueError that names the argument."""
+    """Real numbers of one shape, checked."""
     array = _as_numbers(values)
     if array is None or array.shape != shape or np.isnan(array).any():
         got = "no numbers" if array is None else f"shape {array.shape}"
@@ -93,7 +93,7 @@ def _as_numbers(values: object) -> np.ndarray | None:
 
 
 def check_draws(rows: Sequence[Sized], argument: str, start: int = 0) -> int:
-    """Number of draws of each prompt, which must be the same for all and at least `start`."""
+    """Number of draws, the same for each prompt, checked."""
     sizes = sorted({len(row) for row in rows}) or [0]
     if len(sizes) > 1 or not 0 <= start <= sizes[0]:
         raise ValueError(
@@ -106,7 +106,7 @@ def check_draws(rows: Sequence[Sized], argument: str, start: int = 0) -> int:
 def numbered(
     rows: Iterable[Iterable[Item]], key: Callable[[Item], Hashable]
 ) -> tuple[list[Item], list[np.ndarray]]:
-    """Distinct items by their keys, and for each row their numbers.
+    """Distinct items by key, and their numbers row by row.
 
     Items whose key cannot be hashed are all distinct.
     """

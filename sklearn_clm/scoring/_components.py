@@ -1,4 +1,4 @@
-"""Scores F^c of components of responses (section 4.4 of the paper).
+"""Scores F^c of components of responses (section 4.4).
 
 A component that occurs in several draws is one component, and the maximum over its occurrences is
 its score.
@@ -47,7 +47,7 @@ ComponentScorer = Callable[[Prompt, Response], float]
 
 
 class DistinctComponents(NamedTuple):
-    """Distinct components of one prompt's responses, in order of first occurrence."""
+    """Distinct components of one prompt, in order of first occurrence."""
 
     components: list[Response]
     scores: np.ndarray
@@ -60,7 +60,7 @@ def distinct_components(
     spans: Sequence[Sequence[Span | None]],
     scores: Sequence[np.ndarray],
 ) -> DistinctComponents:
-    """Merge equal components of several responses; the maximum is their score.
+    """Merge equal components; their maximum is their score.
 
     Proposition 4.4 needs the maximum: the score of a component must not rise when responses are
     taken away. It can under a mean, or if the last occurrence wins.
@@ -169,7 +169,7 @@ class Support(BaseEstimator):
 
 
 class CallableScore:
-    """A callable (prompt, component) -> float, asked once for each distinct component."""
+    """A callable (prompt, component) -> float for each distinct component."""
 
     def __init__(self, function: ComponentScorer) -> None:
         self.function = function
@@ -191,7 +191,7 @@ _COMPONENT_SCORES: dict[str, ComponentScorer | ComponentScore | Classifier] = {
 def get_component_score(
     component_score: str | ComponentScorer | ComponentScore | Classifier,
 ) -> ComponentScore:
-    """Component score from its name, a callable ``f(prompt, component)``, or a classifier."""
+    """Component score from its name, a callable or a classifier."""
     others = "a callable, a fitted classifier, or an object with a method score_components"
     protocols = (ComponentScore, Classifier)
     found = chosen("component_score", component_score, _COMPONENT_SCORES, others, protocols)
@@ -211,7 +211,7 @@ def component_scores(
     *,
     members: Sequence[Sequence[int] | np.ndarray] | None = None,
 ) -> Scores:
-    """Scores, checked, of all components, or of those of `members`, the draws accepted."""
+    """Scores, checked, of all components, or of accepted `members`."""
     if members is not None:
         if getattr(score, "counts_taken_draws", False):
             taken = component_scores(score, prompts, generations, spans)

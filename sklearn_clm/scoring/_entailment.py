@@ -1,4 +1,4 @@
-"""Entailment of components by a text, judged by a model of natural language inference."""
+"""Entailment of components by a text, judged by a model."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ class EntailmentScore(BaseEstimator):
     def score_pairs(
         self, premises: Sequence[str], hypotheses: Sequence[str], *, n_jobs: int | None = None
     ) -> np.ndarray:
-        """Probability that each premise entails its hypothesis, an array of shape (n,).
+        """Probability that each premise entails its hypothesis, shape (n,).
 
         Each distinct pair is judged once, in batches of pairs of like length. `n_jobs` is not used.
         """

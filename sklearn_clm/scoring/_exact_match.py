@@ -1,4 +1,4 @@
-"""Equality of answers: texts up to case, articles, punctuation and white space."""
+"""Equality of answers, up to case, articles and punctuation."""
 
 import re
 import string
@@ -88,7 +88,7 @@ def exact_match(reference: Reference, response: Response) -> bool:
 
 
 def same_value(first: Response, second: Response) -> bool:
-    """Whether two responses of any type are equal; arrays element by element."""
+    """Whether two responses of any type are equal."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return bool(np.array_equal(first, second))
     return bool(first == second)

@@ -1,4 +1,4 @@
-"""Questions to a language model about responses: those of a judge, and those of a quality."""
+"""Questions to a language model, by a judge or quality."""
 
 import math
 import re
@@ -35,18 +35,18 @@ _YES_NO = re.compile(r"[\W_]*(yes|no)\b(?!\s*(?:/|\\|or\b|and\b)\s*(?:yes|no)\b)
 
 
 def _filled(template: str, fields: Mapping[str, object]) -> str:
-    """A template with its ``{names}`` replaced; braces in what replaces them stay as they are."""
+    """A template with its ``{names}`` replaced, other braces kept."""
     return re.sub(r"\{(\w+)\}", lambda m: str(fields[m[1]]) if m[1] in fields else m[0], template)
 
 
 def _yes_or_no(answer: Generation) -> bool | None:
-    """Whether an answer begins with yes (True) or no (False); None where with neither."""
+    """Whether an answer begins with yes; None if unclear."""
     found = _YES_NO.match(str(answer.response))
     return None if found is None else found[1].lower() == "yes"
 
 
 def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
-    """Whether the probability of yes is known, and that probability (else 1 or 0)."""
+    """Whether the probability of yes is known, and its value."""
     found = _YES_NO.match(str(answer.response))
     if found is None:
         return None
@@ -64,7 +64,7 @@ def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
 
 
 class _Asking(BaseEstimator):
-    """Questions about responses, from a template, and answers that are understood."""
+    """Base of scores that ask a model from a template."""
 
     _template: str
 
@@ -82,13 +82,13 @@ class _Asking(BaseEstimator):
         self.seed = seed
 
     def fingerprint(self) -> str:
-        """Name, which a report shows, and digest of what an answer depends on."""
+        """Name of the class, with a digest of its parameters."""
         return f"{type(self).__name__}:{digest_of(type(self), self.get_params(deep=False))}"
 
     def _question(
         self, subject: Prompt | Reference, fields: Mapping[str, object], response: Response
     ) -> Prompt:
-        """What to ask about a response to `subject`, which the template knows as `fields`."""
+        """The question about a response to `subject`."""
         if callable(self.template):
             return self.template(subject, response)
         template = self._template if self.template is None else self.template
@@ -100,10 +100,10 @@ class _Asking(BaseEstimator):
     @staticmethod
     @abstractmethod
     def _understood(answer: Generation) -> Any:
-        """What an answer says; None where it is not understood, and the question asked again."""
+        """What an answer says; None where it is not understood."""
 
     def _ask(self, questions: Sequence[Prompt], take: Callable[[int, Any], None]) -> None:
-        """Hand on the position of each question and its answer, understood, as it arrives.
+        """Hand on each understood answer as it arrives.
 
         Attempt j takes draw j: answers are as keyed as the generator's draws.
         """
@@ -248,7 +248,7 @@ class PTrue(_Asking):
         self.n_answers = n_answers
 
     def bind(self, generator: Generator) -> Self:
-        """This quality with a generator to ask: its own, or else the one given."""
+        """A copy that asks `generator`, where it has none."""
         if self.generator is not None:
             return self
         return type(self)(**{**self.get_params(deep=False), "generator": generator})
@@ -283,7 +283,7 @@ class PTrue(_Asking):
 
 
 def _contents(prompt: Prompt) -> object:
-    """The contents of chat messages; any other prompt as it is."""
+    """The contents of chat messages; other prompts unchanged."""
     if isinstance(prompt, Sequence) and not isinstance(prompt, str):
         contents = [message.get("content") for message in prompt if isinstance(message, dict)]
         texts = [content for content in contents if isinstance(content, str)]

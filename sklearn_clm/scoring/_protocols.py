@@ -1,4 +1,4 @@
-"""Conventions of scores and admissions that are no plain callables of one pair."""
+"""Protocols of scores and admissions beyond plain callables."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -50,7 +50,7 @@ class PairwiseSimilarity(Protocol):
     """Similarity of all pairs of two lists at once."""
 
     def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> ArrayLike:
-        """Similarity of all pairs of `a` and `b`, or of `a` and itself, of shape (m, n).
+        """Similarity of all pairs of two lists, shape (m, n).
 
         A value must not depend on what else is compared. What linear algebra gives depends on the
         shapes of the matrices in its last digits: round it.
@@ -59,12 +59,12 @@ class PairwiseSimilarity(Protocol):
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """Similarity, quality or metric of lists of pairs, such as one whose values are kept."""
+    """Similarity, quality or metric of many pairs at once."""
 
     def score_pairs(
         self, firsts: Sequence[Any], seconds: Sequence[Any], *, n_jobs: int | None = None
     ) -> np.ndarray:
-        """Score of each pair: of responses and responses, or of prompts and draws."""
+        """Score of each pair of two lists."""
 
 
 @runtime_checkable
@@ -72,7 +72,7 @@ class DrawScorer(Protocol):
     """Quality of whole rows of draws."""
 
     def score_draws(self, prompts: Prompts, generations: Draws, start: int) -> ArrayLike:
-        """Qualities of the draws from `start` on, of shape (n, K - start).
+        """Qualities of the draws from `start` on.
 
         `generations` are the draws so far, in draw order. The quality of draw j may depend on draws
         0 to j of its prompt alone: it is final when the sampling rule asks for it.
@@ -81,7 +81,7 @@ class DrawScorer(Protocol):
 
 @runtime_checkable
 class Classifier(Protocol):
-    """Fitted classifier of two classes, the second of which is the good one."""
+    """Fitted classifier whose second class is the good one."""
 
     def predict_proba(self, rows: Sequence[object]) -> np.ndarray:
         """Probability of each class, of shape (n, 2)."""
@@ -99,7 +99,7 @@ class PairJudge(Protocol):
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
     ) -> Iterable[tuple[int, bool]]:
-        """The position of each pair, from 0, and its verdict, in any order.
+        """Position, from 0, and verdict of each pair.
 
         Where all become known together, these are ``enumerate(verdicts)``. An error that one pair
         causes is best raised last, when the others are judged.
@@ -112,7 +112,7 @@ class PairJudge(Protocol):
 
 
 class ArrivingVerdicts:
-    """Verdicts that are handed on as they arrive, so that no interrupt loses one.
+    """Verdicts handed on as they arrive, safe from interrupts.
 
     `judge` calls what it is given with the position of a pair and the verdict on it.
     """
@@ -138,7 +138,7 @@ class ComponentScore(Protocol):
     def score_components(
         self, prompts: Prompts, generations: Draws, spans: Spans
     ) -> Sequence[Sequence[ArrayLike]]:
-        """One array for each draw of each prompt, with the scores of its components.
+        """One array of scores for each draw of each prompt.
 
         ``spans[i][j]`` are the components of draw j of prompt i: where they begin and end in
         ``generations[i][j].response``, or None for a response that is one whole. A score must be

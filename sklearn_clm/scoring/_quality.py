@@ -1,4 +1,4 @@
-"""Quality Q of a response, given its prompt (section 4.2 of the paper)."""
+"""Quality Q of a response, given its prompt (section 4.2)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -220,7 +220,7 @@ def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray
 
 
 def length_normalised(logprob: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
-    """Likelihood of `n_tokens` tokens, with the length penalty of the paper."""
+    """Likelihood of `n_tokens` tokens with the paper's length penalty."""
     penalty = ((5.0 + np.asarray(n_tokens)) / 6.0) ** _LENGTH_EXPONENT
     with np.errstate(under="ignore", over="ignore"):
         return np.asarray(np.exp(np.minimum(logprob, 0.0) / penalty))
@@ -259,13 +259,13 @@ def refuse_unfitted(classifier: Classifier, argument: str) -> None:
 def bind_quality(
     quality: str | Quality | DrawScorer | Classifier, generator: Generator
 ) -> Quality | DrawScorer:
-    """Quality from its name; one that has to ask a model and has none asks `generator`."""
+    """Quality from its name, asking `generator` if it has none."""
     found = get_quality(quality)
     return found.bind(generator) if isinstance(found, PTrue) else found
 
 
 def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: np.ndarray) -> None:
-    """Warn of a scorer of the user's whose scores of the first draws depend on later ones."""
+    """Warn where scores of early draws change with later ones."""
     own = type(scorer).__module__.partition(".")[0] == __name__.partition(".")[0]
     half = len(draws[0]) // 2
     if own or not isinstance(scorer, DrawScorer) or not half:

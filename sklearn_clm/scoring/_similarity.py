@@ -1,4 +1,4 @@
-"""Similarity S of responses to the same prompt (section 4.2 of the paper).
+"""Similarity S of responses to one prompt (section 4.2).
 
 ROUGE-L is the F-measure of the `rouge-score` package, computed for many pairs at once. Tokens
 become characters, so that rapidfuzz finds longest common subsequences of up to 64 of them in one
@@ -130,7 +130,7 @@ def _stripped(texts: Sequence[str]) -> np.ndarray:
 
 
 def _measure(rows: list[str], columns: list[str]) -> np.ndarray:
-    """ROUGE-L F-measure of every row with every column, from their tokens' characters."""
+    """ROUGE-L F-measure of all rows and columns of encoded texts."""
     from rapidfuzz.distance import LCSseq
     from rapidfuzz.process import cdist
 
@@ -152,7 +152,7 @@ def _measure(rows: list[str], columns: list[str]) -> np.ndarray:
 def _encode_both(
     a: Sequence[str], b: Sequence[str] | None, use_stemmer: bool
 ) -> tuple[list[str], list[str]]:
-    """Two lists of texts as :func:`_encode` has them; one list where there is no other."""
+    """Two lists of texts encoded together, or one twice."""
     if b is None:
         codes = _encode(a, use_stemmer)
         return codes, codes
@@ -207,7 +207,7 @@ def _token_table() -> bytes:
 
 
 def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> None:
-    """Warn where ROUGE-L, which knows ASCII letters and digits alone, meets another script."""
+    """Warn where ROUGE-L meets a script unknown to it."""
     if score != "rouge_l" and not isinstance(score, RougeL):
         return
     looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
@@ -234,7 +234,7 @@ _SIMILARITIES: dict[str, Similarity | PairwiseSimilarity] = {
 def get_similarity(
     similarity: str | Similarity | PairwiseSimilarity,
 ) -> Similarity | PairwiseSimilarity:
-    """Similarity from its name; a callable, or an object with ``pairwise``, is one already."""
+    """Similarity from its name, a callable or an object."""
     others = "a callable, or an object with a method pairwise"
     return chosen("similarity", similarity, _SIMILARITIES, others, (PairwiseSimilarity,))
 
@@ -293,7 +293,7 @@ def similarity_tensor(
 
 
 def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> list[ArrayLike]:
-    """Similarity of the draws from `start` on to all draws of their prompt."""
+    """Similarity of draws from `start` on to all draws."""
     if start == 0:
         return [similarity.pairwise(row) for row in responses]
     return [similarity.pairwise(row[start:], row) for row in responses]
@@ -302,7 +302,7 @@ def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> li
 def _pair_by_pair(
     responses: Rows, similarity: Similarity, start: int, n_jobs: int | None
 ) -> np.ndarray:
-    """The same of later and earlier draws, each distinct pair of responses compared once."""
+    """Similarity of draws to earlier ones; equal pairs compared once."""
     size = len(responses[0])
     distinct, numbers = numbered(responses, lambda response: (type(response), response))
     of = np.array(numbers)

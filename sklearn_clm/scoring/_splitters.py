@@ -1,4 +1,4 @@
-"""Splitters, and the components of responses that they find (section 4.4 of the paper).
+"""Splitters of responses, and the components found (section 4.4).
 
 Sentences are found by `sentencex`, Wikimedia's rule-based segmenter, whose segments concatenate to
 the text exactly.
@@ -54,7 +54,7 @@ class SentenceSplitter(BaseEstimator):
         self.language = language
 
     def __call__(self, text: str) -> Offsets:
-        """Offsets of the sentences of `text`, without the white space around them."""
+        """Offsets of the sentences, without white space around them."""
         from sentencex import segment
 
         # One character for one, so that offsets hold. The segmenter takes no surrogates, and is
@@ -81,13 +81,13 @@ class SentenceSplitter(BaseEstimator):
 
 
 class CheckedSplitter:
-    """A user's splitter, with its result checked and in the form of offsets."""
+    """A user's splitter whose result is checked."""
 
     def __init__(self, function: Splitter) -> None:
         self.function = function
 
     def __call__(self, text: str) -> Offsets:
-        """Offsets of the components of `text`, without the white space around them."""
+        """Offsets of the components, without white space around them."""
         offsets: Offsets = []
         end = 0
         for part in self.function(text):
@@ -141,19 +141,19 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
 
 
 def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
-    """Where the components of a response are; None for one that is not text, which is one whole."""
+    """Spans of a response's components; None for a whole one."""
     if not isinstance(response, str):
         return [None]
     return list(get_splitter(splitter)(response))
 
 
 def component_of(response: Response, span: Span | None) -> Response:
-    """The component at a span of a response; the response itself where the span is None."""
+    """The component at a span; None is the response itself."""
     return response if span is None else response[span[0] : span[1]]
 
 
 def logprobs_inside(draw: Generation, span: Span) -> list[float]:
-    """Log-probabilities of the tokens that produced some character of a part of a response."""
+    """Log-probabilities of the tokens that produced part of a response."""
     return [
         logprob
         for logprob, (start, stop) in zip(draw.token_logprobs or (), draw.token_spans or ())
@@ -162,7 +162,7 @@ def logprobs_inside(draw: Generation, span: Span) -> list[float]:
 
 
 def component_key(component: Response) -> Hashable:
-    """What two occurrences of one component share: the same text, or the same value."""
+    """Key of a component, equal for equal ones."""
     if isinstance(component, str):
         return component.strip()
     return prompt_bytes(component)
@@ -171,7 +171,7 @@ def component_key(component: Response) -> Hashable:
 def numbered_components(
     responses: Iterable[Response], spans: Iterable[Sequence[Span | None]]
 ) -> tuple[list[Response], list[np.ndarray]]:
-    """Distinct components of responses, as they first occur, and which of them each span holds."""
+    """Distinct components, and which of them each span holds."""
     rows = zip(responses, spans)
     components = ([component_of(response, span) for span in row] for response, row in rows)
     return numbered(components, component_key)
@@ -183,7 +183,7 @@ def scores_of_components(
     spans: Spans,
     score: Callable[[list[tuple[Prompt, Response]]], np.ndarray],
 ) -> Scores:
-    """Scores of all occurrences, from those of pairs of a prompt and a distinct component."""
+    """Scores of all occurrences, from distinct components of each prompt."""
     pairs: list[tuple[Prompt, Response]] = []
     ids = []
     for prompt, draws, rows in zip(prompts, generations, spans):

@@ -1,4 +1,4 @@
-"""Answers of a service as draws: texts, log-probabilities, characters of each token.
+"""Answers of a service as draws with log-probabilities and spans.
 
 What is not as the API promises makes Python raise some error, and is asked again.
 """
@@ -19,7 +19,7 @@ _ROUNDING = 0.01  # servers in low precision give log-probabilities slightly abo
 
 
 def parse_choices(body: Any, n_choices: int, *, logprobs: bool) -> dict[int, Generation]:
-    """The first `n_choices` choices by their index, as far as the service gave them.
+    """The first choices of an answer, by index.
 
     A choice is known by its index, never by its text: two draws may well be equal. Where a service
     gives an index twice, the second one is not used.
@@ -43,13 +43,13 @@ def parse_choices(body: Any, n_choices: int, *, logprobs: bool) -> dict[int, Gen
 
 
 def token_count(usage: Any, name: str) -> int | None:
-    """A number of tokens that a service tells; None where it tells none."""
+    """Number of tokens in a service's usage, if told."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and value >= 0 else None
 
 
 def _parse_choice(choice: Any, n_tokens: int | None, *, logprobs: bool) -> Generation:
-    """A draw; its log-probability is None where the service does not tell that of its text."""
+    """A draw, with its log-probability where the service tells it."""
     message = choice.get("message") or {"content": choice.get("text")}
     text = message.get("content")
     text = message.get("refusal") if text is None else text
@@ -73,7 +73,7 @@ def _parse_choice(choice: Any, n_tokens: int | None, *, logprobs: bool) -> Gener
 
 
 def _tokens(logprobs: Any) -> list[Token]:
-    """Bytes and log-probability of each token, from either of the two formats in use."""
+    """Bytes and log-probability of each token, from either format."""
     if not logprobs:
         return []
     if logprobs.get("content") is not None:
@@ -89,7 +89,7 @@ def _tokens(logprobs: Any) -> list[Token]:
 
 
 def _log_probability(value: float) -> float:
-    """A log-probability, or minus infinity where a service gives a number that is none."""
+    """A log-probability; minus infinity for any other number."""
     return min(float(value), 0.0) if _SENTINEL < value <= _ROUNDING else -math.inf
 
 
@@ -103,7 +103,7 @@ def _token_bytes(token: str, raw: Sequence[int] | None) -> bytes:
 
 
 def _includes_reasoning(text: str, message: Mapping[str, Any], tokens: Sequence[Token]) -> bool:
-    """Whether there are log-probabilities of hidden reasoning among those of the response."""
+    """Whether log-probabilities include those of hidden reasoning."""
     spelled = b"".join(token for token, _ in tokens)
     reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
     if reasoning.strip():
@@ -113,7 +113,7 @@ def _includes_reasoning(text: str, message: Mapping[str, Any], tokens: Sequence[
 
 
 def token_spans(text: str, tokens: Sequence[bytes]) -> Spans | None:
-    """Characters of `text` that each token touches; None where the tokens do not spell it.
+    """Characters of `text` that each token touches, if they agree.
 
     A character of which several tokens hold bytes belongs to each of them. Servers cut white space
     off the front of a text, and all from a stop string on off its end; some leave out or replace
@@ -124,7 +124,7 @@ def token_spans(text: str, tokens: Sequence[bytes]) -> Spans | None:
 
 
 def _shift(text: str, spelled: bytes) -> int | None:
-    """How many bytes of white space stand before `text` in what the tokens spell."""
+    """Bytes of white space before `text` in the tokens."""
     shown = spelled.decode("utf-8", "surrogateescape")
     n_blank = len(spelled) - len(shown.lstrip().encode("utf-8", "surrogateescape"))
     wanted = text.encode()
@@ -146,7 +146,7 @@ def _by_bytes(text: str, tokens: Sequence[bytes], shift: int) -> Spans:
 
 
 def _by_search(text: str, tokens: Sequence[bytes]) -> Spans | None:
-    """Spans where tokens without a complete character fill the gaps between the others."""
+    """Spans where incomplete tokens fill the gaps between others."""
     spans: list[tuple[int, int]] = []
     position, n_pending = 0, 0
     for token in tokens:
@@ -166,7 +166,7 @@ def _by_search(text: str, tokens: Sequence[bytes]) -> Spans | None:
 
 
 def _beginning(text: str, piece: str, position: int) -> int:
-    """Where a piece begins, or the part of it that a stop string left."""
+    """Where a piece begins, or what a stop string left."""
     found = text.find(piece, position)
     if found >= 0:
         return found

@@ -198,7 +198,7 @@ class OpenAIGenerator(ConcurrentGenerator):
         return self.logprobs
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of the service's address and what shapes a response."""
+        """Hexadecimal digest of the address and of a response's parameters."""
         params = {name: getattr(self, name) for name in _SHAPES_RESPONSES}
         params["base_url"] = self._address()
         return digest_of(type(self), params)
@@ -240,7 +240,7 @@ class OpenAIGenerator(ConcurrentGenerator):
             raise ServiceError(f"{error} (prompt: {shown})", error.status, prompt) from None
 
     def _understood(self, body: Any, n_choices: int) -> dict[int, Generation]:
-        """Draws in an answer, which is counted first: what cannot be used is paid for, too."""
+        """Draws in an answer; its tokens are counted first."""
         usage = body.get("usage")
         tokens = {name: token_count(usage, name) or 0 for name in _COUNTED}
         self._usage.add(requests=1, **tokens)

@@ -1,4 +1,4 @@
-"""Requests to a service: bounded, repeated, counted, and silent about keys."""
+"""Requests to a service: bounded, repeated, without secrets in errors."""
 
 import json
 import re
@@ -22,7 +22,7 @@ UNUSABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
 class Secret:
-    """Holds a text that no repr, format or pickle of it shows; no str, which joining would show."""
+    """A text that no repr, format or pickle shows."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -67,7 +67,7 @@ class ServiceError(RuntimeError):
 
 
 class Usage:
-    """Counts that a generator shares with its copies in a process."""
+    """Counts that a generator's copies share in a process."""
 
     def __init__(self) -> None:
         self.counts = {"requests": 0, "draws": 0, "prompt_tokens": 0, "completion_tokens": 0}
@@ -87,7 +87,7 @@ class Usage:
 
 
 class Service:
-    """A client of one service, for the threads of one process."""
+    """A client of one service, shared by threads."""
 
     def __init__(
         self, base_url: str | None, api_key: str | None, timeout: float, max_retries: int
@@ -116,7 +116,7 @@ class Service:
         understand: Callable[[Any], Answer],
         stopping: threading.Event,
     ) -> Answer:
-        """What `understand` makes of the answer's JSON; asked again where it makes nothing of it.
+        """Request an answer until `understand` can read it.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Service:
         raise ServiceError(f"the service gave unusable responses, {attempt + 1} in a row: {said}")
 
     def _post(self, endpoint: str, request: Mapping[str, object]) -> str | ServiceError:
-        """The text of the answer, or the error that is to be raised."""
+        """The text of an answer, or the error to raise."""
         openai = self._openai
         try:
             return self._client.post(_PATHS[endpoint], body=dict(request), cast_to=str)
@@ -159,7 +159,7 @@ class Service:
 def service_of(
     process: int, base_url: str | None, api_key: str | None, timeout: float, max_retries: int
 ) -> Service:
-    """One client for all that agree on these; two processes must not read from one socket."""
+    """The client of a process and its settings."""
     return Service(base_url, api_key, timeout, max_retries)
 
 
@@ -180,7 +180,7 @@ def _client_package() -> ModuleType:
 
 
 def _bounded_client(openai: ModuleType) -> Any:
-    """The client's own HTTP client, but with a limit to the time and size of whole bodies."""
+    """The client's HTTP class, with limits on whole bodies."""
     # the package of HTTP that this version of openai is built on
     http = sys.modules[openai.DefaultHttpxClient.__base__.__module__.partition(".")[0]]
 

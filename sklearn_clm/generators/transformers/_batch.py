@@ -1,4 +1,4 @@
-"""Keys and values of the rows that are decoded together, and of prompts that wait."""
+"""Keys and values of rows, and of waiting prompts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicS
 
 
 class Layout:
-    """Keys and values of all layers as few tensors, one for each shape of head.
+    """Few tensors of all keys and values, by head shape.
 
     A packed tensor has the shape (layers, rows, heads, tokens, width): one copy moves a row of
     all layers.
@@ -28,11 +28,11 @@ class Layout:
         self._members = list(kinds.values())
 
     def pack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Pack the keys and values of one layer after the other."""
+        """Pack keys and values of all layers."""
         return [torch.stack([tensors[i] for i in members]) for members in self._members]
 
     def unpack(self, packed: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Views of the keys and values of one layer after the other."""
+        """Views of the keys and values of each layer."""
         tensors = [packed[kind][i] for kind, i in self._places]
         return list(zip(tensors[::2], tensors[1::2]))
 
@@ -48,7 +48,7 @@ class Layout:
 
 
 def layers_of(cache: Cache) -> list[Tensor]:
-    """Keys and values of one layer after the other; empty where they are not all plain."""
+    """Keys and values, layer by layer; none if not plain."""
     tensors: list[Tensor] = []
     for layer in cache.layers:
         # no other subclass, which may keep them otherwise
@@ -77,7 +77,7 @@ class PromptState(NamedTuple):
 
 
 class _WindowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A layer whose next token is written into memory behind the others."""
+    """A layer with room for the next tokens."""
 
     keys: Tensor
     values: Tensor
@@ -88,7 +88,7 @@ class _WindowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._all = keys, values
 
     def look_at(self, n_rows: int, start: int, stop: int) -> None:
-        """Show the library the rows and slots that are in use."""
+        """Show the library the rows and slots in use."""
         self._rows, self._start, self._stop = n_rows, start, stop
         self.keys, self.values = (tensor[:n_rows, :, start:stop] for tensor in self._all)
 
@@ -126,7 +126,7 @@ class Batch:
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each row that the cache holds, or would hold."""
+        """Tokens of each row in the cache."""
         return [self.stop - start for start in self.starts]
 
     def admit(self, states: Sequence[PromptState]) -> None:
@@ -146,7 +146,7 @@ class Batch:
             self._admit_encoded(first, states)
 
     def drop(self, order: Sequence[int]) -> None:
-        """Keep the rows of `order`, where ``order[i]`` is i or a row behind all that are kept."""
+        """Keep the rows of `order`."""
         places = [i for i, row in enumerate(order) if i != row]
         if places:
             rows = [order[i] for i in places]
@@ -160,7 +160,7 @@ class Batch:
             self._encoded_lengths = [self._encoded_lengths[row] for row in order]
 
     def cache(self) -> DynamicCache:
-        """The rows' keys and values as the library takes them, with room for one more token."""
+        """The library's cache of all rows, with one free slot."""
         self._make_room(len(self), max(self.lengths), self._packed)
         cache = DynamicCache()
         cache.layers = list(self._layers)
@@ -169,14 +169,14 @@ class Batch:
         return cache
 
     def encoded(self) -> tuple[Tensor, DynamicCache | None]:
-        """The encoder's output for each row, and keys and values of it."""
+        """The encoder's output of each row, and its cache."""
         width = max(self._encoded_lengths)
         *cross, output = (tensor[:, : len(self), :, :width] for tensor in self._encoded)
         cache = None if self.cross_layout is None else self.cross_layout.cache(cross)
         return output[0, :, 0], cache
 
     def mask(self, device: torch.device) -> Tensor | None:
-        """Which slots each row uses, the next one included; None for all."""
+        """Which slots each row uses; None for all."""
         first = min(self.starts)
         if first == max(self.starts):
             return None
@@ -184,7 +184,7 @@ class Batch:
         return (torch.arange(first, self.stop + 1, device=device) >= starts).long()
 
     def encoded_mask(self, device: torch.device) -> Tensor | None:
-        """Which tokens of the encoder each row has; None for all."""
+        """Which encoder tokens each row has; None for all."""
         width = max(self._encoded_lengths)
         if width == min(self._encoded_lengths):
             return None
@@ -192,7 +192,7 @@ class Batch:
         return (torch.arange(width, device=device) < lengths).long()
 
     def _make_room(self, n_rows: int, longest: int, like: Sequence[Tensor]) -> None:
-        """Have memory for some rows of `longest` slots and one more."""
+        """Have memory for rows of `longest` slots and one."""
         if self.layout is None:
             self.stop = max(self.stop, longest)
             return
@@ -214,7 +214,7 @@ class Batch:
         self.stop = longest
 
     def _admit_encoded(self, first: int, states: Sequence[PromptState]) -> None:
-        """Write what the encoder made of prompts, in memory as long as the longest of them."""
+        """Write what the encoder made of new prompts."""
         self._encoded_lengths += [state.encoded[-1].shape[-2] for state in states]
         width = max(self._encoded_lengths)
         _, rows, _, slots, _ = self._encoded[0].shape if self._encoded else (0,) * 5

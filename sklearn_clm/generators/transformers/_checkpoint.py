@@ -40,7 +40,7 @@ _latest: list[Checkpoint] = []  # holds the last one loaded, between one user an
 
 
 def checkpoint_of(generator: TransformersGenerator) -> Checkpoint:
-    """The checkpoint, loaded once for all its users in this process."""
+    """The checkpoint, loaded once in this process."""
     settings = (generator.device, generator.dtype, generator.trust_remote_code)
     parts = (generator.model, generator.tokenizer, generator.processor)
     key = (*map(_identity, parts), repr(settings), repr(generator.model_kwargs))
@@ -53,7 +53,7 @@ def checkpoint_of(generator: TransformersGenerator) -> Checkpoint:
 
 
 def _identity(value: object) -> object:
-    """A key that changes when a checkpoint directory is written anew."""
+    """A key that changes with the files of a checkpoint."""
     if not isinstance(value, (str, os.PathLike)):
         return id(value)
     files = [*Path(value).glob("*.json"), *Path(value).glob("*.safetensors")]
@@ -61,7 +61,7 @@ def _identity(value: object) -> object:
 
 
 def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
-    """A model with its tokenizer, and its image processor if it takes images and has one."""
+    """A model, its tokenizer, and its image processor if any."""
     model: Any = generator.model
     tokenizer: Any = generator.tokenizer
     processor: Any = generator.processor
@@ -106,7 +106,7 @@ def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
 
 
 class Checkpoint:
-    """A loaded model with its tokenizer, image processor, and what decoding asks of them."""
+    """A loaded model with its tokenizer and image processor."""
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, *, made_from: object = None):
         self.model = model
@@ -131,12 +131,12 @@ class Checkpoint:
 
     @property
     def has_encoder(self) -> bool:
-        """Whether an encoder reads the prompt, and a decoder writes the response."""
+        """Whether an encoder reads the prompt."""
         return bool(self.model.config.is_encoder_decoder or self.takes_images)
 
     @property
     def is_exact(self) -> bool:
-        """Whether rounding is small enough to tell which tokens it could change."""
+        """Whether rounding is small enough to know which tokens change."""
         return self.model.dtype in (torch.float32, torch.float64)
 
     @property
@@ -147,7 +147,7 @@ class Checkpoint:
 
     @property
     def start_ids(self) -> list[int]:
-        """What a response begins with where an encoder reads the prompt; it is not generated."""
+        """Tokens that a decoder is given before the response."""
         if not self.has_encoder:
             return []
         config = self.model.generation_config
@@ -168,7 +168,7 @@ class Checkpoint:
         template: Template,
         preprocess: Callable[..., object] | None,
     ) -> EncodedPrompt:
-        """A prompt, which errors call `name`, as the model takes it."""
+        """A prompt as the model takes it; errors say `name`."""
         key = prompt_bytes(prompt)
         if self.takes_images:
             return EncodedPrompt(key, image=prompt if preprocess is None else preprocess(prompt))
@@ -184,7 +184,7 @@ class Checkpoint:
         return pixels.to(self.model.device, self.model.dtype)
 
     def forward(self, prompt: EncodedPrompt) -> Forward:
-        """The forward passes, which are chosen by a look at the model with a first prompt."""
+        """The forward passes that fit the model."""
         start_ids = self.start_ids
         version = (self._version(), start_ids)
         if self._forward is not None and self._forward[0] == version:
@@ -221,7 +221,7 @@ class Checkpoint:
         return self._digest[1]
 
     def _version(self) -> object:
-        """What changes when weights are written in place, by training for instance."""
+        """A key that changes when weights are written in place."""
         return [
             (name, tensor.data_ptr(), tensor._version)
             for name, tensor in sorted(self.model.state_dict().items())

@@ -1,4 +1,4 @@
-"""The decoding loop: keyed draws of many prompts, side by side and without a barrier.
+"""The decoding loop: keyed draws of many prompts, without barriers.
 
 The library loads models, runs their forward passes, builds masks and positions, tokenizes and
 decodes. Its own generation is not used, for three things that it lacks:
@@ -49,7 +49,7 @@ class Row(Written):
 
 
 class Engine:
-    """Makes the draws that a queue asks for; counts the work done."""
+    """Makes the draws of a queue; counts the work."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Engine:
         return chosen
 
     def _take(self, n_ahead: int) -> bool:
-        """Take draws that are wanted, or else that may be; whether there were any."""
+        """Take wanted draws, or else likely ones; whether any."""
         # prompts that are closed are forgotten
         self._prompts = {i: p for i, p in self._prompts.items() if self.queue.is_open(i)}
         kept = {prompt.key for prompt in self._prompts.values()}
@@ -152,7 +152,7 @@ class Engine:
         return bool(requests)
 
     def _n_fitting(self, n_bytes: int) -> int:
-        """How many states of prompts have room in some memory, by the largest so far."""
+        """Number of prompt states that fit into some memory."""
         return n_bytes // self._largest if self._largest else self.batch_size
 
     def _row(self, index: int, draw: int) -> Row:
@@ -180,7 +180,7 @@ class Engine:
         return [found[row.prompt.key] for row in rows]
 
     def _prefill(self, prompts: Sequence[EncodedPrompt]) -> dict[bytes, PromptState]:
-        """Run prompts through the model, and keep their states as memory allows."""
+        """Run prompts, and keep their states as memory allows."""
         found, n_positions = self.forward.prefill(prompts)
         self.n_prefilled += n_positions
         for key, state in found.items():
@@ -231,7 +231,7 @@ class Engine:
         )
 
     def _may_stop(self, tokens: Sequence[int]) -> bool:
-        """Whether the last tokens, which alone are read, hold a string that ends the draw."""
+        """Whether the last tokens hold a stop string."""
         if not self.stop:
             return False
         tail = self.detokenizer.text(tokens[-self.n_tail :])
@@ -239,12 +239,12 @@ class Engine:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory of a device that nobody uses; 8 GiB where it does not tell."""
+    """Free memory of a device; 8 GiB where unknown."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 8 * 2**30
 
 
 def _close_gaps(going: list[int]) -> list[int]:
-    """Order of the rows that go on in which few of them change place.
+    """Order of the kept rows in which few change place.
 
     >>> _close_gaps([0, 2, 3, 5])
     [0, 5, 2, 3]

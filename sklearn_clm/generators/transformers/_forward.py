@@ -1,4 +1,4 @@
-"""Forward passes: prompts run through a model once, rows that grow token by token."""
+"""Forward passes of prompts, and of rows that grow."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Written:
 
 
 class Prefix(NamedTuple):
-    """Tokens that prompts share, and the model's packed keys and values of them, in one row."""
+    """Tokens that prompts share, with their keys and values."""
 
     ids: tuple[int, ...]
     packed: Sequence[Tensor]
 
 
 def groups(prompts: Sequence[EncodedPrompt]) -> Iterator[list[EncodedPrompt]]:
-    """Prompts to prefill together: of similar length, and not too many."""
+    """Prompts of similar length, grouped for prefilling."""
     group: list[EncodedPrompt] = []
     padding = 0
     for prompt in sorted(prompts, key=lambda prompt: len(prompt.ids)):
@@ -60,7 +60,7 @@ def groups(prompts: Sequence[EncodedPrompt]) -> Iterator[list[EncodedPrompt]]:
 
 
 class Forward(ABC):
-    """What the decoding loop asks of a model; a subclass for each kind of model."""
+    """Forward passes of a model for the decoding loop."""
 
     start_ids: Sequence[int] = ()  # what a response begins with and is not generated
 
@@ -82,25 +82,25 @@ class Forward(ABC):
         return states, n_positions
 
     def _shared_prefix(self, prompts: Sequence[EncodedPrompt]) -> tuple[Prefix | None, int]:
-        """What prompts begin with, as far as it is worth it, and the positions computed for it."""
+        """The shared prefix, if worth it, and the positions computed."""
         return None, 0
 
     @abstractmethod
     def _prefill(
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
     ) -> tuple[list[PromptState], int]:
-        """Run a group of prompts, from their `prefix` on; states, and the positions computed."""
+        """States of a group of prompts, and the positions computed."""
 
     @abstractmethod
     def step(self, batch: Batch, rows: Sequence[Written]) -> Tensor:
-        """Logits (n, V) after the last token of each row, which was not yet run."""
+        """Logits (n, V) after each row's last token."""
 
     @abstractmethod
     def logits_after(self, row: Written, n_last: int = 1) -> Tensor:
-        """Logits (n_last, V) at the end of a row, in a pass of its own without cache or padding."""
+        """Logits (n_last, V) at a row's end, without cache."""
 
     def may_share(self, a: EncodedPrompt, b: EncodedPrompt) -> bool:
-        """Whether rows that begin with these can be decoded in step."""
+        """Whether rows of two prompts can share a batch."""
         return self.ragged or len(a.ids) == len(b.ids) or bool(self.start_ids)
 
     def new_batch(self) -> Batch:
@@ -108,7 +108,7 @@ class Forward(ABC):
         return Batch(self.layout, self.cross_layout)
 
     def check(self, prompt: EncodedPrompt) -> None:
-        """Find out by a few small forward passes how the model may be run.
+        """Probe, by small forward passes, how the model runs.
 
         Raises
         ------
@@ -130,10 +130,10 @@ class Forward(ABC):
 
     @abstractmethod
     def _look_at_cache(self, prompt: EncodedPrompt) -> None:
-        """Set the layout of the cache that the model fills for a prompt, where it has one."""
+        """Set the layout of the model's cache, if any."""
 
     def _pads_rightly(self, long: Written, short: Written) -> bool:
-        """Whether a row that joins a longer one gets the log-probabilities it has alone."""
+        """Whether padding leaves a row's log-probabilities unchanged."""
         batch = self.new_batch()
         batch.admit([*self.prefill([long.prompt])[0].values()])
         self.step(batch, [long])
@@ -231,7 +231,7 @@ class CausalForward(Forward):
             self.layout = _layout(cache, len(prompt.ids))
 
     def _pass(self, ids: Tensor, *, use_cache: bool = False, **arguments: object) -> Any:
-        """A forward pass with those of the arguments that this model takes."""
+        """A forward pass with the arguments that the model takes."""
         arguments["use_cache"] = use_cache
         given = arguments.items()
         known = {k: v for k, v in given if v is not None and k in self._parameters}
@@ -240,7 +240,7 @@ class CausalForward(Forward):
     def _run(
         self, ids: Tensor, last: Sequence[int], prefix: Prefix | None
     ) -> tuple[list[Tensor], Tensor]:
-        """Keys and values of `ids` behind a prefix, and each row's logits at position `last`."""
+        """Keys and values of `ids`, and each row's logits."""
         n_rows, n_tokens = ids.shape
         n_shared = 0 if prefix is None else len(prefix.ids)
         cache = None if self.layout is None else DynamicCache()
@@ -284,7 +284,7 @@ class EncoderDecoderForward(Forward):
     def _prefill(
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
     ) -> tuple[list[PromptState], int]:
-        """Run the encoder over `prompts` and the decoder over its start tokens."""
+        """Run the encoder over prompts, the decoder over start tokens."""
         encoded, mask = self._encode(prompts)
         starts = self._tensor([self.start_ids] * len(prompts))
         output = self._run(starts, encoded, mask, use_cache=self.layout is not None)
@@ -361,7 +361,7 @@ class EncoderDecoderForward(Forward):
 
 
 def _layout(cache: Any, n_tokens: int) -> Layout | None:
-    """Where keys and values lie in a cache whose rows can be copied; None for any other."""
+    """Layout of a cache with rows to copy, if any."""
     tensors = layers_of(cache) if isinstance(cache, Cache) else []
     fits = {tensor.shape[-2] for tensor in tensors} == {n_tokens}
     return Layout(tensors) if fits else None

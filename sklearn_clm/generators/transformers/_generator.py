@@ -234,7 +234,7 @@ class TransformersGenerator(BaseGenerator):
         return self._checkpoint
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of everything that the distribution of a draw depends on.
+        """Hexadecimal digest of all that the draws' distribution depends on.
 
         The model's weights and config, the tokenizer, the image processor and the parameters that
         shape a response; not `batch_size`, `device` and the name of the model.
@@ -254,7 +254,7 @@ class TransformersGenerator(BaseGenerator):
 
 
 def import_transformers(user: str) -> ModuleType:
-    """The `transformers` package, or an error that says how to get it."""
+    """The package `transformers`, or an error that names its extra."""
     try:
         import torch  # noqa: F401
         import transformers

@@ -32,7 +32,7 @@ def encode_text(
     template: Template,
     max_positions: float = math.inf,
 ) -> tuple[int, ...]:
-    """Tokens of a text or of chat messages, which errors call `name`."""
+    """Tokens of a text or a chat."""
     text = filled(template, prompt, name)
     in_chat = is_chat(text)
     if is_chat(text):
@@ -98,7 +98,7 @@ class Detokenizer:
         return self._spans(ids, text, windowed=True) or self._spans(ids, text, windowed=False)
 
     def _spans(self, ids: Sequence[int], text: str, *, windowed: bool) -> list[tuple[int, int]]:
-        """Spans from the decoded text of growing prefixes, empty if they do not add up to `text`.
+        """Spans by decoding growing prefixes; empty where they disagree.
 
         `windowed` decodes each token after a short context, in linear time; otherwise after
         everything before it.
@@ -133,5 +133,5 @@ def common_length(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
 
 
 def first_of(strings: Sequence[str], text: str) -> int:
-    """Where the earliest of some strings starts in `text`, its length if there is none."""
+    """Where the earliest of some strings starts in `text`."""
     return min((at for at in map(text.find, strings) if at >= 0), default=len(text))

@@ -1,4 +1,4 @@
-"""From logits and a uniform number to a token, by inversion of the truncated distribution."""
+"""From logits and a uniform number to a token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Choice(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """Truncated distribution over candidate tokens, in the order of their ids."""
+    """Truncated distribution of tokens, by their ids."""
 
     ids: Tensor | None  # (n, m) int64, None where every token of the vocabulary stands
     weights: Tensor  # (n, m) float64, not normalised, zero for excluded tokens
@@ -36,7 +36,7 @@ class Truncated(NamedTuple):
 def choose(
     logits: Tensor, uniforms: Tensor, *, temperature: float, top_k: int, top_p: float, guard: bool
 ) -> Choice:
-    """Invert the truncated distribution of each row of `logits` (n, V) at `uniforms` (n,)."""
+    """Invert the truncated distribution of each row at its number."""
     base = logits if logits.dtype == torch.float64 else logits.float()
     truncated = truncate(base, temperature=temperature, top_k=top_k, top_p=top_p)
     cumulative = truncated.weights.cumsum(-1)
@@ -62,7 +62,7 @@ def choose(
 
 
 def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) -> Truncated:
-    """Apply temperature, then top-k (0 = off), then top-p, as `transformers` orders them."""
+    """Apply temperature, top-k and top-p, in this order."""
     scaled = logits / temperature
     top = logits.amax(-1, keepdim=True)
     # of a scaled logit that is no number, the weight would be none either
@@ -103,7 +103,7 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
 
 
 def _nucleus(values: Tensor, weights: Tensor, top_p: float, unit: Tensor) -> tuple[Tensor, Tensor]:
-    """Drop the least likely tokens whose cumulative probability is at most 1 - `top_p`."""
+    """Drop unlikely tokens, of total probability 1 - `top_p`."""
     ordered, order = weights.sort(dim=-1, stable=True)
     shares = ordered / ordered.sum(-1, keepdim=True)
     cumulative = shares.cumsum(-1)
