@@ -99,10 +99,6 @@ class HumanJudge(StoreBacked, PairJudge):
             The prompts.
         references : sequence of length n, default=None
             A reference for each prompt, or a list of them; None where there are none.
-
-        Returns
-        -------
-        list of n JudgedPrompt
         """
         if references is None:
             return [JudgedPrompt(prompt) for prompt in prompts]
@@ -140,10 +136,6 @@ class HumanJudge(StoreBacked, PairJudge):
         ----------
         pairs : sequence of WantedVerdict
             The pairs.
-
-        Returns
-        -------
-        list of bool or None
         """
         digests = [bytes.fromhex(pair.id) for pair in pairs]
         newest: dict[str, bool | None] = {}
@@ -215,21 +207,12 @@ class HumanJudge(StoreBacked, PairJudge):
         """What :meth:`want` kept last and nobody has judged since.
 
         Prompts that no text can hold, such as images, are known to the process alone that asked.
-
-        Returns
-        -------
-        list of WantedVerdict
         """
         pairs = self._pairs("JOIN wanted ON wanted.key = keys.id WHERE question = ?", self.question)
         return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
 
     def questions(self) -> list[str]:
-        """The questions of the file, in alphabetical order.
-
-        Returns
-        -------
-        list of str
-        """
+        """The questions of the file, in alphabetical order."""
         query = "SELECT question FROM verdicts UNION SELECT question FROM wanted ORDER BY question"
         return [question for (question,) in self._store().select(query)]
 
@@ -259,10 +242,6 @@ class HumanJudge(StoreBacked, PairJudge):
         ----------
         start : int, default=0
             How many of the first to leave out.
-
-        Returns
-        -------
-        list of Verdict
         """
         return list(self._rows(start=start))
 

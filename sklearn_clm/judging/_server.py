@@ -123,10 +123,6 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     port : int
         Port in the Host and Origin that are let in.
 
-    Returns
-    -------
-    starlette.applications.Starlette
-
     Notes
     -----
     Programs may press the keys: under the token, GET ``turn`` gives the pair that is shown as JSON,
