@@ -16,7 +16,7 @@ from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.generators._base import BaseGenerator, Generator, Prompts, serve, trained, trait
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._identity import digest_of, fingerprint, is_trainable
-from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest
+from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest, RelayQueue
 
 
 def _any_trainable(cascade: "CascadeGenerator") -> bool:
@@ -125,42 +125,15 @@ class CascadeGenerator(BaseGenerator):
         return getattr(self, "generators_", self.generators)
 
 
-class _TierQueue(DrawQueue):
-    """The part of a queue that is of one tier."""
+class _TierQueue(RelayQueue):
+    """What a queue wants of one tier, counted from the tier's first draw."""
 
     def __init__(
         self, outer: DrawQueue, waiting: list[deque[DrawRequest]], starts: list[int], tier: int
     ) -> None:
-        super().__init__(outer.prompts, outer.n_draws, seed=outer.seed)
-        self._outer, self._waiting, self._starts, self._tier = outer, waiting, starts, tier
-        self._start = starts[tier]
-
-    def take(
-        self, max_draws: int | None = None, *, max_prompts: int | None = None
-    ) -> list[DrawRequest]:
-        """Draws to make next, counted from the tier's first."""
-        requests: list[DrawRequest] = []
-        own, draws_left = self._waiting[self._tier], ANY if max_draws is None else max_draws
-        while draws_left and len(requests) != max_prompts:
-            if not own:
-                room = None if max_prompts is None else max_prompts - len(requests)
-                if not (asked := self._outer.take(draws_left, max_prompts=room)):
-                    break
-                for prompt, start, stop in asked:
-                    for t, (low, high) in enumerate(pairwise([*self._starts, ANY])):
-                        if max(start, low) < min(stop, high):
-                            part = DrawRequest(prompt, max(start, low), min(stop, high))
-                            self._waiting[t].append(part)
-                continue
-            prompt, start, stop = own.popleft()
-            count = min(stop - start, draws_left)
-            if start + count < stop:
-                own.appendleft(DrawRequest(prompt, start + count, stop))
-            first = start - self._start
-            requests.append(DrawRequest(prompt, first, first + count))
-            draws_left -= count
-            self.n_under_way += count
-        return requests
+        super().__init__(outer)
+        self._waiting, self._waiting_of_tiers = waiting[tier], waiting
+        self._start, self._starts = starts[tier], starts
 
     def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
         """No draws: the next ones may be dear."""
@@ -179,3 +152,13 @@ class _TierQueue(DrawQueue):
     def is_wanted(self, prompt: int, draw: int) -> bool:
         """Whether a draw is wanted as things stand."""
         return self._outer.is_wanted(prompt, draw + self._start)
+
+    def _receive(self, asked: list[DrawRequest]) -> None:
+        """Let each tier wait for its part of the draws."""
+        for prompt, start, stop in asked:
+            for waiting, (first, last) in zip(
+                self._waiting_of_tiers, pairwise([*self._starts, ANY])
+            ):
+                if max(start, first) < min(stop, last):
+                    part = max(start, first) - first, min(stop, last) - first
+                    waiting.append(DrawRequest(prompt, *part))

@@ -1,7 +1,8 @@
 """Draws that are asked for as earlier ones arrive."""
 
 import heapq
-from collections import OrderedDict
+from abc import abstractmethod
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
@@ -10,6 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from sklearn_clm.generators._draws import Generation
 
 ANY = 2**62  # draws
+_BLOCK = 256  # prompts that a relay takes together
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
 Chance = Callable[[int, int, int], float]
 
@@ -291,3 +293,59 @@ class _OpenPrompt:
         while self.decided in self.arrived:
             yield self.arrived.pop(self.decided)
             self.decided += 1
+
+
+class RelayQueue(DrawQueue):
+    """A queue between a generator and its caller's queue, `outer`.
+
+    A subclass says in :meth:`_receive` what becomes of the draws that the caller wants; those that
+    it adds to `_waiting` are given to the generator.
+    """
+
+    def __init__(self, outer: DrawQueue) -> None:
+        super().__init__(outer.prompts, outer.n_draws, seed=outer.seed)
+        self._outer = outer
+        self._waiting: deque[DrawRequest] = deque()
+
+    def take(
+        self, max_draws: int | None = None, *, max_prompts: int | None = None
+    ) -> list[DrawRequest]:
+        """Draws to make next, as in :meth:`DrawQueue.take`."""
+        requests: list[DrawRequest] = []
+        draws = ANY if max_draws is None else max_draws
+        prompts = ANY if max_prompts is None else max_prompts
+        while True:
+            draws = self._give(requests, draws, prompts)
+            room = min(prompts - len(requests), _BLOCK)
+            asked = self._outer.take(draws, max_prompts=room) if draws and room else []
+            if not asked:
+                return requests
+            self._receive(asked)
+
+    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
+        """Draws that may be wanted later, as in :meth:`DrawQueue.take_ahead`."""
+        requests: list[DrawRequest] = []
+        while max_draws and (asked := self._outer.take_ahead(max_draws, least_chance)):
+            self._receive(asked)
+            max_draws = self._give(requests, max_draws, ANY)
+        return requests
+
+    @abstractmethod
+    def _receive(self, asked: list[DrawRequest]) -> None:
+        """Take in draws that the caller wants."""
+
+    def _give(self, requests: list[DrawRequest], max_draws: int, max_prompts: int) -> int:
+        """Append waiting draws to `requests`; return how many more fit."""
+        given, later = {request.prompt for request in requests}, []
+        while self._waiting and max_draws and len(requests) < max_prompts:
+            position, start, stop = self._waiting.popleft()
+            if position not in given:
+                given.add(position)
+                n = min(stop - start, max_draws)
+                requests.append(DrawRequest(position, start, start + n))
+                self.n_under_way += n
+                max_draws, start = max_draws - n, start + n
+            if start < stop:
+                later.append(DrawRequest(position, start, stop))
+        self._waiting.extendleft(reversed(later))
+        return max_draws
