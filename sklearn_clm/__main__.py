@@ -277,13 +277,13 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         random_state=arguments.random_state,
     )
     # what the data were collected with concerns the file, not this stand-in for a sampler
-    known = data.provenance
+    provenance = data.provenance
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullCalibrationWarning)  # which is raised below
         sampler.calibrate(
             CalibrationData(data.quality, data.similarity, data.labels, prompts=data.prompts)
         )
-    record = replace(sampler.calibration_, provenance=known)
+    record = replace(sampler.calibration_, provenance=provenance)
     claim = replace(record.claim, unknown=record.unknown)
     record = replace(record, rules={None: replace(record.rule, claim=claim)})
     if arguments.report is not None:
@@ -298,10 +298,10 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         f"Thresholds (lambda-hat): {sampler.lambda_hat_}, set score {arguments.set_score}, at most "
         f"{counted(sampler.k_max_, 'draw')}."
     )
-    if known.unknown:
+    if provenance.unknown:
         print(
-            f"Provenance unknown: {', '.join(known.unknown)}. The guarantee holds only for the "
-            "sampler that these data come from."
+            f"Provenance unknown: {', '.join(provenance.unknown)}. The guarantee holds only for "
+            "the sampler that these data come from."
         )
     print(f"Wrote {arguments.output}.")
 
@@ -330,16 +330,16 @@ def _judge(arguments: argparse.Namespace) -> None:
     if not Path(arguments.store).exists():
         raise FileNotFoundError(f"STORE must be the file of a HumanJudge, got {arguments.store}.")
     judge = HumanJudge(arguments.store, judge=arguments.name)
-    known = judge.questions()
+    questions = judge.questions()
     if arguments.question is not None:
         judge.question = arguments.question
-    elif len(known) == 1:
-        (judge.question,) = known
+    elif len(questions) == 1:
+        (judge.question,) = questions
     wanted = judge.wanted()
     if not wanted:
         raise ValueError(
             f"{arguments.store} holds nothing to judge on --question "
-            f"{judge.question!r}; the store knows {known}."
+            f"{judge.question!r}; the store knows {questions}."
         )
     serve(judge, wanted, port=arguments.port)
 

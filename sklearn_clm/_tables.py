@@ -95,15 +95,15 @@ def read(arguments: argparse.Namespace) -> SampleLog:
 
 
 def _sampler(
-    log: SampleLog, arguments: argparse.Namespace, known: Provenance, **options: Any
+    log: SampleLog, arguments: argparse.Namespace, provenance: Provenance, **options: Any
 ) -> ConformalSampler:
     """A sampler of these draws, with scores of the file."""
     return ConformalSampler(
         PrecomputedGenerator(log.prompts, log.draws, key=arguments.key),
-        quality=known.quality if log.quality is None else _Column(log),
-        similarity=known.similarity or "rouge_l",
-        admission=known.admission or vars(arguments).get("admission", "exact_match"),
-        random_state=known.seed,
+        quality=provenance.quality if log.quality is None else _Column(log),
+        similarity=provenance.similarity or "rouge_l",
+        admission=provenance.admission or vars(arguments).get("admission", "exact_match"),
+        random_state=provenance.seed,
         **options,
     )
 
@@ -111,24 +111,29 @@ def _sampler(
 def collected(arguments: argparse.Namespace) -> CalibrationData:
     """Samples of files with their scores and verdicts."""
     log = read(arguments)
-    few, most = min(map(len, log.draws)), max(map(len, log.draws))
-    if few < most:
-        why = "rows of equal prompts are draws of one"
-        warn(f"prompts have {few} to {most} draws: the first {few} of each count ({why}).")
-    if (k_max := max(arguments.k_max or [few])) > few:
-        raise ValueError(f"--k-max must be at most {few}, the draws of every prompt, got {k_max}.")
+    n_fewest, n_most = min(map(len, log.draws)), max(map(len, log.draws))
+    if n_fewest < n_most:
+        warn(
+            f"prompts have {n_fewest} to {n_most} draws: the first {n_fewest} of each count (rows "
+            "of equal prompts are draws of one)."
+        )
+    if (k_max := max(arguments.k_max or [n_fewest])) > n_fewest:
+        raise ValueError(
+            f"--k-max must be at most {n_fewest}, the draws of every prompt, got {k_max}."
+        )
     quality = "likelihood" if log.has_logprobs else "self_consistency"
-    known = Provenance(
+    provenance = Provenance(
         quality=quality, similarity=arguments.similarity, seed=arguments.random_state
     )
-    data = _sampler(log, arguments, known, k_max=k_max).collect(log.prompts, log.admissions)
+    data = _sampler(log, arguments, provenance, k_max=k_max).collect(log.prompts, log.admissions)
     # quality and verdicts of a file have no name
     unnamed = {"quality": log.quality, "admission": log.verdicts}
     nameless = {name: None for name, given in unnamed.items() if given is not None}
-    data.provenance = known = replace(data.provenance, **nameless)
+    data.provenance = provenance = replace(data.provenance, **nameless)
     print(
-        f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; quality: "
-        f"{known.quality or 'of the file'}; admission: {known.admission or 'verdicts of the file'}."
+        f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; "
+        f"quality: {provenance.quality or 'of the file'}; "
+        f"admission: {provenance.admission or 'verdicts of the file'}."
     )
     return data
 
@@ -136,28 +141,28 @@ def collected(arguments: argparse.Namespace) -> CalibrationData:
 def thresholds(path: str) -> dict[str, Any]:
     """What the file of a calibration says."""
     with reading(path, SamplerCalibration.file_format) as content:
-        known = Provenance(**content["provenance"])
-        return {**content, "provenance": known, "prompts": prompts_of(content)}
+        provenance = Provenance(**content["provenance"])
+        return {**content, "provenance": provenance, "prompts": prompts_of(content)}
 
 
 def sets_of(
     log: SampleLog, content: Mapping[str, Any], arguments: argparse.Namespace
 ) -> PredictionSets:
     """The sets that thresholds give."""
-    known = content["provenance"]
-    if known.generator not in (None, arguments.key):
+    provenance = content["provenance"]
+    if provenance.generator not in (None, arguments.key):
         raise ValueError(
-            f"--key must be that of the thresholds, {known.generator!r}, if the samples come from "
-            f"the same model and settings, got {arguments.key!r} instead."
+            f"--key must be that of the thresholds, {provenance.generator!r}, if the samples come "
+            f"from the same model and settings, got {arguments.key!r} instead."
         )
-    if log.quality is None and known.quality is None:
+    if log.quality is None and provenance.quality is None:
         raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
-    if log.quality is None and known.quality == "likelihood" and not log.has_logprobs:
+    if log.quality is None and provenance.quality == "likelihood" and not log.has_logprobs:
         raise ValueError("SAMPLES must have --logprob and --n-tokens, as in calibration, got none.")
     sampler = _sampler(
         log,
         arguments,
-        known,
+        provenance,
         k_max=max(one["k_max"] for one in content["rules"]),
         policy=ThresholdPolicy(set_score=content["set_score"]),
         epsilon=content["epsilon"],

@@ -184,8 +184,8 @@ class SetSequence(Sequence[_Set]):
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        own = self.dtype
-        array = np.full(self.shape, np.nan if own.kind == "f" else None, dtype=own)
+        own_dtype = self.dtype
+        array = np.full(self.shape, np.nan if own_dtype.kind == "f" else None, dtype=own_dtype)
         for row, one in zip(array, self):
             for j, member in enumerate(one):
                 row[j] = member
@@ -208,8 +208,8 @@ class SetSequence(Sequence[_Set]):
 
     def _remarks(self) -> str:
         """Remarks on the guarantees, without those about a group."""
-        found = [remark for claim in self._claims() for remark in claim.common_remarks()]
-        return "".join(f", {remark}" for remark in dict.fromkeys(found))
+        remarks = [remark for claim in self._claims() for remark in claim.common_remarks()]
+        return "".join(f", {remark}" for remark in dict.fromkeys(remarks))
 
     def _view(self, style: type[_views.PlainText]) -> str:
         """The guarantees in words, and the first sets in full."""
@@ -225,9 +225,9 @@ class SetSequence(Sequence[_Set]):
         """Add columns for unusual claims to a frame of sets."""
         claims = [one.claim or _USUAL for one in sets]
         for name in ("guarantee", "group", "approximate"):
-            said = [getattr(claim, name) for claim in claims]
-            if any(one != getattr(_USUAL, name) for one in said):
-                frame[name] = said
+            values = [getattr(claim, name) for claim in claims]
+            if any(one != getattr(_USUAL, name) for one in values):
+                frame[name] = values
         if any(claim.unknown for claim in claims):
             frame["provenance"] = "unknown"
         return frame

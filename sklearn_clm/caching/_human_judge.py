@@ -122,7 +122,7 @@ class HumanJudge(StoreBacked, PairJudge):
         """
         pairs = [WantedVerdict(as_judged(one), text) for one, text in zip(references, responses)]
         verdicts = self.verdicts(pairs)
-        missing = {pair.id: pair for pair, said in zip(pairs, verdicts) if said is None}
+        missing = {pair.id: pair for pair, verdict in zip(pairs, verdicts) if verdict is None}
         if missing:
             wanted = list(missing.values())
             self.want(wanted)
@@ -209,7 +209,7 @@ class HumanJudge(StoreBacked, PairJudge):
         Prompts that no text can hold, such as images, are known to the process alone that asked.
         """
         pairs = self._pairs("JOIN wanted ON wanted.key = keys.id WHERE question = ?", self.question)
-        return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
+        return [pair for pair, verdict in zip(pairs, self.verdicts(pairs)) if verdict is None]
 
     def questions(self) -> list[str]:
         """The questions of the file, in alphabetical order."""
@@ -321,10 +321,10 @@ class HumanJudge(StoreBacked, PairJudge):
             return False
         digest = bytes.fromhex(line["id"])
         query = "SELECT id, content FROM keys WHERE digest = ?"
-        known = connection.execute(query, (digest,)).fetchone()
-        if known is None:
+        key_row = connection.execute(query, (digest,)).fetchone()
+        if key_row is None:
             raise ValueError(f"id {line['id']!r:.80} is of no pair that was exported here")
-        key, content = known
+        key, content = key_row
         if content is not None and "response" in line:
             response = json.loads(content)[2]
             if text_of(line["response"])[:_COMPARED] != text_of(response)[:_COMPARED]:

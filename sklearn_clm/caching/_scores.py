@@ -154,8 +154,8 @@ class CachedAdmission(_PairCache, PairJudge):
         if isinstance(admission, PairJudge):
             take_verdicts(admission, pairs, keep)
             return
-        given = [(admission, response, reference) for reference, response in pairs]
-        for k, verdict in _as_done(verdict_of, given, n_jobs):
+        arguments = [(admission, response, reference) for reference, response in pairs]
+        for k, verdict in _as_done(verdict_of, arguments, n_jobs):
             keep(k, verdict)
 
 
@@ -219,22 +219,22 @@ class CachedScore(_PairCache):
     def _make(
         self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
     ) -> None:
-        given = [(self.score, "score", *pair) for pair in pairs]
-        for k, value in _as_done(number_from, given, n_jobs):
+        arguments = [(self.score, "score", *pair) for pair in pairs]
+        for k, value in _as_done(number_from, arguments, n_jobs):
             keep(k, value)
 
 
-def _numbered(k: int, ask: Callable[..., Any], given: tuple[Any, ...]) -> tuple[int, Any]:
-    return k, ask(*given)
+def _numbered(k: int, ask: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[int, Any]:
+    return k, ask(*arguments)
 
 
 def _as_done(
-    ask: Callable[..., Any], given: Sequence[tuple[Any, ...]], n_jobs: int | None
+    ask: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], n_jobs: int | None
 ) -> Iterator[tuple[int, Any]]:
     """``k, ask(*given[k])`` as results become known, in any order."""
-    if len(given) <= 1 or effective_n_jobs(n_jobs) == 1:
-        return ((k, ask(*one)) for k, one in enumerate(given))
-    return as_done([delayed(_numbered)(k, ask, one) for k, one in enumerate(given)], n_jobs)
+    if len(arguments) <= 1 or effective_n_jobs(n_jobs) == 1:
+        return ((k, ask(*one)) for k, one in enumerate(arguments))
+    return as_done([delayed(_numbered)(k, ask, one) for k, one in enumerate(arguments)], n_jobs)
 
 
 def _plain(value: object) -> object:

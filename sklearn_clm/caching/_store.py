@@ -79,7 +79,7 @@ class Store:
         self, space: Space, digests: Sequence[bytes], seed: int, start: int, stop: int
     ) -> dict[tuple[bytes, int], str]:
         """Stored values of some draws of the given keys."""
-        found = {}
+        stored = {}
         for first in range(0, len(digests), LOOKUP_KEYS):
             chunk = digests[first : first + LOOKUP_KEYS]
             marks = ",".join("?" * len(chunk))
@@ -94,15 +94,15 @@ class Store:
             rows = self.select(query, (*space, seed, start, stop, *chunk))
             for digest, draw, value, checksum in rows:
                 row = Row(space, digest, None, seed, draw, value)
-                found[digest, draw] = self._checked(row, checksum).value
-        return found
+                stored[digest, draw] = self._checked(row, checksum).value
+        return stored
 
     def put(self, row: Row) -> str:
         """Store a value; return the first one under its key."""
         if self.write(lambda connection: _insert(connection, row)):
             return row.value
-        known = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
-        return known[row.digest, row.draw]
+        stored = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
+        return stored[row.digest, row.draw]
 
     def check_writable(self) -> None:
         """Refuse to pay for what could not be kept."""

@@ -51,15 +51,15 @@ def read_lines(
 def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[bool], list[bool]]:
     """Verdicts of a model and of people, by their columns."""
     names = ("model", "people")
-    said: tuple[list[bool], list[bool]] = ([], [])
+    verdicts: tuple[list[bool], list[bool]] = ([], [])
     for where, line in read_lines(path, names):
-        for column, name in zip(said, names):
+        for column, name in zip(verdicts, names):
             with naming(f"{where}, {name}"):
                 verdict = as_verdict(line[name])
                 if verdict is None:
                     raise ValueError("verdict must be y or n, got none instead")
             column.append(verdict)
-    return said
+    return verdicts
 
 
 def as_verdict(cell: str) -> bool | None:

@@ -112,10 +112,10 @@ class TrialResults:
         if level is None:
             a, b = self._areas(measure, self.usable[rows])[rows]
         else:
-            here = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
-            if not here.size:
+            places = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
+            if not places.size:
                 raise ValueError(f"level must be one that was evaluated, got {level} instead.")
-            a, b = self._values(measure)[rows, :, here[0]]
+            a, b = self._values(measure)[rows, :, places[0]]
         return np.asarray(a - b)
 
     def summary(self, reference: str | None = None) -> "pd.DataFrame":
@@ -169,8 +169,8 @@ class TrialResults:
 
     def _values(self, measure: str) -> np.ndarray:
         if measure not in self.measures:
-            known = tuple(self.measures)
-            raise ValueError(f"measure must be one of {known}, got {measure!r} instead.")
+            measures = tuple(self.measures)
+            raise ValueError(f"measure must be one of {measures}, got {measure!r} instead.")
         return self.measures[measure]
 
     def _areas(self, measure: str, usable: np.ndarray) -> np.ndarray:

@@ -142,15 +142,15 @@ def run_trials(
             lambdas[:, m, certified] = path.lambdas[distinct[which]].T
             measured = np.stack([risks.loss, risks.excess, risks.size, risks.samples])
             costs[:, m, certified] = measured[:, which]
-        found = dict(zip(("similarity", "quality", "set_score"), lambdas))
-        found |= dict(zip(("loss", "excess", "size", "draws"), costs))
+        results = dict(zip(("similarity", "quality", "set_score"), lambdas))
+        results |= dict(zip(("loss", "excess", "size", "draws"), costs))
         trivial = 1.0 - test.admissible[:, 0].mean() <= levels
-        return found | {"trivial": np.broadcast_to(trivial, (len(named), len(levels)))}
+        return results | {"trivial": np.broadcast_to(trivial, (len(named), len(levels)))}
 
     splits = random_splits(data.n_prompts, n_used, n_trials, random_state, prompts=data.prompts)
-    found = _over_splits(measure, splits, n_trials, n_jobs, verbose)
-    thresholds = {name: found.pop(name) for name in ("similarity", "quality", "set_score")}
-    trivial, size, draws = found.pop("trivial"), found["size"], found["draws"]
+    results = _over_splits(measure, splits, n_trials, n_jobs, verbose)
+    thresholds = {name: results.pop(name) for name in ("similarity", "quality", "set_score")}
+    trivial, size, draws = results.pop("trivial"), results["size"], results["draws"]
     return TrialResults(
         methods=tuple(named),
         level_name="epsilon",
@@ -159,8 +159,8 @@ def run_trials(
         null=np.isnan(size),
         trivial=trivial,
         measures={
-            "loss": found["loss"],
-            "excess": found["excess"],
+            "loss": results["loss"],
+            "excess": results["excess"],
             "size": size,
             "relative_size": size / data.k_max,
             "draws": draws,
@@ -238,7 +238,7 @@ def run_component_trials(
     critical = critical_count(n_calibration, levels, check_level(delta, "delta"))
 
     def measure(split: Split) -> dict[str, np.ndarray]:
-        found = []
+        results = []
         for name, one in data.items():
             tested = ComponentEntries(one.take(split.calibration))
             # errors rise along the sequence, from the largest threshold down
@@ -246,12 +246,12 @@ def run_component_trials(
             n_valid = np.searchsorted(n_errors, critical, side="right")
             gammas = np.append(np.inf, tested.thresholds[::-1])[n_valid]
             test, wanted = one.take(split.test), targets[name].take(split.test)
-            found.append(_of_test_part(test, wanted, gammas, levels))
-        return {name: np.stack([one[name] for one in found]) for name in found[0]}
+            results.append(_of_test_part(test, wanted, gammas, levels))
+        return {name: np.stack([one[name] for one in results]) for name in results[0]}
 
     splits = random_splits(n, n_calibration, n_trials, random_state)
-    found = _over_splits(measure, splits, n_trials)
-    gammas, trivial = found.pop("gamma"), found.pop("trivial")
+    results = _over_splits(measure, splits, n_trials)
+    gammas, trivial = results.pop("gamma"), results.pop("trivial")
     return TrialResults(
         methods=tuple(data),
         level_name="alpha",
@@ -259,7 +259,7 @@ def run_component_trials(
         delta=float(delta),
         null=gammas == np.inf,
         trivial=trivial,
-        measures=found,
+        measures=results,
         thresholds={"gamma": gammas},
     )
 

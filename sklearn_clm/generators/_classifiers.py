@@ -49,17 +49,19 @@ class _Drawing(BaseGenerator):
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`."""
         self._validate_params()
-        known: dict[int, _Distribution] = {}
+        by_index: dict[int, _Distribution] = {}
         size = int(self.batch_size)
         while requests := queue.take(max_prompts=max(size, OPEN_PROMPTS)):
-            new = [index for index, _, _ in requests if index not in known]
+            new = [index for index, _, _ in requests if index not in by_index]
             for first in range(0, len(new), size):
                 batch = new[first : first + size]
-                known.update(zip(batch, self._distributions(_safe_indexing(queue.prompts, batch))))
+                by_index.update(
+                    zip(batch, self._distributions(_safe_indexing(queue.prompts, batch)))
+                )
             for index, start, stop in requests:
                 for j in range(start, stop):
-                    queue.put(index, j, known[index].draw(queue.seed, j))
-            known = {index: one for index, one in known.items() if queue.is_open(index)}
+                    queue.put(index, j, by_index[index].draw(queue.seed, j))
+            by_index = {index: one for index, one in by_index.items() if queue.is_open(index)}
 
     @abstractmethod
     def _distributions(self, prompts: Prompts) -> list[_Distribution]:

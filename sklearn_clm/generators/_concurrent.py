@@ -177,8 +177,8 @@ class _Calls:
                 with self.slots:
                     self.begun.add(request)  # before `stopping` is read, set before `begun` is
                     if not (self.stopping.is_set() or self.is_cancelled()):
-                        asked = draws.prompts[prompt], range(start, stop), draws.seed
-                        for draw in make(*asked, self.stopping):
+                        wanted_draws = draws.prompts[prompt], range(start, stop), draws.seed
+                        for draw in make(*wanted_draws, self.stopping):
                             self._tell(request, draw)
             except BaseException as caught:  # a thread has nobody else to tell
                 error = caught

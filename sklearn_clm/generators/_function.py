@@ -140,21 +140,23 @@ class FunctionGenerator(ConcurrentGenerator):
     def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
         takes_seed = _takes_seed(self.ask)
         for draw in draws:
-            named = {"seed": draw_seed(prompt, seed, draw)} if takes_seed else {}
-            said = self._asked(prompt, named, stopping)
-            if isinstance(said, tuple) and len(said) == 2:
-                said = Generation(said[0], logprob=said[1])
-            yield draw, checked_draw("ask", said, f"draw {draw} of {prompt_line(prompt)}")
+            options = {"seed": draw_seed(prompt, seed, draw)} if takes_seed else {}
+            reply = self._asked(prompt, options, stopping)
+            if isinstance(reply, tuple) and len(reply) == 2:
+                reply = Generation(reply[0], logprob=reply[1])
+            yield draw, checked_draw("ask", reply, f"draw {draw} of {prompt_line(prompt)}")
 
-    def _asked(self, prompt: Prompt, named: dict[str, int], stopping: threading.Event) -> Any:
+    def _asked(self, prompt: Prompt, options: dict[str, int], stopping: threading.Event) -> Any:
         """Response of the function, called again after an error."""
         attempt = 1
         while True:
             try:
-                said = self.ask(prompt, **named)
-                if inspect.isawaitable(said):
-                    said = asyncio.run_coroutine_threadsafe(_awaited(said), _event_loop()).result()
-                return said
+                reply = self.ask(prompt, **options)
+                if inspect.isawaitable(reply):
+                    reply = asyncio.run_coroutine_threadsafe(
+                        _awaited(reply), _event_loop()
+                    ).result()
+                return reply
             except Exception as error:
                 line = prompt_line(prompt)
                 _logger.info("ask failed for the prompt %s, attempt %d: %r", line, attempt, error)
@@ -178,8 +180,8 @@ def _takes_seed(ask: Callable[..., Any]) -> bool:
     return takes_seed
 
 
-async def _awaited(said: Any) -> Any:
-    return await said
+async def _awaited(reply: Any) -> Any:
+    return await reply
 
 
 # One for each process, which never ends: a client keeps its connections in the loop that it was

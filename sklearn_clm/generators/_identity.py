@@ -66,8 +66,8 @@ def is_trainable(generator: object) -> bool:
 def fingerprint(generator: Any) -> str:
     """Fingerprint of any generator, by its method or its content."""
     # an estimator may hand on the method of another one, so that no protocol sees it
-    named = callable(getattr(generator, "fingerprint", None)) and not isinstance(generator, type)
-    return str(generator.fingerprint()) if named else description(generator)
+    has_own = callable(getattr(generator, "fingerprint", None)) and not isinstance(generator, type)
+    return str(generator.fingerprint()) if has_own else description(generator)
 
 
 def description(generator: object) -> str:
@@ -91,8 +91,8 @@ def title_of(part: Any) -> str:
     if not hasattr(part, "get_params"):
         return part if isinstance(part, str) else getattr(part, "__qualname__", type(part).__name__)
     inner = getattr(part, next(iter(inspect.signature(type(part)).parameters), ""), None)
-    named = isinstance(inner, str) or callable(inner) or hasattr(inner, "get_params")
-    return type(part).__name__ + (f" of {title_of(inner)}" if named else "")
+    has_title = isinstance(inner, str) or callable(inner) or hasattr(inner, "get_params")
+    return type(part).__name__ + (f" of {title_of(inner)}" if has_title else "")
 
 
 @runtime_checkable
@@ -278,8 +278,8 @@ def _tree_of(member: Any) -> Any:
         return None
     code: Any = getattr(member, "__code__", None)
     place = (code.co_name, code.co_firstlineno) if code else (member.__name__, before + 1)
-    found = [node for node in nodes if _place(node) == place]
-    return _plain(found[0]) if len(found) == 1 else None  # of several lambdas on a line, none
+    matching = [node for node in nodes if _place(node) == place]
+    return _plain(matching[0]) if len(matching) == 1 else None  # of several lambdas on a line, none
 
 
 @functools.lru_cache(maxsize=64)

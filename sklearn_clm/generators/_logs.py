@@ -68,19 +68,19 @@ class SampleLog:
                     prompts.setdefault(key, prompt)
                     verdict = None if is_missing(label) else _verdict(label, threshold)
                     score = None if quality is None else float(quality)
-                    known = fields.get("reference"), verdict, score, fields.get("id")
-                    rows.setdefault(key, []).append((draw_from_record(fields), *known))
-        asked = list(prompts.values())
+                    facts = fields.get("reference"), verdict, score, fields.get("id")
+                    rows.setdefault(key, []).append((draw_from_record(fields), *facts))
+        distinct_prompts = list(prompts.values())
         draws, references, labels, scores, ids = (
             [[one[k] for one in row] for row in rows.values()] for k in range(5)
         )
-        has_labels = _are_known("label", labels, asked)
+        has_labels = _are_known("label", labels, distinct_prompts)
         return cls(
-            asked,
+            distinct_prompts,
             draws,
-            _references(references, asked),
+            _references(references, distinct_prompts),
             [*map(_by_text, draws, labels)] if has_labels else None,
-            scores if _are_known("quality", scores, asked) else None,
+            scores if _are_known("quality", scores, distinct_prompts) else None,
             [row[0] for row in ids],
         )
 
@@ -92,11 +92,11 @@ class SampleLog:
     @property
     def has_logprobs(self) -> bool:
         """Whether likelihoods can be computed."""
-        known = (
+        values = (
             [[getattr(draw, name) for draw in row] for row in self.draws]
             for name in ("logprob", "n_tokens")
         )
-        return all(map(_are_known, ("logprob", "n_tokens"), known, [self.prompts] * 2))
+        return all(map(_are_known, ("logprob", "n_tokens"), values, [self.prompts] * 2))
 
     @property
     def admissions(self) -> list[Any]:
@@ -114,8 +114,8 @@ class SampleLog:
 
 def _draws_of(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The fields of each draw of a record."""
-    found = {field: _value_at(record, name) for field, name in names.items()}
-    fields = {field: value for field, value in found.items() if value is not _ABSENT}
+    values_at = {field: _value_at(record, name) for field, name in names.items()}
+    fields = {field: value for field, value in values_at.items() if value is not _ABSENT}
     for field, name in names.items():
         needed = field == "prompt" or (field == "response" and "responses" not in fields)
         if field not in fields and (needed or name != field):
@@ -203,16 +203,16 @@ def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> b
 
 def _references(rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
     """The one reference of each prompt; None without any."""
-    known = [[one for one in row if not is_missing(one)] for row in rows]
-    if not any(known):
+    references = [[one for one in row if not is_missing(one)] for row in rows]
+    if not any(references):
         return None
-    for prompt, said in zip(prompts, known):
-        if not said or any(one != said[0] for one in said):
+    for prompt, row_references in zip(prompts, references):
+        if not row_references or any(one != row_references[0] for one in row_references):
             raise ValueError(
                 f"the reference of {prompt_line(prompt)} must be one, or one list, got "
-                f"{said or None!r:.200} instead."
+                f"{row_references or None!r:.200} instead."
             )
-    return [said[0] for said in known]
+    return [row_references[0] for row_references in references]
 
 
 def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]:
@@ -228,14 +228,14 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
         if not record.keys() >= _LM_EVAL:
             yield where, record
             continue
-        own = str(record.get("filter"))
-        filters.add(own)
+        filter_name = str(record.get("filter"))
+        filters.add(filter_name)
         if filtered is None and len(filters) > 1:
             raise ValueError(
                 f"{path} holds each response under several filters, {sorted(filters)}: name one of "
                 "them (--filter)."
             )
-        if filtered in (None, own):
+        if filtered in (None, filter_name):
             with naming(where):
                 draws = _of_lm_eval(record)
             yield where, draws
@@ -273,8 +273,8 @@ def _inspect_json(path: AnyPath) -> Iterator[Record]:
     samples = content.get("samples") if isinstance(content, dict) else None
     if not isinstance(samples, list):
         raise ValueError(f"{path} must be a log of Inspect with its samples.")
-    named = ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
-    return _of_inspect(path, content, named)
+    named_samples = ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
+    return _of_inspect(path, content, named_samples)
 
 
 def _inspect_archive(path: AnyPath) -> Iterator[Record]:
@@ -291,8 +291,8 @@ def _inspect_archive(path: AnyPath) -> Iterator[Record]:
         if any(one.filename.endswith("/sample.json") for one in samples):
             raise ValueError(f"{path} holds samples in chunks, which are not read: {_AS_JSON}")
         content = {} if header is None else _unpacked(archive, header)
-        named = ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
-        yield from _of_inspect(path, content, named)
+        named_samples = ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
+        yield from _of_inspect(path, content, named_samples)
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -358,11 +358,11 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(prompt, list):  # without what differs from epoch to epoch
         prompt = [{"role": one["role"], "content": one["content"]} for one in prompt]
     choice = (output.get("choices") or [{}])[0]
-    said = output.get("completion") or choice.get("message", {}).get("content", "")
-    if isinstance(said, list):
-        said = "\n".join(part["text"] for part in said if part["type"] == "text")
+    response = output.get("completion") or choice.get("message", {}).get("content", "")
+    if isinstance(response, list):
+        response = "\n".join(part["text"] for part in response if part["type"] == "text")
     record = {name: score["value"] for name, score in scores.items()}
-    record |= {"id": sample.get("id"), "prompt": prompt, "response": said, "scores": scores}
+    record |= {"id": sample.get("id"), "prompt": prompt, "response": response, "scores": scores}
     record["target"] = sample["target"]
     if len(scores) == 1:
         (score,) = scores.values()

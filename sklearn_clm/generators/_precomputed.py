@@ -143,21 +143,21 @@ class PrecomputedGenerator(BaseGenerator):
 
         A prompt that is unknown, or has fewer draws than asked for, is a ValueError.
         """
-        known = self._index_of_draws().draws
+        draws = self._index_of_draws().draws
         while requests := queue.take(max_prompts=OPEN_PROMPTS):
             for i, start, stop in requests:
                 prompt = queue.prompts[i]
-                row = known.get(_key(prompt), [])
+                row = draws.get(_key(prompt), [])
                 if not row:
                     raise ValueError(
-                        f"prompts[{i}] must be one of the {len(known)} prompts that have draws, "
+                        f"prompts[{i}] must be one of the {len(draws)} prompts that have draws, "
                         f"got {prompt_line(prompt)} instead. Drop it, or draw for it."
                     )
                 if len(row) < stop:
-                    n_enough = sum(len(one) >= stop for one in known.values())
+                    n_enough = sum(len(one) >= stop for one in draws.values())
                     raise ValueError(
                         f"prompts[{i}] = {prompt_line(prompt)} must have {stop} draws, got "
-                        f"{len(row)} instead; {n_enough} of {len(known)} prompts have as many. "
+                        f"{len(row)} instead; {n_enough} of {len(draws)} prompts have as many. "
                         "Draw more, drop the others, or calibrate with a lower k_max."
                     )
                 for j in range(start, stop):
@@ -197,11 +197,11 @@ class _Index:
                 raise TypeError(
                     f"responses[{i}] must be a sequence of responses, got {row!r:.60} instead."
                 )
-            known = self.draws.setdefault(_key(prompt), [])
+            drawn = self.draws.setdefault(_key(prompt), [])
             for j, response in enumerate(listed(row)):
                 with naming(f"responses[{i}][{j}]"):
                     is_draw = isinstance(response, Generation)
-                    known.append(response if is_draw else draw_from_record({"response": response}))
+                    drawn.append(response if is_draw else draw_from_record({"response": response}))
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -79,8 +79,8 @@ def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
             f"prompts (X) holds {kinds[checked.numeric]}, but this {type(estimator).__name__} was "
             f"fitted on {kinds[fitted_numeric]}."
         )
-    named = checked.feature_names is not None and hasattr(estimator, "feature_names_in_")
-    if named or (checked.numeric and hasattr(estimator, "n_features_in_")):
+    has_names = checked.feature_names is not None and hasattr(estimator, "feature_names_in_")
+    if has_names or (checked.numeric and hasattr(estimator, "n_features_in_")):
         validate_data(estimator, X, reset=False, skip_check_array=True)
     return checked
 
@@ -107,15 +107,15 @@ def _check_table(X: Any) -> CheckedPrompts:
     if np.asarray(X).dtype.kind in "biufc":
         return _check_numbers(X)
     columns = [listed(X[name]) for name in X.columns]
-    others = [
+    texts = [
         name
         for name, column in zip(X.columns, columns)
         if not all(is_number(item) or is_missing(item) for item in column)
     ]
-    if not others:
+    if not texts:
         return _check_numbers(X)
     if len(columns) > 1:
-        raise _not_one_column(f"a data frame with the columns {others!r:.200} that hold no numbers")
+        raise _not_one_column(f"a data frame with the columns {texts!r:.200} that hold no numbers")
     names = _get_feature_names(X)
     return replace(_check_items(columns[0]), n_features=1, feature_names=names)
 

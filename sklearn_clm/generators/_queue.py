@@ -153,12 +153,12 @@ class DrawQueue:
                     break
                 continue
             index = next(iter(self._ready))
-            one = self._open[index]
-            count = min(one.wanted - one.asked, draws_left)
+            state = self._open[index]
+            count = min(state.wanted - state.asked, draws_left)
             if count > 0:
-                requests.append(self._ask(index, one, count))
+                requests.append(self._ask(index, state, count))
                 draws_left -= count
-            if one.asked >= one.wanted:
+            if state.asked >= state.wanted:
                 del self._ready[index]
         return requests
 
@@ -169,42 +169,42 @@ class DrawQueue:
         and the same whether they are made now or later. Ask only after :meth:`take` gave nothing.
         """
         waiting = [
-            (-self._chance(index, one.decided, one.asked), index)
-            for index, one in self._open.items()
-            if one.asked < self.n_draws
+            (-self._chance(index, state.decided, state.asked), index)
+            for index, state in self._open.items()
+            if state.asked < self.n_draws
         ]
         heapq.heapify(waiting)
         counts: dict[int, int] = {}
         while waiting and max_draws and -waiting[0][0] >= least_chance:
             index = waiting[0][1]
-            one = self._open[index]
+            state = self._open[index]
             counts[index] = counts.get(index, 0) + 1
             max_draws -= 1
-            draw = one.asked + counts[index]
+            draw = state.asked + counts[index]
             if draw < self.n_draws:
-                heapq.heapreplace(waiting, (-self._chance(index, one.decided, draw), index))
+                heapq.heapreplace(waiting, (-self._chance(index, state.decided, draw), index))
             else:
                 heapq.heappop(waiting)
         return [self._ask(index, self._open[index], count) for index, count in counts.items()]
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
         """Hand in a draw that was taken, once."""
-        one = self._open.get(prompt) or self._closed.get(prompt)
-        if one is None or draw not in one.under_way:
+        state = self._open.get(prompt) or self._closed.get(prompt)
+        if state is None or draw not in state.under_way:
             raise ValueError(
                 f"draw {draw} of prompt {prompt} must have been taken and not put before."
             )
         # first of all: where an interrupt comes, the draw can be put again
         if self._on_draw is not None:
             self._on_draw(prompt, draw, generation)
-        one.under_way.remove(draw)
+        state.under_way.remove(draw)
         self.n_under_way -= 1
         self.n_put += 1
         if prompt in self._open:
-            one.arrived[draw] = generation
-            if draw == one.decided:
+            state.arrived[draw] = generation
+            if draw == state.decided:
                 self._arrived[prompt] = None
-        elif not one.under_way:
+        elif not state.under_way:
             del self._closed[prompt]
 
     def is_open(self, prompt: int) -> bool:
@@ -224,14 +224,14 @@ class DrawQueue:
         """
         if not self.is_open(prompt):
             return False
-        one = self._open[prompt]
-        return draw in one.under_way and draw < one.wanted
+        state = self._open[prompt]
+        return draw in state.under_way and draw < state.wanted
 
-    def _ask(self, index: int, one: "_OpenPrompt", count: int) -> DrawRequest:
+    def _ask(self, index: int, state: "_OpenPrompt", count: int) -> DrawRequest:
         """Count the next draws of a prompt as under way."""
-        request = DrawRequest(index, one.asked, one.asked + count)
-        one.under_way.update(range(request.start, request.stop))
-        one.asked = request.stop
+        request = DrawRequest(index, state.asked, state.asked + count)
+        state.under_way.update(range(request.start, request.stop))
+        state.asked = request.stop
         self.n_under_way += count
         return request
 
@@ -257,15 +257,15 @@ class DrawQueue:
         if self._decide is not None:
             counts = self._decide(arrived)
         for (index, _), wanted in zip(arrived, counts, strict=True):
-            one = self._open[index]
-            one.wanted = min(int(wanted), self.n_draws)
-            if one.wanted <= one.decided:
+            state = self._open[index]
+            state.wanted = min(int(wanted), self.n_draws)
+            if state.wanted <= state.decided:
                 del self._open[index]
                 self._ready.pop(index, None)
-                if one.under_way:
-                    self._closed[index] = one
-                    one.arrived.clear()
-            elif one.asked < one.wanted:
+                if state.under_way:
+                    self._closed[index] = state
+                    state.arrived.clear()
+            elif state.asked < state.wanted:
                 self._ready[index] = None
         return True
 

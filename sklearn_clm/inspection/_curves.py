@@ -86,16 +86,16 @@ class RiskCurveDisplay(Display):
             :func:`~sklearn_clm.evaluation.run_component_trials`). By default the estimator's own
             score in 30 trials.
         """
-        found = calibrated(estimator, ConformalSampler, ComponentSelector)
-        record = found.calibration_
+        fitted = calibrated(estimator, ConformalSampler, ComponentSelector)
+        record = fitted.calibration_
         options = {"n_trials": 30, "delta": record.delta, **options}
-        if isinstance(found, ComponentSelector):
-            score = found.component_score
+        if isinstance(fitted, ComponentSelector):
+            score = fitted.component_score
             name = score if isinstance(score, str) else type(score).__name__
             return cls.from_trials(run_component_trials({name: record.data}, **options), ax=ax)
-        policy = found.policy if isinstance(found.policy, ThresholdPolicy) else ThresholdPolicy()
-        own = {"methods": (record.set_score,), "n_lambdas": policy.n_lambdas, **record.weights}
-        return cls.from_trials(run_trials(record.data, **{**own, **options}), ax=ax)
+        policy = fitted.policy if isinstance(fitted.policy, ThresholdPolicy) else ThresholdPolicy()
+        defaults = {"methods": (record.set_score,), "n_lambdas": policy.n_lambdas, **record.weights}
+        return cls.from_trials(run_trials(record.data, **{**defaults, **options}), ax=ax)
 
     @classmethod
     def from_trials(

@@ -31,23 +31,23 @@ TRIVIAL = "0.92"
 
 def calibrated(estimator: object, *kinds: type, with_data: bool = True) -> Any:
     """The estimator, or the last fitting step of a pipeline."""
-    found = estimator
-    while isinstance(found, Pipeline):
-        steps = [step for _, step in found.steps if isinstance(step, (*kinds, Pipeline))]
-        found = steps[-1] if steps else None
-    if not isinstance(found, kinds):
+    candidate = estimator
+    while isinstance(candidate, Pipeline):
+        steps = [step for _, step in candidate.steps if isinstance(step, (*kinds, Pipeline))]
+        candidate = steps[-1] if steps else None
+    if not isinstance(candidate, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(
             f"estimator must be a {names}, or a pipeline with one (of a search, its "
             f"best_estimator_), got {type(estimator).__name__} instead."
         )
     check_is_fitted(
-        found,
+        candidate,
         ["calibration_", "calibration_data_"][: 1 + with_data],
         msg="This %(name)s has no calibration data to show; call fit or calibrate. "
         "A calibration that was loaded from a file has none.",
     )
-    return found
+    return candidate
 
 
 def line_style(position: int) -> dict[str, Any]:

@@ -79,9 +79,9 @@ class FrontierDisplay(EstimatorDisplay):
     def _plot_frontier(self, axes: "Axes") -> None:
         result = self.result
         objective, loss = result.risks.objective(**self.weights), result.risks.loss
-        found = result.frontier.objective, result.frontier.loss
+        curve = result.frontier.objective, result.frontier.loss
         label = "frontier, optimisation part"
-        axes.plot(*found, color="0.5", linestyle=DOTTED, linewidth=1.0, label=label)
+        axes.plot(*curve, color="0.5", linestyle=DOTTED, linewidth=1.0, label=label)
         self._points(axes, objective, loss)
         axes.axhline(result.epsilon, label=f"$\\epsilon$ = {result.epsilon:.3g}", **LIMIT)
         if not np.isnan(self.critical_loss):

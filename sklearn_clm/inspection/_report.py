@@ -50,8 +50,8 @@ class CalibrationReport:
             known; of a pipeline, the last step that is one. A selector's report states what is
             promised of its sampler's sets, too; all figures of these are in the sampler's own.
         """
-        found = calibrated(estimator, ConformalSampler, ComponentSelector, with_data=False)
-        return cls(tuple(sections(found)))
+        fitted = calibrated(estimator, ConformalSampler, ComponentSelector, with_data=False)
+        return cls(tuple(sections(fitted)))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:

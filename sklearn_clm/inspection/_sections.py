@@ -128,8 +128,8 @@ def _of_what(record: Record) -> str:
     else:
         of_draws, names = record.sampler and record.sampler.calibration_, PARTS
     generator = "unknown" if of_draws is None else title_of(of_draws.source.generator)
-    known = {name: getattr(record.provenance, name) or "unknown" for name in names}
-    scores = [f"{name} {value.partition(':')[0]}" for name, value in known.items()]
+    fingerprints = {name: getattr(record.provenance, name) or "unknown" for name in names}
+    scores = [f"{name} {value.partition(':')[0]}" for name, value in fingerprints.items()]
     return (
         f"It is of the generator {generator}, {', '.join(scores)}. Report of "
         f"{datetime.now(UTC).date()}, sklearn_clm {__version__}."
@@ -167,12 +167,12 @@ def _groups(record: Record) -> Iterable[Section]:
             smallest = "" if np.isnan(level) else bound + _rounded_up(level)
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         rows.append((str(name), status, rule.words, *errors, *costs, smallest))
-    others = "Prompts of other groups are refused: no rule serves all prompts together."
+    note = "Prompts of other groups are refused: no rule serves all prompts together."
     columns = (*record.rule.priced, f"smallest {record.claim.level_name}")
     audited = any(rule.claim.audit is not None for rule in record.by_group.values())
     errors_by = "refused by the model, or by people alone" if audited else "errors"
     header = ("group", "", "rule", errors_by, _INTERVAL, *columns)
-    yield Section("Groups", (others, _OF_GROUPS), (header, *rows))
+    yield Section("Groups", (note, _OF_GROUPS), (header, *rows))
 
 
 def _data(record: Record) -> Section:
@@ -212,9 +212,9 @@ def _tests(
     errors = "errors" if result.audit is None else "refused by the model"
     rows: list[Row] = [("test", *columns, errors, "p-value", "")]
     for i in shown:
-        bound, known = result.bound(i), i <= n_valid or not result.bound(i)
-        errors = f"{bound}{result.n_errors[i]} of {result.n_calibration}" if known else ""
-        p_value = f"{bound}{result.p_values[i]:.3g}" if known else ""
+        bound, is_known = result.bound(i), i <= n_valid or not result.bound(i)
+        errors = f"{bound}{result.n_errors[i]} of {result.n_calibration}" if is_known else ""
+        p_value = f"{bound}{result.p_values[i]:.3g}" if is_known else ""
         role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
         role = "chosen" if i == chosen else role
         cells = [
@@ -234,20 +234,20 @@ def _enough(record: Record, n_prompts: int) -> Section:
         answer = f"For {n_held} of {len(claims)} groups"
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
     claim, tests = record.claim, record.tests
-    known = record.by_group is None and claim.guarantee == "pac" and tests is not None
+    has_one_test = record.by_group is None and claim.guarantee == "pac" and tests is not None
     # by a model's standard errors say nothing of what people would certify, nor do they of losses
     errors_decide = claim.audit is None and not claim.losses
-    if known and errors_decide and tests.errors_of_safest is not None:
+    if has_one_test and errors_decide and tests.errors_of_safest is not None:
         n, level, delta = tests.n_calibration, claim.level, claim.delta
         n_errors, part = tests.errors_of_safest, n / n_prompts
-        again = 1.0 - chance_of_null(n_errors, n, level, delta)
+        chance = 1.0 - chance_of_null(n_errors, n, level, delta)
         needed = prompts_to_collect(n_errors / n, level, delta, _POWER, 1.0 - part, _MOST_PROMPTS)
-        others = f"and about {needed}, split alike, with probability {percent(_POWER)}"
+        advice = f"and about {needed}, split alike, with probability {percent(_POWER)}"
         if needed is None:
-            others = f"and {_MOST_PROMPTS:,} hardly more often"
+            advice = f"and {_MOST_PROMPTS:,} hardly more often"
         texts.append(
             f"As many others certify {claim.level_name} = {level:g} with probability "
-            f"{percent(again)}, {others}, if the safest rule keeps its share of errors, "
+            f"{percent(chance)}, {advice}, if the safest rule keeps its share of errors, "
             f"{percent(n_errors / n)}."
         )
     return Section("Were these prompts enough?", (" ".join(texts),))

@@ -86,12 +86,12 @@ class TradeOffDisplay(EstimatorDisplay):
         for tier, (start, n, price) in enumerate(zip(tiers.starts, tiers.n_draws, tiers.prices)):
             if start < data.k_max and not (tier and scored_in_order):
                 n = min(n, data.k_max - start)
-                own = Tiers((n,), (price,))
-                parts[f"generator {tier + 1} alone"] = slice(start, start + n), own
+                alone = Tiers((n,), (price,))
+                parts[f"generator {tier + 1} alone"] = slice(start, start + n), alone
         levels = np.union1d(_LEVELS, estimator.epsilon)
         curves = {
-            name: np.array([_price(estimator, _of_tier(data, at), own, e) for e in levels])
-            for name, (at, own) in parts.items()
+            name: np.array([_price(estimator, _of_tier(data, at), alone, e) for e in levels])
+            for name, (at, alone) in parts.items()
         }
         return cls(levels=levels, curves=curves, level=float(estimator.epsilon))
 
@@ -111,8 +111,8 @@ def _of_tier(data: CalibrationData, at: slice) -> CalibrationData:
     """The draws of one generator alone, without provenance."""
     texts = None
     if data.texts is not None:
-        own = data.texts[:, at]
-        texts = (own[:, :, np.newaxis] == own[:, np.newaxis, :]).argmax(axis=2)
+        texts_of_tier = data.texts[:, at]
+        texts = (texts_of_tier[:, :, np.newaxis] == texts_of_tier[:, np.newaxis, :]).argmax(axis=2)
     return CalibrationData(
         data.quality[:, at], data.similarity[:, at, at], data.admissible[:, at], texts=texts
     )

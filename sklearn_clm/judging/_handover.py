@@ -66,29 +66,33 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
         raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__} instead.")
     answered, escalated = sets.answered, sets.escalated
     if isinstance(to, HumanJudge):
-        others = _by_judge(escalated, to)
+        other_responses = _by_judge(escalated, to)
     elif isinstance(to, (str, os.PathLike)):
-        others = _by_file(escalated, Path(to))
+        other_responses = _by_file(escalated, Path(to))
     elif callable(to):
-        others = [to(one.prompt) for one in escalated]  # type: ignore[call-arg]
+        other_responses = [to(one.prompt) for one in escalated]  # type: ignore[call-arg]
     else:
         raise TypeError(f"to must be a function, a path or a HumanJudge, got {to!r:.80} instead.")
-    given = iter(others)
-    responses = [one.responses[0] if own else next(given) for one, own in zip(sets, answered)]
+    remaining = iter(other_responses)
+    responses = [
+        one.responses[0] if by_model else next(remaining) for one, by_model in zip(sets, answered)
+    ]
     frame = sets.to_frame()[["prompt"]]
     frame["response"] = pd.Series(responses, index=frame.index, dtype=object)
-    frame["by"] = ["model" if own else "handover" for own in answered]
+    frame["by"] = ["model" if by_model else "handover" for by_model in answered]
     return frame
 
 
 def _by_judge(sets: PredictionSets, judge: HumanJudge) -> list[object]:
     """The most frequent draw of each prompt that people admit."""
-    asked = judge.asked([one.prompt for one in sets])
+    judged_prompts = judge.asked([one.prompt for one in sets])
     pairs = [(row, text) for row, one in enumerate(sets) for text in _distinct(one)]
-    said = dict(judge.judge_pairs([asked[row] for row, _ in pairs], [text for _, text in pairs]))
+    verdicts = dict(
+        judge.judge_pairs([judged_prompts[row] for row, _ in pairs], [text for _, text in pairs])
+    )
     admitted: dict[int, object] = {}
     for position, (row, text) in enumerate(pairs):
-        if said[position]:
+        if verdicts[position]:
             admitted.setdefault(row, text)
     return [admitted.get(row) for row in range(len(sets))]
 
@@ -105,17 +109,17 @@ def _by_file(sets: PredictionSets, path: Path) -> list[object]:
     """Responses in a file, which is given the missing prompts."""
     if not all(isinstance(one.prompt, str) for one in sets):
         raise TypeError("prompts must be text for a file, got others instead; give a function.")
-    asked = [text_of(one.prompt) for one in sets]
+    prompts = [text_of(one.prompt) for one in sets]
     lines: list[dict[str, str]] = []
     if path.exists():
         lines = [
             {name: text_of(cell) for name, cell in line.items()}
             for _, line in read_lines(path, _COLUMNS)
         ]
-    known = {line["prompt"] for line in lines}
-    if new := [text for text in dict.fromkeys(asked) if text not in known]:
+    known_prompts = {line["prompt"] for line in lines}
+    if new := [text for text in dict.fromkeys(prompts) if text not in known_prompts]:
         columns = list(lines[0]) if lines else _COLUMNS
         lines += [dict.fromkeys(columns, "") | {"prompt": text} for text in new]
         write_lines(path, lines, columns)
-    found = {line["prompt"]: line["response"] for line in lines if line["response"]}
-    return [found.get(text) for text in asked]
+    responses = {line["prompt"]: line["response"] for line in lines if line["response"]}
+    return [responses.get(text) for text in prompts]

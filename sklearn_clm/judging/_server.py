@@ -147,19 +147,19 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
 
     def image(request: "Request") -> Response:
         pair, number = session.pair(request.path_params["id"]), request.path_params["number"]
-        found = [] if pair is None else images(pair)
-        if number >= len(found):
+        pictures = [] if pair is None else images(pair)
+        if number >= len(pictures):
             return PlainTextResponse("no such image", 404)
-        return Response(png(found[number]), media_type="image/png")
+        return Response(png(pictures[number]), media_type="image/png")
 
     async def verdict(request: "Request") -> Response:
         try:
-            said = await request.json()
-            note = str(said.get("note", ""))[:_LONGEST_NOTE]
-            taken = await run_in_threadpool(session.act, said["id"], said["key"], note)
+            message = await request.json()
+            note = str(message.get("note", ""))[:_LONGEST_NOTE]
+            next_turn = await run_in_threadpool(session.act, message["id"], message["key"], note)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return PlainTextResponse("not a verdict on a pair that is known", 400)
-        return JSONResponse(await run_in_threadpool(_turn_view, session, taken))
+        return JSONResponse(await run_in_threadpool(_turn_view, session, next_turn))
 
     async def guarded(request: "Request", follow: "RequestResponseEndpoint") -> Response:
         reason = _refusal(request, hosts)

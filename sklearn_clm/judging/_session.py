@@ -178,21 +178,21 @@ class JudgingSession:
 
     def _has_said(self, pair: WantedVerdict, key: str) -> bool:
         """Whether this verdict of this person counts."""
-        said = self._said.get(pair.id)
-        return said is not None and said[1:3] == (key == "y", self.judged_by)
+        verdict = self._said.get(pair.id)
+        return verdict is not None and verdict[1:3] == (key == "y", self.judged_by)
 
     def _take_back(self, pair: WantedVerdict) -> str:
         """Take back a verdict of this person; what to tell."""
-        said = self._said.get(pair.id)
-        if said is None or said.verdict is None:
+        verdict = self._said.get(pair.id)
+        if verdict is None or verdict.verdict is None:
             return ""
-        if said.judge != self.judged_by:
-            return f"{said.judge} has judged this one since. Nothing was changed."
+        if verdict.judge != self.judged_by:
+            return f"{verdict.judge} has judged this one since. Nothing was changed."
         self._wanted[pair.id] = None
         self._shown = pair.id
         self.judge.record(pair, None, judge=self.judged_by)
         self._read()
-        return f"Taken back: {'yes' if said.verdict else 'no'}."
+        return f"Taken back: {'yes' if verdict.verdict else 'no'}."
 
     def _turn(self, notice: str) -> Turn:
         if not self._left and not self._conclusion:

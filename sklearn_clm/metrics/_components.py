@@ -119,8 +119,8 @@ def _splitter(sets: ComponentSets) -> str | Splitter:
 def _averaged(values: np.ndarray, average: bool) -> float | np.ndarray:
     if not average:
         return values
-    known = values[~np.isnan(values.astype(np.float64))]
-    return float(known.mean()) if known.size else float("nan")
+    defined = values[~np.isnan(values.astype(np.float64))]
+    return float(defined.mean()) if defined.size else float("nan")
 
 
 COMPONENT_SCORERS = {

@@ -134,18 +134,18 @@ def judge_sets(
     covered = np.zeros(len(sets), dtype=bool)
     members = [set(one.indices.tolist()) for one in sets]
     for draw in range(max(map(len, drawn), default=0)):
-        asked = [
+        to_judge = [
             i
             for i in range(len(sets))
             if draw < len(drawn[i])
             and (not first_admissible[i] or (draw in members[i] and not covered[i]))
         ]
-        if not asked:
+        if not to_judge:
             continue
-        references = [admissions[i] for i in asked]
-        responses = [[drawn[i][draw]] for i in asked]
+        references = [admissions[i] for i in to_judge]
+        responses = [[drawn[i][draw]] for i in to_judge]
         verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
-        for i in np.asarray(asked)[verdicts]:
+        for i in np.asarray(to_judge)[verdicts]:
             first_admissible[i] = first_admissible[i] or draw + 1
             covered[i] |= draw in members[i]
     samples = sets.n_samples

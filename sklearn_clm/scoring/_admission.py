@@ -322,9 +322,9 @@ def _judged(admission: Admission, tasks: Sequence[Task], n_jobs: int | None) -> 
     with parallel_config(n_jobs=effective_n_jobs(n_jobs)):
         while undecided:
             pairs = [(tasks[t][0][n_asked], tasks[t][1]) for t in undecided]
-            known: dict[int, bool] = {}
-            take_verdicts(admission, pairs, known.__setitem__)
-            for k, verdict in known.items():
+            new_verdicts: dict[int, bool] = {}
+            take_verdicts(admission, pairs, new_verdicts.__setitem__)
+            for k, verdict in new_verdicts.items():
                 verdicts[undecided[k]] = verdict
             n_asked += 1
             undecided = [t for t in undecided if not verdicts[t] and len(tasks[t][0]) > n_asked]
@@ -334,15 +334,15 @@ def _judged(admission: Admission, tasks: Sequence[Task], n_jobs: int | None) -> 
 def take_verdicts(admission: PairJudge, pairs: Pairs, take: Callable[[int, bool], object]) -> None:
     """Hand on each verdict, checked, as it becomes known."""
     references, responses = map(list, zip(*pairs))
-    wanted = set(range(len(pairs)))
+    missing = set(range(len(pairs)))
 
     def checked(k: int, value: object) -> None:
-        if k not in wanted:
+        if k not in missing:
             raise ValueError(
                 f"admission {name_of(admission)} must give each position once, got {k!r:.40} too."
             )
         take(k, _as_verdict(value, admission))
-        wanted.remove(k)  # last of all: where an interrupt came before, it is handed on again
+        missing.remove(k)  # last of all: where an interrupt came before, it is handed on again
 
     verdicts = admission.judge_pairs(references, responses)
     if isinstance(verdicts, ArrivingVerdicts):
@@ -350,10 +350,10 @@ def take_verdicts(admission: PairJudge, pairs: Pairs, take: Callable[[int, bool]
     else:
         for k, value in verdicts:
             checked(k, value)
-    if wanted:
+    if missing:
         raise ValueError(
             f"admission {name_of(admission)} must give (position, verdict) once for each pair, got "
-            f"nothing on {len(wanted)} of {len(pairs)} pairs instead."
+            f"nothing on {len(missing)} of {len(pairs)} pairs instead."
         )
 
 

@@ -194,13 +194,13 @@ def get_component_score(
     """Component score from its name, a callable or a classifier."""
     others = "a callable, a fitted classifier, or an object with a method score_components"
     protocols = (ComponentScore, Classifier)
-    found = chosen("component_score", component_score, _COMPONENT_SCORES, others, protocols)
-    if isinstance(found, ComponentScore):
-        return found
-    if isinstance(found, Classifier):
-        refuse_unfitted(found, "component_score")
-        return ClassifierScore(found)
-    return CallableScore(found)
+    score = chosen("component_score", component_score, _COMPONENT_SCORES, others, protocols)
+    if isinstance(score, ComponentScore):
+        return score
+    if isinstance(score, Classifier):
+        refuse_unfitted(score, "component_score")
+        return ClassifierScore(score)
+    return CallableScore(score)
 
 
 def component_scores(

@@ -149,17 +149,17 @@ class EntailmentScore(BaseEstimator):
             max_length=limit,
             return_tensors="pt",
         ).to(model.device)
-        wanted = _entailment_index(model.config, self.entailment_label)
+        entailment = _entailment_index(model.config, self.entailment_label)
         with torch.inference_mode():
-            values = model(**encoded).logits.double().log_softmax(dim=-1)[:, wanted]
+            values = model(**encoded).logits.double().log_softmax(dim=-1)[:, entailment]
         log_probability = values.cpu().numpy()
         with np.errstate(divide="ignore"):
             return np.asarray(log_probability - np.log(-np.expm1(log_probability)))
 
     def _model_and_tokenizer(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-        wanted = (self.model, self.tokenizer, self.device)
-        if getattr(self, "_loaded_for", None) != wanted:
-            self._loaded, self._loaded_for = self._load(), wanted
+        key = (self.model, self.tokenizer, self.device)
+        if getattr(self, "_loaded_for", None) != key:
+            self._loaded, self._loaded_for = self._load(), key
         return self._loaded
 
     def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
@@ -182,14 +182,14 @@ class EntailmentScore(BaseEstimator):
 
 def _entailment_index(config: "PretrainedConfig", wanted: int | str | None) -> int:
     names = {int(index): str(name) for index, name in (config.id2label or {}).items()}
-    found = [
+    matching = [
         index
         for index, name in names.items()
         if wanted in (index, name) or (wanted is None and name.lower().startswith("entail"))
     ]
-    if len(found) != 1:
+    if len(matching) != 1:
         raise ValueError(
             f"entailment_label must name one of the classes {names} of the model, got {wanted!r} "
             "instead."
         )
-    return found[0]
+    return matching[0]

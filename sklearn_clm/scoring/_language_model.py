@@ -41,22 +41,22 @@ def _filled(template: str, fields: Mapping[str, object]) -> str:
 
 def _yes_or_no(answer: Generation) -> bool | None:
     """Whether an answer begins with yes; None if unclear."""
-    found = _YES_NO.match(str(answer.response))
-    return None if found is None else found[1].lower() == "yes"
+    match = _YES_NO.match(str(answer.response))
+    return None if match is None else match[1].lower() == "yes"
 
 
 def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
     """Whether the probability of yes is known, and its value."""
-    found = _YES_NO.match(str(answer.response))
-    if found is None:
+    match = _YES_NO.match(str(answer.response))
+    if match is None:
         return None
-    is_yes = found[1].lower() == "yes"
+    is_yes = match[1].lower() == "yes"
     logprobs = answer.token_logprobs
     if logprobs and answer.token_spans is not None:
-        inside = logprobs_inside(answer, found.span(1))
+        inside = logprobs_inside(answer, match.span(1))
     else:
         # without spans, a first token that need not be formatting is the word
-        inside = list(logprobs[:1]) if logprobs is not None and found.start(1) == 0 else []
+        inside = list(logprobs[:1]) if logprobs is not None and match.start(1) == 0 else []
     if not inside:
         return False, float(is_yes)
     probability = math.exp(min(math.fsum(inside), 0.0))
@@ -123,9 +123,11 @@ class _Asking(BaseEstimator):
                 take(unclear[k], value)
 
         for attempt in range(self.max_attempts):
-            asked = [questions[i] for i in unclear]
-            first = [attempt] * len(asked)
-            queue = DrawQueue(asked, attempt + 1, seed=self.seed, first=first, on_draw=on_draw)
+            open_questions = [questions[i] for i in unclear]
+            first = [attempt] * len(open_questions)
+            queue = DrawQueue(
+                open_questions, attempt + 1, seed=self.seed, first=first, on_draw=on_draw
+            )
             serve(self.generator, queue)
             unclear = sorted(answers)
             if not unclear:
@@ -272,8 +274,12 @@ class PTrue(_Asking):
         values = [first[k][1] for k in range(len(questions))]
         # question by question: a score must not depend on what else is asked
         unknown = [k for k in range(len(questions)) if not first[k][0]]
-        asked = [questions[k] for k in unknown]
-        rows = sample(self.generator, asked, self.n_answers, seed=self.seed) if asked else []
+        open_questions = [questions[k] for k in unknown]
+        rows = (
+            sample(self.generator, open_questions, self.n_answers, seed=self.seed)
+            if open_questions
+            else []
+        )
         for k, row in zip(unknown, rows):
             # answers that are neither yes nor no do not count
             votes = [vote for vote in map(_yes_or_no, row) if vote is not None]

@@ -239,11 +239,11 @@ def get_quality(quality: str | Quality | DrawScorer | Classifier) -> Quality | D
         "a callable (prompt, generation) -> float, an object with a method score_draws, or a "
         "fitted classifier with predict_proba"
     )
-    found = chosen("quality", quality, _QUALITIES, others, (DrawScorer, Classifier))
-    if isinstance(found, DrawScorer) or not isinstance(found, Classifier):
-        return found
-    refuse_unfitted(found, "quality")
-    return ClassifierScore(found)
+    scorer = chosen("quality", quality, _QUALITIES, others, (DrawScorer, Classifier))
+    if isinstance(scorer, DrawScorer) or not isinstance(scorer, Classifier):
+        return scorer
+    refuse_unfitted(scorer, "quality")
+    return ClassifierScore(scorer)
 
 
 def refuse_unfitted(classifier: Classifier, argument: str) -> None:
@@ -260,19 +260,23 @@ def bind_quality(
     quality: str | Quality | DrawScorer | Classifier, generator: Generator
 ) -> Quality | DrawScorer:
     """Quality from its name, asking `generator` if it has none."""
-    found = get_quality(quality)
-    return found.bind(generator) if isinstance(found, PTrue) else found
+    scorer = get_quality(quality)
+    return scorer.bind(generator) if isinstance(scorer, PTrue) else scorer
 
 
 def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: np.ndarray) -> None:
     """Warn where scores of early draws change with later ones."""
-    own = type(scorer).__module__.partition(".")[0] == __name__.partition(".")[0]
+    is_ours = type(scorer).__module__.partition(".")[0] == __name__.partition(".")[0]
     half = len(draws[0]) // 2
-    if own or not isinstance(scorer, DrawScorer) or not half:
+    if is_ours or not isinstance(scorer, DrawScorer) or not half:
         return
-    few = slice(_ROWS_SCORED_AGAIN)
-    again = scorer.score_draws(prompts[few], [row[:half] for row in draws[few]], 0)
-    if not np.allclose(np.asarray(again, dtype=np.float64), known[few, :half], equal_nan=True):
+    first_rows = slice(_ROWS_SCORED_AGAIN)
+    new_scores = scorer.score_draws(
+        prompts[first_rows], [row[:half] for row in draws[first_rows]], 0
+    )
+    if not np.allclose(
+        np.asarray(new_scores, dtype=np.float64), known[first_rows, :half], equal_nan=True
+    ):
         warn(
             f"quality={type(scorer).__name__} gives draws other scores once there are later ones, "
             "which predict does not make, so that the guarantee does not hold: the score of draw j "

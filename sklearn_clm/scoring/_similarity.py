@@ -304,14 +304,18 @@ def _pair_by_pair(
 ) -> np.ndarray:
     """Similarity of draws to earlier ones; equal pairs compared once."""
     size = len(responses[0])
-    distinct, numbers = numbered(responses, lambda response: (type(response), response))
-    of = np.array(numbers)
+    distinct, rows = numbered(responses, lambda response: (type(response), response))
+    numbers = np.array(rows)
     later, earlier = np.nonzero(np.tri(size, k=-1, dtype=bool)[start:])
-    wanted = list(zip(of[:, start + later].ravel().tolist(), of[:, earlier].ravel().tolist()))
-    pairs = list(dict.fromkeys(wanted))
+    compared = list(
+        zip(numbers[:, start + later].ravel().tolist(), numbers[:, earlier].ravel().tolist())
+    )
+    pairs = list(dict.fromkeys(compared))
     texts = [(distinct[first], distinct[second]) for first, second in pairs]
     values = numbers_from(similarity, "similarity", texts, n_jobs)
-    known = dict(zip(pairs, values))
+    value_of = dict(zip(pairs, values))
     tensor = np.zeros((len(responses), size - start, size))
-    tensor[:, later, earlier] = np.reshape([known[pair] for pair in wanted], (len(responses), -1))
+    tensor[:, later, earlier] = np.reshape(
+        [value_of[pair] for pair in compared], (len(responses), -1)
+    )
     return tensor

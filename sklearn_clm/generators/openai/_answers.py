@@ -32,14 +32,14 @@ def parse_choices(body: Any, n_choices: int, *, logprobs: bool) -> dict[int, Gen
     # of a body with several choices, it is not known which of them used how many tokens
     usage = body.get("usage") if len(choices) == 1 else None
     n_tokens = token_count(usage, "completion_tokens")
-    found = {
+    generations = {
         j: _parse_choice(choices[j], n_tokens, logprobs=logprobs)
         for j in range(n_choices)
         if j in choices
     }
-    if not found:
+    if not generations:
         raise ValueError("it has no choice of the indices asked for")
-    return found
+    return generations
 
 
 def token_count(usage: Any, name: str) -> int | None:
@@ -125,10 +125,10 @@ def token_spans(text: str, tokens: Sequence[bytes]) -> Spans | None:
 
 def _shift(text: str, spelled: bytes) -> int | None:
     """Bytes of white space before `text` in the tokens."""
-    shown = spelled.decode("utf-8", "surrogateescape")
-    n_blank = len(spelled) - len(shown.lstrip().encode("utf-8", "surrogateescape"))
-    wanted = text.encode()
-    return next((k for k in range(n_blank + 1) if spelled.startswith(wanted, k)), None)
+    decoded = spelled.decode("utf-8", "surrogateescape")
+    n_blank = len(spelled) - len(decoded.lstrip().encode("utf-8", "surrogateescape"))
+    text_bytes = text.encode()
+    return next((k for k in range(n_blank + 1) if spelled.startswith(text_bytes, k)), None)
 
 
 def _by_bytes(text: str, tokens: Sequence[bytes], shift: int) -> Spans:
@@ -167,7 +167,7 @@ def _by_search(text: str, tokens: Sequence[bytes]) -> Spans | None:
 
 def _beginning(text: str, piece: str, position: int) -> int:
     """Where a piece begins, or what a stop string left."""
-    found = text.find(piece, position)
-    if found >= 0:
-        return found
+    place = text.find(piece, position)
+    if place >= 0:
+        return place
     return next(k for k in range(position, len(text) + 1) if piece.startswith(text[k:]))

@@ -248,7 +248,7 @@ class OpenAIGenerator(ConcurrentGenerator):
 
     def _request(self, prompt: object, draws: Sequence[int] = (), seed: int = 0) -> Request:
         """What asks for some draws of a prompt."""
-        asked = filled(self.prompt_template, prompt)
+        content = filled(self.prompt_template, prompt)
         options = {
             "model": self.model,
             "temperature": self.temperature,
@@ -260,16 +260,16 @@ class OpenAIGenerator(ConcurrentGenerator):
         }
         request: Request = {name: value for name, value in options.items() if value is not None}
         if self.endpoint == "completions":
-            if not isinstance(asked, str):
+            if not isinstance(content, str):
                 raise TypeError(
                     "prompts must be texts where endpoint='completions', got a "
-                    f"{type(asked).__name__}: {asked!r:.60} instead."
+                    f"{type(content).__name__}: {content!r:.60} instead."
                 )
-            request["prompt"] = str(asked)
+            request["prompt"] = str(content)
             if self.logprobs:
                 request["logprobs"] = 1
         else:
-            messages = _messages(asked)
+            messages = _messages(content)
             if self.system_prompt is not None:
                 messages = [{"role": "system", "content": self.system_prompt}, *messages]
             request["messages"] = messages

@@ -131,10 +131,10 @@ class Service:
             try:
                 return understand(json.loads(text))
             except UNUSABLE as error:
-                said = self._excerpt(f"{error}; the body is {text}")
+                quote = self._excerpt(f"{error}; the body is {text}")
             if attempt == self._max_retries or stopping.wait(pause_after(attempt + 1)):
                 break
-        raise ServiceError(f"the service gave unusable responses, {attempt + 1} in a row: {said}")
+        raise ServiceError(f"the service gave unusable responses, {attempt + 1} in a row: {quote}")
 
     def _post(self, endpoint: str, request: Mapping[str, object]) -> str | ServiceError:
         """The text of an answer, or the error to raise."""
@@ -142,13 +142,13 @@ class Service:
         try:
             return self._client.post(_PATHS[endpoint], body=dict(request), cast_to=str)
         except openai.APIStatusError as error:
-            said = self._excerpt(error.response.text)
+            quote = self._excerpt(error.response.text)
             status = error.status_code
-            return ServiceError(f"the service answered with status {status}: {said}", status)
+            return ServiceError(f"the service answered with status {status}: {quote}", status)
         except openai.APIConnectionError as error:
             host = error.request.url.netloc.decode()  # the rest of an address may hold secrets
-            said = self._excerpt(str(error.__cause__ or error))
-            return ServiceError(f"the service at {host} cannot be reached: {error} ({said})")
+            quote = self._excerpt(str(error.__cause__ or error))
+            return ServiceError(f"the service at {host} cannot be reached: {error} ({quote})")
 
     def _excerpt(self, text: str) -> str:
         # redacted before it is cut: half a key is a secret, too

@@ -45,11 +45,11 @@ def checkpoint_of(generator: TransformersGenerator) -> Checkpoint:
     parts = (generator.model, generator.tokenizer, generator.processor)
     key = (*map(_identity, parts), repr(settings), repr(generator.model_kwargs))
     with _lock:
-        found = _alive.get(key)
-        if found is None:
-            found = _alive[key] = Checkpoint(*_loaded(generator), made_from=parts)
-            _latest[:] = [found]
-        return found
+        checkpoint = _alive.get(key)
+        if checkpoint is None:
+            checkpoint = _alive[key] = Checkpoint(*_loaded(generator), made_from=parts)
+            _latest[:] = [checkpoint]
+        return checkpoint
 
 
 def _identity(value: object) -> object:

@@ -164,11 +164,11 @@ class Engine:
 
     def _states_of(self, rows: Sequence[Row]) -> list[PromptState]:
         """What decoding begins with, from memory or else computed."""
-        wanted = {row.prompt.key: row.prompt for row in rows}
-        missing = {key: prompt for key, prompt in wanted.items() if key not in self._states}
-        for key in wanted.keys() - missing.keys():
+        prompts = {row.prompt.key: row.prompt for row in rows}
+        missing = {key: prompt for key, prompt in prompts.items() if key not in self._states}
+        for key in prompts.keys() - missing.keys():
             self._states.move_to_end(key)
-        found = {key: self._states[key] for key in wanted if key not in missing}
+        states = {key: self._states[key] for key in prompts if key not in missing}
         if missing:
             for index, _ in self._pending:  # which are wanted soon
                 if len(missing) >= self._n_fitting(self.max_bytes // 2):
@@ -176,20 +176,20 @@ class Engine:
                 prompt = self._prompts[index]
                 if prompt.key not in self._states:
                     missing[prompt.key] = prompt
-            found.update(self._prefill(list(missing.values())))
-        return [found[row.prompt.key] for row in rows]
+            states.update(self._prefill(list(missing.values())))
+        return [states[row.prompt.key] for row in rows]
 
     def _prefill(self, prompts: Sequence[EncodedPrompt]) -> dict[bytes, PromptState]:
         """Run prompts, and keep their states as memory allows."""
-        found, n_positions = self.forward.prefill(prompts)
+        states, n_positions = self.forward.prefill(prompts)
         self.n_prefilled += n_positions
-        for key, state in found.items():
+        for key, state in states.items():
             self._states[key] = state
             self._n_bytes += state.n_bytes
             self._largest = max(self._largest, state.n_bytes)
         while self._n_bytes > self.max_bytes and self._states:
             self._n_bytes -= self._states.popitem(last=False)[1].n_bytes
-        return found
+        return states
 
     def _append_tokens(self, logits: Tensor, rows: Sequence[Row]) -> None:
         """Append one token to each row."""

@@ -174,16 +174,16 @@ class CausalForward(Forward):
         last = max(prompts, key=lambda prompt: prompt.ids).ids
         # the last token of a prompt is always run, for the logits of the next
         shared = min(common_length(first, last), min(len(prompt.ids) for prompt in prompts) - 1)
-        known = self._prefix
-        have = 0 if known is None else min(common_length(known.ids, first), shared)
-        if len(prompts) * (shared - have) > shared >= MIN_PREFIX and len(prompts) > 1:
+        kept = self._prefix
+        n_kept = 0 if kept is None else min(common_length(kept.ids, first), shared)
+        if len(prompts) * (shared - n_kept) > shared >= MIN_PREFIX and len(prompts) > 1:
             ids = first[:shared]
             tensors, _ = self._run(self._tensor([ids]), [shared - 1], None)
             self._prefix = new = Prefix(ids, self.layout.pack(tensors))
             return new, shared
-        if known is None or have < MIN_PREFIX:
+        if kept is None or n_kept < MIN_PREFIX:
             return None, 0
-        return Prefix(first[:have], [t[..., :have, :] for t in known.packed]), 0
+        return Prefix(first[:n_kept], [t[..., :n_kept, :] for t in kept.packed]), 0
 
     def _prefill(
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
@@ -234,8 +234,8 @@ class CausalForward(Forward):
         """A forward pass with the arguments that the model takes."""
         arguments["use_cache"] = use_cache
         given = arguments.items()
-        known = {k: v for k, v in given if v is not None and k in self._parameters}
-        return self.model(input_ids=ids, **known)
+        accepted = {k: v for k, v in given if v is not None and k in self._parameters}
+        return self.model(input_ids=ids, **accepted)
 
     def _run(
         self, ids: Tensor, last: Sequence[int], prefix: Prefix | None
@@ -299,9 +299,9 @@ class EncoderDecoderForward(Forward):
         for i, prompt in enumerate(prompts):
             n = encoded.shape[1] if mask is None else len(prompt.ids)
             own = [tensor[:, i].clone() for tensor in packed]
-            others = [tensor[:, i, :, :n].clone() for tensor in cross]
+            encodings = [tensor[:, i, :, :n].clone() for tensor in cross]
             logits = output.logits[i, -1].clone()
-            states.append(PromptState(logits, len(self.start_ids), (), own, others))
+            states.append(PromptState(logits, len(self.start_ids), (), own, encodings))
         return states, encoded.shape[0] * encoded.shape[1] + starts.numel()
 
     def step(self, batch: Batch, rows: Sequence[Written]) -> Tensor:
@@ -336,16 +336,16 @@ class EncoderDecoderForward(Forward):
         starts = self._tensor([self.start_ids])
         cache = self._run(starts, encoded, mask, use_cache=True).get("past_key_values")
         if isinstance(cache, EncoderDecoderCache):
-            own = _layout(cache.self_attention_cache, len(self.start_ids))
-            cross = _layout(cache.cross_attention_cache, encoded.shape[1])
-            if own is not None and cross is not None:
-                self.layout, self.cross_layout = own, cross
+            self_attention = _layout(cache.self_attention_cache, len(self.start_ids))
+            cross_attention = _layout(cache.cross_attention_cache, encoded.shape[1])
+            if self_attention is not None and cross_attention is not None:
+                self.layout, self.cross_layout = self_attention, cross_attention
 
     def _run(self, ids: Tensor, encoded: Tensor, mask: Tensor | None, **kwargs: object) -> Any:
         kwargs["attention_mask"] = mask
-        given = {name: value for name, value in kwargs.items() if value is not None}
+        arguments = {name: value for name, value in kwargs.items() if value is not None}
         output = BaseModelOutput(last_hidden_state=encoded)
-        return self.model(encoder_outputs=output, decoder_input_ids=ids, **given)
+        return self.model(encoder_outputs=output, decoder_input_ids=ids, **arguments)
 
     def _encode(self, prompts: Sequence[EncodedPrompt]) -> tuple[Tensor, Tensor | None]:
         encoder = self.model.get_encoder()

@@ -45,8 +45,8 @@ def choose(
 
     def invert(at: Tensor) -> Tensor:
         # strictly greater, so that a token of weight zero is never chosen
-        found = torch.searchsorted(cumulative, at.clamp(0.0, 1.0) * total, right=True)
-        return torch.minimum(found, last)
+        position = torch.searchsorted(cumulative, at.clamp(0.0, 1.0) * total, right=True)
+        return torch.minimum(position, last)
 
     at = uniforms.unsqueeze(1)
     columns = invert(at)
