@@ -126,7 +126,7 @@ class CascadeGenerator(BaseGenerator):
 
 
 class _TierQueue(RelayQueue):
-    """What a queue wants of one tier, counted from the tier's first draw."""
+    """The part of a queue that is of one tier."""
 
     def __init__(
         self, outer: DrawQueue, waiting: list[deque[DrawRequest]], starts: list[int], tier: int
