@@ -14,7 +14,7 @@ from sklearn_clm.calibration._binomial import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._certify import SequenceResult, count_passed
-from sklearn_clm.calibration._claim import Claim, refuse_too_few
+from sklearn_clm.calibration._claim import Claim, percent, refuse_too_few
 from sklearn_clm.calibration._data import (
     CalibrationData,
     check_data,
@@ -51,6 +51,18 @@ class AchievableEpsilon(NamedTuple):
         """The band of prompts whose draws are `admissible`, bool of shape (n, K)."""
         wrong = ~admissible
         return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
+
+    def words(self, k_max: int) -> str:
+        """The band of `k_max` draws in a sentence; none where it is not known."""
+        if math.isnan(self.low):
+            return ""
+        between = "epsilon can sensibly lie between the two (appendix C)."
+        if self.low == self.high and k_max > 1:
+            between = "the other draws found nothing more."
+        return (
+            f"Sets of the first draw alone err for {percent(self.high)} of the prompts, and sets "
+            f"of all {k_max} draws still for {percent(self.low)}; {between}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

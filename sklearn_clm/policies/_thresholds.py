@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     search_frontier,
 )
-from sklearn_clm.calibration._claim import nothing_passed, percent
+from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
@@ -286,21 +286,14 @@ class ThresholdPolicy(Policy):
         return ThresholdRule.of(claim, result, columns[position].samples, means)
 
     def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
-        n, (low, high) = result.n_calibration, result.achievable_epsilon
-        advice = ""
+        n, advice = (
+            result.n_calibration,
+            result.achievable_epsilon.words(result.frontier.k_max.max()),
+        )
         if means:
             # the first configuration that was tested
             shown = "".join(f", mean {name} {value:.3g}" for name, value in means.items())
             advice = f"The first that was tested has a p-value of {result.p_values[0]:.3g}{shown}."
-        elif not np.isnan(low):
-            last = result.frontier.k_max.max()
-            between = "; epsilon can sensibly lie between the two (appendix C)."
-            if low == high and last > 1:
-                between = "; further draws help no prompt."
-            advice = (
-                f"Sets of the first draw alone err for {percent(high)} of the prompts, and sets of "
-                f"all {last} draws still for {percent(low)}{between}"
-            )
         return nothing_passed(
             claim,
             n,
