@@ -26,7 +26,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
 | a few of them (3 %) among those that a policy was fitted on | split prompts before you `collect` |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
-| a second try with another seed, order or subset of prompts, if none passed | one try; new prompts |
+| a second try with another seed, order or subset, if none passed | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or m looks, with delta / m each |
 | a measure on prompts that calibrated (logged) | other prompts |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |

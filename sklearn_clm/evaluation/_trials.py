@@ -235,10 +235,10 @@ def run_component_trials(
         targets = {name: _covered_from(reference_scores[name]) for name in data}
     levels = _check_levels("alphas", alphas)
     (n_calibration,) = _part_sizes(n, {"calibration_fraction": calibration_fraction})
-    critical = critical_count(n_calibration, levels, check_level(delta, "delta"))
+    check_level(delta, "delta")
 
     def measure(split: Split) -> dict[str, np.ndarray]:
-        results = []
+        critical, results = critical_count(len(split.calibration), levels, delta), []
         for name, one in data.items():
             tested = ComponentEntries(one.take(split.calibration))
             # errors rise along the sequence, from the largest threshold down
@@ -249,7 +249,8 @@ def run_component_trials(
             results.append(_of_test_part(test, wanted, gammas, levels))
         return {name: np.stack([one[name] for one in results]) for name in results[0]}
 
-    splits = random_splits(n, n_calibration, n_trials, random_state)
+    prompts = next(iter(data.values())).prompts
+    splits = random_splits(n, n_calibration, n_trials, random_state, prompts=prompts)
     results = _over_splits(measure, splits, n_trials)
     gammas, trivial = results.pop("gamma"), results.pop("trivial")
     return TrialResults(

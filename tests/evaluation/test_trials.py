@@ -6,12 +6,13 @@ from joblib import parallel_config
 
 from sklearn_clm.calibration import (
     CalibrationData,
+    ComponentCalibrationData,
     binomial_p_value,
     fixed_sequence_test,
     learn_then_test,
 )
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.evaluation import run_trials
+from sklearn_clm.evaluation import run_component_trials, run_trials
 from sklearn_clm.evaluation._trials import random_splits
 from tests.evaluation.simulated import simulated_data
 
@@ -176,5 +177,13 @@ def test_copies_of_a_prompt_are_in_one_part_of_a_trial():
     data = data.take(np.repeat(np.arange(100), 3))
     data.prompts = prompts
     found = run_trials(data, ["max"], [0.3], n_trials=3, n_lambdas=5, random_state=0)
+    parts = ComponentCalibrationData.from_arrays(quality, rng.random((100, 4)) < quality + 0.3)
+    parts = parts.take(np.repeat(np.arange(100), 3))
+    parts.prompts = prompts
+    of_parts = run_component_trials(
+        {"a": parts}, [0.5], calibration_fraction=0.6, n_trials=3, random_state=0
+    )
     # of 120 rows in the test part, in whole prompts
-    assert np.all(np.round(found.measures["loss"][~found.null] * 40, 6) % 1 == 0)
+    for one in (found, of_parts):
+        assert not one.null.all()
+        assert np.all(np.round(one.measures["loss"][~one.null] * 40, 6) % 1 == 0)
