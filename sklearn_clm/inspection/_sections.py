@@ -96,7 +96,8 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     yield from _groups(record)
     if data is not None:
         yield _enough(record, data.n_prompts)
-    if texts := (*_trivial(record), *_nulls(record), *record.remarks):
+    nulls = (nulls_of(record.claims_in_use) or "").splitlines()
+    if texts := (*_trivial(record), *nulls, *record.remarks):
         yield Section("Warnings", texts, warning=True)
     details = [] if outcomes is None else facts
     if data is not None:
@@ -112,12 +113,10 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
 
 def _guarantee(record: Record) -> Section:
     """What is promised, and on which conditions."""
-    claims = record.claims_in_use
-    held = [claim for claim in claims if claim.holds]
-    if not held:
-        return Section("Guarantee", (claims[-1].sentence(), _of_what(record)))
+    if not record.certified:
+        return Section("Guarantee", (record.stated.sentence(), _of_what(record)))
     # groups may share delta, and then all claims hold with the confidence that was asked for
-    claim = replace(held[0], delta=record.delta)
+    claim = replace(record.stated, delta=record.delta)
     return Section("Guarantee", (claim.sentence(), _of_what(record), *record.conditions()))
 
 
@@ -134,11 +133,6 @@ def _of_what(record: Record) -> str:
         f"It is of the generator {generator}, {', '.join(scores)}. Report of "
         f"{datetime.now(UTC).date()}, sklearn_clm {__version__}."
     )
-
-
-def _nulls(record: Record) -> list[str]:
-    """To whom nothing is promised, and why."""
-    return (nulls_of(record.claims_in_use) or "").splitlines()
 
 
 def _trivial(record: Record) -> list[str]:
@@ -164,7 +158,8 @@ def _groups(record: Record) -> Iterable[Section]:
             n = rule.result.n_calibration
             errors = (f"{bound}{n_errors} of {n}", _share(n_errors, n, bound)[1])
             bound, level = rule.smallest
-            smallest = "" if np.isnan(level) else bound + _rounded_up(level)
+            # rounded up, so that a test at the level that is named does succeed
+            smallest = "" if np.isnan(level) else f"{bound}{math.ceil(level * 1e4) / 1e4:.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         rows.append((str(name), status, rule.words, *errors, *costs, smallest))
     note = "Prompts of other groups are refused: no rule serves all prompts together."
@@ -277,11 +272,6 @@ def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
     """A share of n with its exact interval."""
     low, high = clopper_pearson(count, n)
     return f"{bound}{count / n:.4f}", "" if bound else f"{low:.4g} to {high:.4g}"
-
-
-def _rounded_up(level: float) -> str:
-    """The level rounded up to four decimals, still certified."""
-    return f"{math.ceil(level * 1e4) / 1e4:.4f}"
 
 
 def _losses(record: Record) -> Iterable[Section]:

@@ -238,9 +238,7 @@ class SamplerCalibration(Calibration):
     def achievable_epsilon(self) -> AchievableEpsilon:
         """Error of always drawing K, and of always drawing one; NaN where it is not known."""
         known = self.data is not None and self.data.unknown is None and self.n_judgements is None
-        if (
-            not known or self.claim.audit is not None
-        ):  # the labels are those of a model, not of people
+        if not known or self.claim.audit is not None:  # labels of an audited model, not of people
             return AchievableEpsilon(math.nan, math.nan)
         return AchievableEpsilon.of_labels(self.data.admissible)
 

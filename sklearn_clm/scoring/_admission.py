@@ -1,7 +1,7 @@
 """Admission A: whether a response is acceptable (section 3)."""
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Reversible, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from numbers import Real
@@ -244,8 +244,8 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
         name = "This estimator" if estimator is None else type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
     is_array = hasattr(y, "__array__")
-    unfit = isinstance(y, (str, bytes, dict, set, frozenset))
-    if unfit or not (is_array or isinstance(y, Collection)):
+    # a set is not reversible: it has no order
+    if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Reversible)):
         raise TypeError(
             "admissions (y) must be a dense sequence with one entry per prompt, got "
             f"{type(y).__name__} {y!r:.60} instead."

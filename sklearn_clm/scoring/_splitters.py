@@ -21,7 +21,6 @@ Splitter = Callable[[str], Iterable[Any]]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_SPACE = re.compile(r"[^\S\n ]")
-_LONGEST_MARK = len("(99)")
 # of Markdown: code between fences, of which the last may be missing, a heading, lines of a table
 _BLOCK = re.compile(
     r"^( *(?:```|~~~).*?(?:^ *(?:```|~~~) *$|\Z)|#{1,6} [^\n]*| *\|[^\n]*(?:\n *\|[^\n]*)*)",
@@ -67,14 +66,11 @@ class SentenceSplitter(BaseEstimator):
         for i, part in enumerate(_BLOCK.split(plain)):
             for sentence in [part] if i % 2 else segment(self.language, part):
                 stop += len(sentence)
-                mark = sentence.strip()
-                if len(mark) <= _LONGEST_MARK and mark in (f"{item}.", f"{item})", f"({item})"):
+                if sentence.strip() in (f"{item}.", f"{item})", f"({item})"):
                     item += 1
-                    continue
-                if _ABBREVIATED.search(sentence):
-                    continue
-                offsets.append((start, stop))
-                start = stop
+                elif not _ABBREVIATED.search(sentence):
+                    offsets.append((start, stop))
+                    start = stop
             offsets.append((start, stop))  # no sentence goes on behind a block
             start = stop
         return _trimmed(text, offsets)
