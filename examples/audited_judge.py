@@ -7,7 +7,8 @@ FiD answered 1,938 questions of TriviaQA, and people have said of each answer wh
 on other questions, and the rule that an answer must hold a reference word for word. The claim is
 about people: at most a quarter of the answers are wrong. Who certifies it, from how many verdicts?
 
-1. A pilot of 200 answers that both have judged plans the audit, for either judge.
+1. A pilot plans the audit, for either judge: the judge has said of 200 answers whether they are
+   right, and people of those that it refuses.
 2. One calibration in which the page asks for verdicts. Here the recorded ones are given; with
    --page you are the person, in the browser.
 3. How often each design certifies, over random splits, and after how many prompts with verdicts;
@@ -84,7 +85,7 @@ def main(argv: list[str] | None = None) -> dict[tuple[str, str, int], float]:
     for name, field in JUDGES.items():
         plan = plan_audits(
             [line[field] for line in pilot],
-            [line["people"] for line in pilot],
+            [None if line[field] else line["people"] for line in pilot],
             n_prompts=len(lines) * 2 // 3,
             epsilon=EPSILON,
             delta=DELTA,

@@ -50,8 +50,9 @@ ConformalSampler.load_calibration does it with draws made as they are needed."""
 _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will certify: the
 smallest epsilon, and the chance of --epsilon, each with an interval; and how many prompts to
-collect. With --judge: how many verdicts of people an audit of a model that judges takes, and
-whether people alone are better. Prompts of a pilot that decided epsilon must not calibrate."""
+collect. With --judge: how many verdicts of people an audit of a model that judges takes, whether
+people alone are better, and whether a larger pilot pays. Prompts of a pilot that decided epsilon
+must not calibrate."""
 _JUDGE = """\
 Serve a page on this machine on which a person judges the responses that the last calibration
 lacked. The verdicts are kept in the SQLite file of a HumanJudge, each on the disk before the next
@@ -133,8 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
     _number(add, "--power", 0.9, "wanted probability of success")
     text = (
-        "in place of SAMPLES, a pilot of some 50 prompts that a model and people have judged, CSV "
-        "with columns model and people (y or n, 1 or 0, true or false). As many prompts will "
+        "in place of SAMPLES, a pilot of prompts that a model has judged, and people some of them, "
+        "30 at most and first those that the model refuses: CSV with columns model and people (y "
+        "or n, 1 or 0, true or false; people empty where nobody was asked). As many prompts will "
         "calibrate as the first of --sizes says"
     )
     add("--judge", metavar="FILE", help=text)

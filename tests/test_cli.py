@@ -221,7 +221,8 @@ def test_a_pilot_that_is_not_all_of_verdicts_is_refused(tmp_path, capsys, text):
 @pytest.mark.parametrize(
     ("rows", "better"),
     [
-        (46 * "y;y\n" + 4 * "n;n\n", "Two phases are better"),
+        # people were asked about what the model refuses alone
+        (46 * "y;\n" + 4 * "n;n\n", "Two phases are better"),
         # people admit what the model refuses
         (40 * "y;y\n" + 10 * "n;y\n", "People alone are better"),
     ],

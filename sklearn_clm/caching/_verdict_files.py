@@ -48,15 +48,15 @@ def read_lines(
         yield f"{os.fspath(path)!s}, line {number}", line
 
 
-def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[bool], list[bool]]:
-    """Verdicts of a model and of people, by their columns."""
+def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[Any], list[Any]]:
+    """Verdicts of a model and of people, by their columns; None of people not asked."""
     names = ("model", "people")
-    verdicts: tuple[list[bool], list[bool]] = ([], [])
+    verdicts: tuple[list[Any], list[Any]] = ([], [])
     for where, line in read_lines(path, names):
         for column, name in zip(verdicts, names):
             with naming(f"{where}, {name}"):
                 verdict = as_verdict(line[name])
-                if verdict is None:
+                if verdict is None and name == "model":
                     raise ValueError("verdict must be y or n, got none instead")
             column.append(verdict)
     return verdicts

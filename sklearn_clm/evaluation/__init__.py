@@ -62,9 +62,10 @@ each has delta / 3, and is planned with it.
 :func:`smallest_epsilons` tells what larger calibration parts would certify, and
 :func:`chance_of_null` how likely another calibration of the same size is to certify nothing.
 
-:func:`plan_audits` compares, from a pilot that a model and people have both judged, how many
+:func:`plan_audits` compares, from a pilot that a model has judged and people in part, how many
 verdicts of people it takes if they audit the model, all at once or until it is decided, and if they
-judge alone.
+judge alone. It starts without any verdict of people, and says whether a few on prompts that the
+model refuses would pay.
 
 ## What to do with a set
 

@@ -1,11 +1,15 @@
 """How many verdicts of people an audit takes."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betaincinv
+from scipy.stats import binom
 
 from sklearn_clm.calibration import prompts_needed, two_phase_power
 from sklearn_clm.calibration._betting import audit_power
@@ -13,8 +17,11 @@ from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.evaluation._plan import chance_to_certify
 
-_N_SIZES, _N_TRUTHS = 15, 100
-_PRIOR = (0.25, 0.1, 0.1, 0.25)  # a judge that somebody takes to audit agrees more often than not
+_N_SIZES = 15
+_QUANTILES = (np.arange(8) + 0.5) / 8
+# a judge that somebody takes to audit is rarely lenient, and may well be strict
+_REJECTED, _MISTAKEN = (0.5, 24.5), (0.5, 1.0)
+_FURTHER = (5, 10, 20, 40)
 _BETTER = {"two-phase": "Two phases are", "betting": "Betting is", "people": "People alone are"}
 
 
@@ -34,10 +41,14 @@ class AuditPlan:
         mean over what the pilot leaves open.
     n_made : list of float
         How many audits betting makes on average, of at most so many.
+    typical : dict of str to float
+        Number of audits with the power that was asked for: the geometric mean over what the pilot
+        leaves open, in which all prompts count where no number has it.
     design : {"two-phase", "betting", "people"}
-        What has the power that was asked for with the fewest audits, on average over what the
-        pilot leaves open; all prompts count where it has not. One that no number of audits is sure
-        to be enough for comes after those that have one.
+        That of the smallest of these numbers.
+    n_more : int
+        So many further verdicts on refused prompts are expected to save more audits than they
+        are, by a better choice of the design; 0 where no number of them is.
     n_prompts : int
         Prompts that test, without those that choose the rule.
     epsilon, delta, power : float
@@ -50,7 +61,9 @@ class AuditPlan:
     sizes: list[int]
     powers: dict[str, list[float]]
     n_made: list[float]
+    typical: dict[str, float]
     design: str
+    n_more: int
     n_prompts: int
     epsilon: float
     delta: float
@@ -63,12 +76,20 @@ class AuditPlan:
 
     def __str__(self) -> str:
         fixed, bets, alone = map(self.n_audits, _BETTER)
-        none = "no number is sure to be enough, by this pilot"
+        none = "no number for sure"
+        typical = ", ".join(f"{number:.0f}" for number in self.typical.values())
         betting = bets and f"at most {bets}, {self.n_made[self.sizes.index(bets)]:.0f} on average"
+        pilot = "No larger pilot is needed: it would cost more verdicts than it saves."
+        if self.n_more:
+            pilot = (
+                f"First let people judge {self.n_more} more prompts that the model refuses: that "
+                "should save more verdicts than it takes."
+            )
         return (
-            f"{_BETTER[self.design]} better here. For a power of {self.power:g} with "
+            f"{_BETTER[self.design]} better here. {pilot} For a power of {self.power:g} with "
             f"{self.n_prompts} prompts: audits in two phases, {fixed or none}; by betting, "
-            f"{betting or none}; prompts that people judge alone, {alone or none}."
+            f"{betting or none}; prompts that people judge alone, {alone or none}. Typically "
+            f"enough: {typical}."
         )
 
     def to_markdown(self) -> str:
@@ -89,7 +110,7 @@ class AuditPlan:
 
 def plan_audits(
     by_model: ArrayLike,
-    by_people: ArrayLike,
+    by_people: ArrayLike | Sequence[bool | None],
     *,
     n_prompts: int,
     epsilon: float,
@@ -101,9 +122,12 @@ def plan_audits(
     Parameters
     ----------
     by_model : array-like of bool, shape (m,)
-        Whether the model admits a response of each prompt of the pilot; some 50 are enough.
-    by_people : array-like of bool, shape (m,)
-        Whether people do: the witness where the model admits one, any response elsewhere.
+        Whether the model admits a response of each prompt of the pilot. Its verdicts alone tell
+        how much it refuses: take all that it has judged and that will not test.
+    by_people : array-like of bool or None, shape (m,)
+        Whether people do: the witness where the model admits one, any response elsewhere; None
+        where they were not asked. Whom they are asked about may depend on `by_model` alone. Begin
+        with nobody, and then take so many of the refused prompts as the plan says.
     n_prompts : int
         Prompts that will test, none of them of the pilot: those of ``fit`` less the optimisation
         part, a third of thresholds and of selectors that are audited.
@@ -123,26 +147,38 @@ def plan_audits(
 
     Notes
     -----
-    In simulated pilots of 50 the design was right, up to a quarter or five verdicts more than the
-    best takes, in 90 % or more, with a model that is rarely lenient, often lenient, lenient with
-    hard prompts, or strict. Where it refuses 2 of 100 prompts that people admit, such a pilot holds
-    about one of them, and the design was right in 60 %.
+    What decides between people alone and the others is how many of the refused prompts people
+    admit. Before any verdict it is supposed to be a third, as if 1.5 were known, and people to
+    reject 2 % of what the model admits, as if 25 were: verdicts on admitted prompts serve the
+    number of audits rather than the design.
+
+    In 14 simulated worlds, whose model had judged half as many prompts as test, 30 verdicts on
+    refused prompts, or on others where it refuses fewer, led to a design that takes at most a
+    quarter, or five, more verdicts than the best in 90 to 100 % of the pilots, in 98 % on average.
+    Pilots that end where `n_more` is 0 took 0 to 6 verdicts on average and saved 9 besides. They
+    led to such a design in 89 to 100 %, but in two worlds: where the best takes 11 verdicts less,
+    and where people reject a tenth of what the model admits. Where the design is right without a
+    pilot none can gain anything: there they cost up to 3 verdicts.
 
     Examples
     --------
     >>> import numpy as np
     >>> from sklearn_clm.evaluation import plan_audits
-    >>> by_model = np.arange(100) >= 3  # three of a hundred are refused, by people as well
-    >>> plan = plan_audits(by_model, by_model, n_prompts=500, epsilon=0.1)
-    >>> plan.design, plan.n_audits("two-phase") < plan.n_audits("people") / 2
-    ('two-phase', True)
+    >>> by_model = np.arange(250) >= 12  # twelve prompts are refused
+    >>> plan_audits(by_model, [None] * 250, n_prompts=500, epsilon=0.1).n_more
+    5
+    >>> by_people = [False] * 5 + [None] * 245  # these five by people as well
+    >>> plan = plan_audits(by_model, by_people, n_prompts=500, epsilon=0.1)
+    >>> plan.design, plan.n_more, round(plan.typical["two-phase"] / plan.typical["people"], 1)
+    ('two-phase', 0, 0.6)
     """
-    model, people = np.asarray(by_model), np.asarray(by_people)
-    if {model.dtype, people.dtype} != {np.dtype(bool)} or not model.shape == people.shape != (0,):
+    model, people = np.asarray(by_model), np.asarray(by_people, dtype=object)
+    pairs = Counter(zip(model.ravel().tolist(), people.ravel().tolist()))
+    unknown = set(pairs) - set(product((True, False), (True, False, None)))
+    if model.dtype != bool or model.ndim != 1 or not model.shape == people.shape or unknown:
         raise ValueError(
-            "by_model and by_people must be booleans of shape (m,), one for each prompt of the "
-            f"pilot, got {model.dtype} of shape {model.shape} and {people.dtype} of shape "
-            f"{people.shape} instead."
+            "by_model must be booleans of shape (m,), and by_people such or None, one for each "
+            f"prompt of the pilot, got {by_model!r:.60} and {by_people!r:.60} instead."
         )
     epsilon, delta = check_level(epsilon, "epsilon"), check_level(delta, "delta")
     power = check_level(power, "power")
@@ -152,12 +188,17 @@ def plan_audits(
             f"n_prompts must be at least {fewest}, since fewer certify nothing at "
             f"epsilon={epsilon:g}, delta={delta:g}, got {n_prompts} instead."
         )
-    # admitted by both, by the model, by people, by none
-    counts = [np.sum((model == x) & (people == y)) for x in (True, False) for y in (True, False)]
-    posterior = np.array(counts) + _PRIOR
-    truths = np.random.default_rng(0).dirichlet(posterior, size=_N_TRUTHS).T
-    refused, missed = truths[2] + truths[3], truths[1] + truths[3]
-    rejected = truths[1] / (truths[0] + truths[1])
+    n_refused = np.count_nonzero(~model)
+    # Beta distributions of what the pilot leaves open
+    beliefs = np.array(
+        [
+            [n_refused + 0.5, len(model) - n_refused + 0.5],
+            np.add(_REJECTED, [pairs[True, False], pairs[True, True]]),
+            np.add(_MISTAKEN, [pairs[False, True], pairs[False, False]]),
+        ]
+    )
+    refused, rejected, mistaken = np.ix_(*betaincinv(*beliefs.T[..., np.newaxis], _QUANTILES))
+    missed = refused * (1.0 - mistaken) + (1.0 - refused) * rejected
 
     sizes = np.unique(np.geomspace(fewest, n_prompts, _N_SIZES).astype(int)).tolist()
     counts_of = refused, rejected, n_prompts
@@ -173,22 +214,31 @@ def plan_audits(
         powers[design] = [float(np.mean(of_truths)) for of_truths, _ in of_sizes]
         made[design] = [float(np.mean(n)) for _, n in of_sizes]
         # of each truth the first size with enough power; a mean over truths would compare others
-        numbers[design] = np.full(_N_TRUTHS, float(n_prompts))
+        number = np.full(missed.shape, float(n_prompts))
         for of_truths, n in reversed(of_sizes):
-            numbers[design] = np.where(of_truths >= power, n, numbers[design])
-    # what cannot be counted on comes last, however few verdicts it takes where it is enough
-    fewest_of = {
-        design: (max(powers[design]) < power, float(numbers[design].mean())) for design in designs
-    }
-    mean = posterior / posterior.sum()
+            number = np.where(of_truths >= power, n, number)
+        # of each share of refused prompts that people admit
+        numbers[design] = np.log(number).mean(axis=(0, 1))
+    logarithms = np.array(list(numbers.values()))
+    typical = dict(zip(designs, np.exp(logarithms.mean(axis=1)).tolist(), strict=True))
+    design = min(designs, key=lambda design: typical[design])
+
+    def after(n: int) -> float:
+        """What the design takes that is named after n further verdicts on refused prompts."""
+        chances = binom.pmf(np.arange(n + 1)[:, np.newaxis], n, mistaken.ravel())
+        return float(np.exp(np.mean(logarithms[:, np.newaxis] * chances, axis=2).min(axis=0).sum()))
+
+    means = beliefs[:, 0] / beliefs.sum(axis=1)
     return AuditPlan(
-        refused=float(mean[2] + mean[3]),
-        rejected=float(mean[1] / (mean[0] + mean[1])),
-        missed=float(mean[1] + mean[3]),
+        refused=float(means[0]),
+        rejected=float(means[1]),
+        missed=float(means[0] * (1.0 - means[2]) + (1.0 - means[0]) * means[1]),
         sizes=sizes,
         powers=powers,
         n_made=made["betting"],
-        design=min(designs, key=lambda design: fewest_of[design]),
+        typical=typical,
+        design=design,
+        n_more=next((n for n in _FURTHER if typical[design] - after(n) > n), 0),
         n_prompts=n_prompts,
         epsilon=epsilon,
         delta=delta,

@@ -1,6 +1,6 @@
 """Planning an audit from a pilot that a model and people have judged."""
 
-from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -61,15 +61,35 @@ def test_the_power_of_betting_is_about_that_of_simulated_audits():
         assert expected[1] == pytest.approx(n_made, rel=0.06)
 
 
-def verdicts_needed(truth, n_prompts, epsilon, delta):
+# refused, rejected, of the refused admitted by people; prompts, epsilon, delta
+SIMULATED = {
+    "rarely lenient": (0.07, 0.01, 0.0, 300, 0.15, 0.1),
+    "rarely lenient, little tolerated": (0.05, 0.01, 0.0, 500, 0.1, 0.05),
+    "refuses little": (0.03, 0.02, 0.0, 300, 0.1, 0.1),
+    "nearly right": (0.05, 0.005, 0.0, 500, 0.15, 0.05),
+    "sometimes lenient": (0.02, 0.04, 0.0, 500, 0.1, 0.05),
+    "often lenient": (0.02, 0.1, 0.0, 500, 0.2, 0.05),
+    "lenient with hard prompts": (0.063, 0.029, 0.0, 400, 0.15, 0.1),
+    "refuses 1 of 100 wrongly": (0.1, 0.01, 0.1, 300, 0.2, 0.1),
+    "refuses 2 of 100 wrongly": (0.1, 0.02, 0.2, 500, 0.2, 0.05),
+    "lenient and strict": (0.17, 0.03, 0.1, 600, 0.25, 0.05),
+    "strict": (0.1, 0.005, 0.6, 500, 0.15, 0.05),
+    "strict, near the tolerated": (0.15, 0.005, 0.5, 500, 0.2, 0.05),
+    "strict, much tolerated": (0.2, 0.01, 0.6, 500, 0.3, 0.05),
+    "very strict": (0.33, 0.005, 0.5, 600, 0.25, 0.05),
+}
+
+
+@cache
+def verdicts_needed(refused, rejected, mistaken, *terms):
     """Fewest verdicts with a power of .8 of each design; of betting, on average."""
-    a, b, mistaken = (*truth, 0.0)[:3]
-    missed = a * (1 - mistaken) + (1 - a) * b
+    n_prompts, epsilon, delta = terms
+    missed = refused * (1 - mistaken) + (1 - refused) * rejected
     sizes = np.unique(np.geomspace(prompts_needed(epsilon, delta), n_prompts, 60).astype(int))
-    bets = [betting(a, b, n_prompts, n, epsilon, delta) for n in sizes]
+    truth = refused, rejected, n_prompts
     found = {
-        "two-phase": [(two_phase_power(a, b, n_prompts, int(n), epsilon, delta), n) for n in sizes],
-        "betting": bets,
+        "two-phase": [(two_phase_power(*truth, int(n), epsilon, delta), n) for n in sizes],
+        "betting": [betting(*truth, n, epsilon, delta) for n in sizes],
         "people": list(zip(chance_to_certify(sizes, missed, epsilon, delta), sizes)),
     }
     return {
@@ -78,35 +98,68 @@ def verdicts_needed(truth, n_prompts, epsilon, delta):
     }
 
 
+@cache
+def planned(n_refused, said_of_refused, said_of_admitted, n_prompts, epsilon, delta):
+    """The plan where the model has judged half as many prompts as will test.
+
+    Of the refused and of the others people have admitted so many, and rejected so many.
+    """
+    by_model = np.arange(n_prompts // 2) >= n_refused
+    by_people = np.full(len(by_model), None)
+    for first, (n_right, n_wrong) in ((0, said_of_refused), (n_refused, said_of_admitted)):
+        by_people[first : first + n_right + n_wrong] = [True] * n_right + [False] * n_wrong
+    return plan_audits(by_model, by_people, n_prompts=n_prompts, epsilon=epsilon, delta=delta)
+
+
+def verdicts(rng, n, share):
+    """Of so many verdicts how many admit, and how many do not."""
+    n_right = int(rng.binomial(n, share))
+    return n_right, n - n_right
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("truth", "terms"),
-    [
-        *((truth, terms) for truth, terms, _ in WORLDS),  # rarely lenient; strict
-        ((0.05, 0.01), {"n_prompts": 500, "epsilon": 0.1, "delta": 0.05}),
-        ((0.33, 0.005, 0.5), {"n_prompts": 1192, "epsilon": 0.25, "delta": 0.05}),  # very strict
-        ((0.02, 0.1), {"n_prompts": 500, "epsilon": 0.2, "delta": 0.05}),  # often lenient
-        # admits 3 of 10 wrong responses of hard prompts
-        ((0.063, 0.029), {"n_prompts": 400, "epsilon": 0.15, "delta": 0.1}),
-    ],
-)
-def test_small_pilots_name_a_good_design_and_pay_for_themselves(truth, terms):
-    """Good takes at most a quarter, or 5, more than the best: about what sizes differ by."""
-    rng, n_pilot, n_pilots = np.random.default_rng(1), 50, 100
-    needed = verdicts_needed(truth, **terms)
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("world", SIMULATED)
+def test_thirty_verdicts_name_a_good_design(world, seed):
+    """Good takes at most a quarter, or 5, more than the best: about what sizes differ by.
+
+    They are on refused prompts, and on others where the model refuses fewer.
+    """
+    rng, n_pilots, n_good = np.random.default_rng(seed), 100, 0
+    refused, rejected, mistaken, *terms = SIMULATED[world]
+    needed = verdicts_needed(*SIMULATED[world])
     best = min(needed.values())
-    # of a pilot only the counts of its pairs matter
-    pilots = Counter(tuple(sorted(zip(*pilot(rng, n_pilot, *truth)))) for _ in range(n_pilots))
-    named = Counter()
-    for pairs, n in pilots.items():
-        named[plan_audits(*zip(*pairs), **terms).design] += n
-    good = sum(n for name, n in named.items() if needed[name] <= max(1.25 * best, best + 5))
+    for _ in range(n_pilots):
+        n_refused = int(rng.binomial(terms[0] // 2, refused))
+        n_judged = min(n_refused, 30)
+        said = verdicts(rng, n_judged, mistaken), verdicts(rng, 30 - n_judged, 1 - rejected)
+        design = planned(n_refused, *said, *terms).design
+        n_good += needed[design] <= max(1.25 * best, best + 5)
     # 90 %, as far as so many pilots tell
-    assert good >= binom.ppf(0.01, n_pilots, 0.9)
-    if needed["people"] > 2 * best:
-        # what is saved on people alone, wrong plans included, is more than the pilot takes
-        paid = sum(needed[name] * n for name, n in named.items()) / n_pilots
-        assert needed["people"] - paid > n_pilot
+    assert n_good >= binom.ppf(0.01, n_pilots, 0.9)
+
+
+def grown(rng, refused, mistaken, terms):
+    """The first and the last design of a pilot that people enlarge as the plan says; its size."""
+    n_refused, said = int(rng.binomial(terms[0] // 2, refused)), (0, 0)
+    first = plan = planned(n_refused, said, (0, 0), *terms)
+    while more := min(plan.n_more, n_refused - sum(said)):
+        said = tuple(np.add(said, verdicts(rng, more, mistaken)).tolist())
+        plan = planned(n_refused, said, (0, 0), *terms)
+    return first.design, plan.design, sum(said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_pilot_as_large_as_the_plan_says_costs_less_than_it_gains(seed):
+    """In a world where the first design is right a pilot gains nothing: there it costs little."""
+    rng, n_pilots, net = np.random.default_rng(seed), 50, {}
+    for world, (refused, _, mistaken, *terms) in SIMULATED.items():
+        needed = verdicts_needed(*SIMULATED[world])
+        pilots = [grown(rng, refused, mistaken, terms) for _ in range(n_pilots)]
+        net[world] = np.mean([needed[one] - needed[other] - n for one, other, n in pilots])
+    assert np.mean(list(net.values())) > 3
+    assert min(net.values()) > -7
 
 
 def test_a_judge_that_is_often_lenient_leaves_no_number():
