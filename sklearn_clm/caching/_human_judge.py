@@ -264,14 +264,10 @@ class HumanJudge(StoreBacked, PairJudge):
         self._store().write(lambda connection: _identify(connection, pairs))
         lines = []
         for pair in pairs:
-            prompt, references, context = (
-                pair.asked.prompt,
-                pair.asked.references,
-                pair.asked.context,
-            )
-            shown = None if _content(pair) is None else prompt  # no text can hold an image
-            cells = (pair.id, shown, list(references), context, pair.response, "", "", "")
-            lines.append(dict(zip(_COLUMNS, cells)))
+            asked = pair.asked
+            prompt = None if _content(pair) is None else asked.prompt  # no text holds an image
+            cells = (pair.id, prompt, list(asked.references), asked.context, pair.response)
+            lines.append(dict.fromkeys(_COLUMNS, "") | dict(zip(_COLUMNS, cells)))
         write_lines(path, lines, _COLUMNS)
 
     def import_(self, path: str | os.PathLike[str]) -> int:
@@ -401,7 +397,10 @@ class HumanJudge(StoreBacked, PairJudge):
     def _who(self, judge: str | None) -> str:
         import getpass
 
-        return str(judge or self.judge or getpass.getuser())
+        try:
+            return str(judge or self.judge or getpass.getuser())
+        except (KeyError, OSError) as error:  # in a container, say
+            raise ValueError("judge must be given, since this machine knows no user.") from error
 
     def _store(self) -> Store:
         store = self._shared().store

@@ -201,7 +201,8 @@ def draw_stream(prompt: object, seed: int, draw: int, *, salt: bytes = b"") -> n
     True
     """
     serialised = prompt if isinstance(prompt, bytes) else prompt_bytes(prompt)
-    key = _Key(_key(serialised, seed, draw, salt))
+    header = f"{len(salt)} {int(seed)} {int(draw)} ".encode()
+    key = _Key(hashlib.blake2b(header + salt + serialised, digest_size=16).digest())
     # the stubs ask for the whole of a SeedSequence, of which Philox uses the interface
     return np.random.Generator(np.random.Philox(cast(np.random.SeedSequence, key)))
 
@@ -222,8 +223,3 @@ class _Key(ISeedSequence):
 def draw_seed(prompt: object, seed: int, draw: int) -> int:
     """Seed of one draw, in 31 bits for every server."""
     return int(draw_stream(prompt, seed, draw, salt=b"service").integers(2**31))
-
-
-def _key(serialised: bytes, seed: int, draw: int, salt: bytes) -> bytes:
-    header = f"{len(salt)} {int(seed)} {int(draw)} ".encode()
-    return hashlib.blake2b(header + salt + serialised, digest_size=16).digest()

@@ -42,10 +42,6 @@ class QueueGenerator(Protocol):
         """Make draws until the queue asks for no more."""
 
 
-def _halved(prompt: int, decided: int, draw: int) -> float:
-    return float(0.5 ** (draw - decided))
-
-
 def rounds_of(requests: Iterable[DrawRequest]) -> list[tuple[int, int, list[int]]]:
     """Requests grouped by draws: first draw, stop, positions of prompts."""
     rounds: dict[tuple[int, int], list[int]] = {}
@@ -121,7 +117,7 @@ class DrawQueue:
         self._decide = decide
         self._first = first
         self._on_draw = on_draw
-        self._chance = chance or _halved
+        self._chance = chance or (lambda prompt, decided, draw: 0.5 ** (draw - decided))
         self._unopened = iter(range(len(prompts)))
         self._open: dict[int, _OpenPrompt] = {}
         self._closed: dict[int, _OpenPrompt] = {}  # decided, with draws made ahead under way

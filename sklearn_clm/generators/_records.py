@@ -8,7 +8,7 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -111,8 +111,11 @@ def draw_from_record(record: Mapping[str, object]) -> Generation:
             response,
             logprob=_known(float, record.get("logprob")),
             n_tokens=_known(int, record.get("n_tokens")),
-            token_logprobs=_known(_floats, record.get("token_logprobs")),
-            token_spans=_known(_pairs, record.get("token_spans")),
+            token_logprobs=_known(lambda v: tuple(map(float, v)), record.get("token_logprobs")),
+            token_spans=_known(
+                lambda v: tuple((int(start), int(stop)) for start, stop in v),
+                record.get("token_spans"),
+            ),
             finish_reason=_known(str, record.get("finish_reason")),
         )
 
@@ -120,11 +123,3 @@ def draw_from_record(record: Mapping[str, object]) -> Generation:
 def _known(kind: Callable[[Any], _T], value: object) -> _T | None:
     # a data frame writes what it does not know as NaN
     return None if is_missing(value) else kind(value)
-
-
-def _floats(values: Iterable[float]) -> tuple[float, ...]:
-    return tuple(map(float, values))
-
-
-def _pairs(values: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((int(first), int(last)) for first, last in values)

@@ -187,6 +187,18 @@ def test_arguments_are_checked(judge, tmp_path):
         judge.import_(tmp_path / "other.csv")
 
 
+def test_a_machine_that_knows_no_user_is_told_who_judges(judge, monkeypatch):
+    def unknown():
+        raise KeyError("uid not found: 1000")
+
+    monkeypatch.setattr("getpass.getuser", unknown)
+    pair = wanted(judge)[0]
+    with pytest.raises(ValueError, match="judge must be given"):
+        HumanJudge(judge.path).record(pair, True)
+    HumanJudge(judge.path).record(pair, True, judge="Ada")
+    assert judge.history()[-1].judge == "Ada"
+
+
 def test_what_is_wanted_is_in_the_file_for_other_processes(judge):
     pairs = wanted(judge)
     other = HumanJudge(judge.path)
