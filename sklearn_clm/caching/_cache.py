@@ -5,9 +5,10 @@ import os
 import threading
 from typing import ClassVar, Self
 
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 
 from sklearn_clm.caching._store import Space, Store, open_store
+from sklearn_clm.generators._identity import cloned
 
 
 class Shared:
@@ -48,7 +49,7 @@ class StoreBacked(BaseEstimator):
 
     def __sklearn_clone__(self) -> Self:
         params = self.get_params(deep=False)
-        twin = type(self)(**{name: clone(value, safe=False) for name, value in params.items()})
+        twin = type(self)(**{name: cloned(value) for name, value in params.items()})
         twin._shared_state = self._shared()
         return twin
 

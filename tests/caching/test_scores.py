@@ -10,7 +10,7 @@ import pytest
 from joblib import parallel_config
 from sklearn.base import clone
 
-from sklearn_clm.caching import CachedAdmission, CachedScore
+from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.generators import FunctionGenerator, Generation
 from sklearn_clm.scoring import (
     LLMJudge,
@@ -243,3 +243,10 @@ def test_an_interrupt_loses_no_verdict_that_was_paid(tmp_path, interrupted_after
             n_interrupts += 1
         assert n_stored(cached) == int(repr(n_answered)[6:-1])
     assert n_interrupts > 10
+
+
+@pytest.mark.parametrize("cache", [CachedGenerator, CachedAdmission, CachedScore])
+def test_clones_share_what_is_no_estimator(cache):
+    client = object()  # such as one that cannot be copied
+    copy = clone(cache(client, key="one"))
+    assert client in copy.get_params(deep=False).values()
