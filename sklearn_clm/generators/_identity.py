@@ -28,6 +28,8 @@ from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.generators._draws import prompt_bytes
 
 TRAINED_ON = "_trained_on"  # attribute that holds the digest of a training
+# no part of what an object has learnt; a vectoriser notes an address, another one in each process
+_INCIDENTAL = {TRAINED_ON, "_sklearn_version", "_stop_words_id"}
 
 _PLAIN = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
@@ -122,7 +124,7 @@ def attributes_of(value: Any) -> Any:
     state = value.__getstate__()
     if not isinstance(state, dict):
         return state  # of an object with slots
-    return {name: state[name] for name in state.keys() - {TRAINED_ON, "_sklearn_version"}}
+    return {name: state[name] for name in state.keys() - _INCIDENTAL}
 
 
 def parameters_of(value: Any) -> Any:
