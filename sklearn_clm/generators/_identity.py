@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import json
 import random
 import sys
 import threading
@@ -189,6 +190,9 @@ def _object(value: Any, inner: _Inner) -> Any:
         return inner(type(value))  # another one after each use
     if (of_torch := _of_torch(value, inner)) is not None:
         return of_torch
+    tokenizers = sys.modules.get("transformers.tokenization_utils_base")
+    if tokenizers is not None and isinstance(value, tokenizers.PreTrainedTokenizerBase):
+        return tokenizer_state(value)
     if hasattr(value, "get_params"):
         params = value.get_params(deep=False)
         learnt = attributes_of(value)
@@ -234,6 +238,22 @@ def _of_torch(value: Any, inner: _Inner) -> Any:
     # NumPy lacks some types, such as bfloat16
     array = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
     return ["tensor", str(value.dtype), array]
+
+
+def tokenizer_state(tokenizer: Any) -> str:
+    """All that encoding and decoding depend on, as text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        state = json.loads(backend.to_str())
+        # these change as the tokenizer is used
+        state.pop("padding", None)
+        state.pop("truncation", None)
+        core = json.dumps(state, sort_keys=True)
+    else:
+        core = repr(sorted(tokenizer.get_vocab().items()))
+    special = sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
+    clean = getattr(tokenizer, "clean_up_tokenization_spaces", None)
+    return repr((type(tokenizer).__name__, core, special, tokenizer.chat_template, clean))
 
 
 # --- code -----------------------------------------------------------------------------------------

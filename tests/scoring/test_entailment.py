@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.scoring import EntailmentScore, threshold_admission
 from sklearn_clm.scoring._admission import judge
 
@@ -184,6 +185,16 @@ def test_clones_share_a_loaded_model_and_pickles_leave_it_behind(classifier, loa
     assert first == score(*PAIRS[0])
     assert len(pickle.dumps(named)) < 1000
     assert pickle.loads(pickle.dumps(named))(*PAIRS[0]) == first
+
+
+def test_its_use_makes_no_other_score_of_it(loaded):
+    model, tokenizer = loaded
+    admission = threshold_admission(EntailmentScore(model, tokenizer=tokenizer), 0.7)
+    before = score_fingerprint(admission)
+    admission(*PAIRS[0])
+    assert score_fingerprint(admission) == before
+    other = EntailmentScore(model, tokenizer=word_tokenizer(("</s>", "<s>")))
+    assert score_fingerprint(threshold_admission(other, 0.7)) != before
 
 
 def test_it_can_admit_components(classifier):

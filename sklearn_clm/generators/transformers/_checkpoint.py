@@ -18,6 +18,7 @@ import transformers
 from torch import Tensor
 
 from sklearn_clm.generators._draws import prompt_bytes
+from sklearn_clm.generators._identity import tokenizer_state
 from sklearn_clm.generators._prompts import Template
 from sklearn_clm.generators.transformers._forward import (
     CausalForward,
@@ -28,7 +29,6 @@ from sklearn_clm.generators.transformers._text import (
     Detokenizer,
     EncodedPrompt,
     encode_text,
-    tokenizer_state,
 )
 
 if TYPE_CHECKING:

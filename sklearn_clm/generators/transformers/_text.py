@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
@@ -53,22 +52,6 @@ def encode_text(
             f"{max_positions:.0f} of the model, got {len(ids)} tokens instead."
         )
     return tuple(ids)
-
-
-def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Everything that encoding and decoding depend on, as text."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        state = json.loads(backend.to_str())
-        # these change as the tokenizer is used
-        state.pop("padding", None)
-        state.pop("truncation", None)
-        core = json.dumps(state, sort_keys=True)
-    else:
-        core = repr(sorted(tokenizer.get_vocab().items()))
-    special = sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
-    clean = getattr(tokenizer, "clean_up_tokenization_spaces", None)
-    return repr((type(tokenizer).__name__, core, special, tokenizer.chat_template, clean))
 
 
 class Detokenizer:
