@@ -244,8 +244,7 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
         name = "This estimator" if estimator is None else type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
     is_array = hasattr(y, "__array__")
-    # a set is not reversible: it has no order
-    if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Reversible)):
+    if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Reversible)):  # no sets
         raise TypeError(
             "admissions (y) must be a dense sequence with one entry per prompt, got "
             f"{type(y).__name__} {y!r:.60} instead."

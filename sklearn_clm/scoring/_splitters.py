@@ -103,9 +103,6 @@ class CheckedSplitter:
         return _trimmed(text, offsets)
 
 
-_SPLITTERS: dict[str, Splitter] = {"sentence": SentenceSplitter()}
-
-
 def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     """Splitter from its name or from a callable.
 
@@ -130,7 +127,8 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     >>> get_splitter(str.splitlines)("one\\n two")
     [(0, 3), (5, 8)]
     """
-    split = chosen("splitter", splitter, _SPLITTERS, "a callable")
+    names: dict[str, Splitter] = {"sentence": SentenceSplitter()}
+    split = chosen("splitter", splitter, names, "a callable")
     if isinstance(split, (CheckedSplitter, SentenceSplitter)):
         return split
     return CheckedSplitter(split)
