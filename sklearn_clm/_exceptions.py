@@ -1,4 +1,4 @@
-"""Warnings and errors that callers may want to catch by name, and where warnings belong."""
+"""Warnings and errors of the package."""
 
 import logging
 import sys
@@ -29,12 +29,12 @@ class NullCalibrationError(ValueError):
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, pointing at the line of the user's code that called this package."""
+    """Warn, pointing at the line of the user's code."""
     warnings.warn(message, category, stacklevel=len(_callers()))
 
 
 def report_null(message: str | None, on_null: str, outcome: str) -> None:
-    """Warn of a null calibration, if there is one, and of what comes of it, or raise it."""
+    """Warn of a null calibration and its consequence, or raise."""
     if message is None:
         return
     message = f"{message} {DECIDE_BEFOREHAND}"
@@ -45,7 +45,7 @@ def report_null(message: str | None, on_null: str, outcome: str) -> None:
 
 
 def warn_of_supervised_steps() -> None:
-    """Warn of steps before the running one that have learnt from the references that calibrate."""
+    """Warn of earlier pipeline steps that learnt from the references."""
     supervised = [name for name, step in _steps_before() if _is_supervised(step)]
     if supervised:
         warn(
@@ -56,7 +56,7 @@ def warn_of_supervised_steps() -> None:
 
 
 def _is_supervised(step: object) -> bool:
-    """Whether a transformer is known to learn from references, which tags seldom tell."""
+    """Whether a transformer is known to learn from references."""
     from sklearn.base import BaseEstimator
     from sklearn.feature_selection import SelectorMixin, VarianceThreshold
     from sklearn.utils import get_tags
@@ -70,7 +70,7 @@ def _is_supervised(step: object) -> bool:
 
 
 def _steps_before() -> list[tuple[str, object]]:
-    """Steps before the running one, in the pipelines that fit in this thread."""
+    """Earlier steps of the pipelines that fit in this thread."""
     running: list[object] = []
     before: list[tuple[str, object]] = []
     for frame in _callers()[2:]:  # those of this module would hold themselves
@@ -88,7 +88,7 @@ def _steps_before() -> list[tuple[str, object]]:
 
 
 def _callers() -> list[FrameType]:
-    """The caller's frame and those above it, up to the first one of the user's code."""
+    """The frames of the callers, up to the user's code."""
     frames = [sys._getframe(1)]
     while (caller := frames[-1].f_back) is not None:
         module = str(frames[-1].f_globals.get("__name__"))

@@ -1,4 +1,4 @@
-"""The estimator that calibrates when to stop sampling and what to throw away."""
+"""ConformalSampler: when to stop sampling, and what to reject."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ _LOGGER = logging.getLogger("sklearn_clm")
 
 
 def _unlabeled(response: object) -> bool:
-    """The admission of prompts without labels; its verdicts are never used."""
+    """Admission of prompts without labels; its verdicts are unused."""
     return False
 
 
@@ -282,7 +282,7 @@ class ConformalSampler(CalibratedEstimator):
     def _collect(
         self, X: object, y: object, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> CalibrationData:
-        """Collect all draws; with `lazily` and lazy judging, the first draw of each prompt."""
+        """Collect all draws, or `lazily` the first of each prompt."""
         collected = self._new_collection(X, y, groups, prompt_weight)
         return self._fill(collected, lazily=lazily)
 
@@ -409,7 +409,7 @@ class ConformalSampler(CalibratedEstimator):
     async def apredict(
         self, X: object, *, groups: object = None, on_accept: OnAccept | None = None
     ) -> PredictionSets:
-        """Predict in a thread of its own, while an (async) event loop goes on.
+        """Predict in a thread while an event loop runs.
 
         Parameters
         ----------
@@ -436,7 +436,7 @@ class ConformalSampler(CalibratedEstimator):
         return await in_thread(partial(self._sets, checked, groups, on_accept and shown))
 
     def score(self, X: object, y: object, *, groups: object = None) -> float:
-        """Minus the objective of Eq. 7 on the given data; the larger the better.
+        """Minus the objective of Eq. 7 on the given data.
 
         Give other prompts than those of ``fit``, on which thresholds look better than they are.
 
@@ -466,7 +466,7 @@ class ConformalSampler(CalibratedEstimator):
 
     @property
     def calibration_draws_(self) -> list[list[Generation]]:
-        """The draws of the calibration prompts; those that left the memory are made again."""
+        """The draws of the calibration prompts, made again if necessary."""
         collected = getattr(self, "_collected", None)
         if collected is None or not hasattr(self, "calibration_indices_"):
             raise AttributeError("calibration_draws_ needs data that this estimator collected.")
@@ -556,7 +556,7 @@ class ConformalSampler(CalibratedEstimator):
     # --- calibrate ----------------------------------------------------------------------------
 
     def _origin_of(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
-        """The collection that data come from, if it is this sampler's, and the source of draws."""
+        """The data's own collection, if any, and its source."""
         check_data(data, draws=False, labels=False)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         if data.k_max < draw_budgets(self.k_max)[-1]:
@@ -574,7 +574,7 @@ class ConformalSampler(CalibratedEstimator):
         return source
 
     def _table(self, data: CalibrationData, own: Collection | None, source: DrawSource) -> Table:
-        """The table of the data; it can ask for more draws and labels if the data are own data."""
+        """The table of the data; own data may be lazy."""
         budgets, tiers = draw_budgets(self.k_max), self._tiers(source)
         if own is not None:
             data = own.known(data, lazily=self._lazy_judging is not None)
@@ -596,13 +596,13 @@ class ConformalSampler(CalibratedEstimator):
         return table
 
     def _audit(self, own: Collection | None) -> Audit | None:
-        """The audit by people of the own collection; None if people do not audit."""
+        """The audit of the own collection; None without an audit."""
         if own is None or not isinstance(self.judging, AuditedJudging):
             return None
         return Audit(self.judging, own.by_people(self.judging.people), own.source.seed)
 
     def _tiers(self, source: DrawSource) -> Tiers | None:
-        """Prices of the draws: those of the parameter `generator`, if its tiers are the same."""
+        """Prices of draws, from the parameter `generator` if they fit."""
         tiers: Tiers | None = trait(source.generator, "tiers")
         now: Tiers | None = trait(self.generator, "tiers")
         # draws do not depend on prices

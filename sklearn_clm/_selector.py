@@ -1,4 +1,4 @@
-"""The estimator that calibrates which parts of the responses can be trusted."""
+"""ComponentSelector: which components of the responses can be trusted."""
 
 from collections.abc import Callable
 from functools import partial
@@ -300,7 +300,7 @@ class ComponentSelector(CalibratedEstimator):
         return self
 
     def predict(self, X: Any, *, groups: object = None) -> ComponentSets:
-        """Select the admissible components of the responses to each prompt (Algorithm 2).
+        """Select the admissible components of responses (Algorithm 2).
 
         Parameters
         ----------
@@ -367,12 +367,12 @@ class ComponentSelector(CalibratedEstimator):
         return {name: score_fingerprint(getattr(self, name)) for name in PARTS}
 
     def _given_sampler(self, X: Any = None) -> ConformalSampler | None:
-        """The fitted sampler that made the sets X, or the parameter `sampler`, if fitted."""
+        """The fitted sampler of sets X, or of the parameter."""
         maker = X.sampler if isinstance(X, PredictionSets) else None
         return _fitted(maker or self.sampler)
 
     def _sampler_for(self, name: str, known: Provenance) -> ConformalSampler | None:
-        """The fitted sampler, if any; it must make the draws of the data or file `name`."""
+        """The fitted sampler, which must make the draws of `name`."""
         sampler = self._given_sampler() or getattr(self, "sampler_", None)
         if sampler is not None:
             made = sampler.calibration_.source
@@ -382,7 +382,7 @@ class ComponentSelector(CalibratedEstimator):
         return sampler
 
     def _checked(self, X: Any) -> CheckedPrompts:
-        """Prompts, or the prompts of sets that a fitted sampler made."""
+        """Prompts, or the prompts of sets of a fitted sampler."""
         if not isinstance(X, PredictionSets):
             if (sampler := self._given_sampler()) is not None:
                 return check_fitted_prompts(sampler, X)
@@ -401,7 +401,7 @@ class ComponentSelector(CalibratedEstimator):
     # --- collect ------------------------------------------------------------------------------
 
     def _new_sampler(self) -> ConformalSampler:
-        """A sampler that is not fitted yet, for the same prompts."""
+        """An unfitted sampler for the same prompts."""
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
@@ -418,7 +418,7 @@ class ComponentSelector(CalibratedEstimator):
             self.judging.refuse(self.alpha, self.delta)
 
     def _split(self, data: ComponentCalibrationData) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts that choose the rule (none without an audit), and prompts that test it."""
+        """Prompts that choose an audited rule, and prompts that test."""
         everybody = np.arange(data.n_prompts)
         if not isinstance(self.judging, AuditedJudging) or data.n_prompts < 2:
             return everybody[:0], everybody
@@ -429,7 +429,7 @@ class ComponentSelector(CalibratedEstimator):
     def _test_of(
         self, data: ComponentCalibrationData, own: ComponentCollection | None
     ) -> Callable[[Part, Claim], SelectionRule]:
-        """The test of a part: by the labels of the data, or by people who audit them."""
+        """The test of a part, by labels or an audit."""
         if not isinstance(self.judging, AuditedJudging):
             return partial(threshold_of_part, data)
         if own is None or own.people is None:
@@ -485,5 +485,5 @@ def _fitted(sampler: object) -> ConformalSampler | None:
 
 
 def _groups_for(options: Groups | None, groups: Any) -> Any:
-    """The groups, if a sampler with these options needs them as an argument."""
+    """The groups, if a sampler with these options needs them."""
     return groups if options is not None and options.by is None else None

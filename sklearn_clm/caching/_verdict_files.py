@@ -49,7 +49,7 @@ def read_lines(
 
 
 def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[Any], list[Any]]:
-    """Verdicts of a model and of people, by their columns; None of people not asked."""
+    """Verdicts of a model, and of people if asked."""
     names = ("model", "people")
     verdicts: tuple[list[Any], list[Any]] = ([], [])
     for where, line in read_lines(path, names):

@@ -1,4 +1,4 @@
-"""Arrays from outside: checked as they come in, written whole or not at all, never unpickled.
+"""Arrays from outside: checked, written atomically, never unpickled.
 
 They carry what they were collected with.
 """
@@ -23,7 +23,7 @@ Number = type[np.number[Any]]
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Name of a file to write, which takes the place of the one at `path` once it is complete.
+    """A temporary file that replaces `path` once it is complete.
 
     A symlink is followed. What is no file, such as a device or a pipe, is written to itself.
     """
@@ -54,7 +54,7 @@ def as_array(
     high: float = np.inf,
     where: np.ndarray | bool = True,
 ) -> np.ndarray:
-    """An array of a shape (None: any length), with values in [low, high], not NaN, at `where`."""
+    """A checked array: shape, type, and range at `where`."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -76,7 +76,7 @@ def as_array(
 
 
 def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Labels of a shape as int8: 1, 0, or -1 for unknown."""
+    """Labels as int8: 1, 0, or -1 for unknown."""
     array = as_array(values, "admissible", shape, low=-1, high=1)
     labels = array.astype(np.int8)
     if not np.array_equal(labels, array):
@@ -86,7 +86,7 @@ def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Turn every error over the bytes of a file into a ValueError that names the file."""
+    """Turn errors about a file's bytes into a named ValueError."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -97,7 +97,7 @@ def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
 
 
 def read_npy(source: Source, name: str) -> ArrayLike:
-    """The array of a .npy file; a value that is no path is returned unchanged."""
+    """The array of a .npy file, or the given values."""
     if not isinstance(source, (str, os.PathLike)):
         return source
     with naming(source, f"must be an intact .npy file of numbers for {name}"):
@@ -142,7 +142,7 @@ class Provenance:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names of unknown fields; fields of components count only if one of them is known."""
+        """Names of the unknown fields."""
         optional = ["shift", "sampler"]
         if self.splitter is None and self.component_score is None:
             optional += ["splitter", "component_score"]
@@ -151,13 +151,13 @@ class Provenance:
         )
 
     def differences(self, other: "Provenance") -> tuple[str, ...]:
-        """Names of the fields that are known in both and differ."""
+        """Names of fields that are known and differ."""
         both = zip(vars(self).items(), vars(other).values())
         return tuple(name for (name, a), b in both if None not in (a, b) and a != b)
 
 
 class LabeledArrays:
-    """Arrays of prompts, with labels that may be unknown, which a .npz file keeps."""
+    """Arrays of prompts with labels, kept in a .npz file."""
 
     _members: ClassVar[tuple[str, ...]]  # names of the arrays in the constructor
     _each: ClassVar[str]  # what a label belongs to
@@ -177,7 +177,7 @@ class LabeledArrays:
         return unknown if unknown.any() else None
 
     def with_labels(self, labels: ArrayLike, admission: str | None = None) -> Self:
-        """The same with other labels: booleans, or 1, 0 and -1 for unknown.
+        """The same with other labels: booleans, or 1, 0, -1.
 
         The other arrays are shared. `admission` is what provenance says of the judge, if known.
         """
@@ -195,7 +195,7 @@ class LabeledArrays:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the arrays to a .npz file, without pickle, whole or not at all.
+        """Write the arrays to a .npz file, atomically, without pickle.
 
         By a digest of the arrays, ``load`` notices a file that was changed.
         """
@@ -209,7 +209,7 @@ class LabeledArrays:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file written by :meth:`save`; nothing in it is unpickled, so it runs no code."""
+        """Read a file written by :meth:`save`, without running code."""
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
             with np.load(path, allow_pickle=False) as archive:
                 arrays: dict[str, Any] = {name: archive[name] for name in archive.files}

@@ -1,4 +1,4 @@
-"""The binomial test (section 4.3), its critical counts and its confidence limits."""
+"""The exact binomial test (section 4.3) and its limits."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ IntegerArray = int | np.integer | Sequence[int] | np.ndarray
 
 
 def check_probability(value: Any, name: str) -> np.ndarray:
-    """`value` as float64 array, all of it strictly between 0 and 1."""
+    """An array of numbers strictly between 0 and 1."""
     try:
         array = np.asarray(value)
         array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")

@@ -1,4 +1,4 @@
-"""Certify: fixed sequences of tests, and nested levels, with as few labels as decide them.
+"""Certify: fixed sequences and nested levels, with few labels.
 
 Calibration asks only two questions about labels.
 
@@ -45,7 +45,7 @@ from sklearn_clm.calibration._two_phase import AuditRecord
 
 
 class Entries(ABC):
-    """Entries of n prompts, with scores and labels that may be unknown.
+    """Entries of n prompts with scores, and labels if known.
 
     Each belongs to the prompt `owner`; the largest score of a `wanted` label counts, 0 or 1; an
     entry without a score yet has -inf. Of entries with the largest score of their prompt that of
@@ -69,32 +69,32 @@ class Entries(ABC):
     @property
     @abstractmethod
     def labels(self) -> np.ndarray:
-        """Label of each entry as it is known now: 1, 0, or -1 for unknown."""
+        """Known label of each entry: 1, 0, or -1."""
 
     @abstractmethod
     def ask(self, entries: np.ndarray) -> None:
-        """Ask for the labels of some entries, each of another prompt."""
+        """Ask for the labels of entries of different prompts."""
 
     def draw(self, prompts: np.ndarray) -> None:
-        """Make the next draw of each of some prompts, and update `scores` and `reach`."""
+        """Make the next draw of some prompts; update the scores."""
         raise TypeError("these entries have all their draws")
 
     def largest(self, chosen: np.ndarray) -> np.ndarray:
-        """Largest score of the chosen entries of each prompt; -inf where none is chosen."""
+        """Largest chosen score of each prompt; -inf if none."""
         largest = np.full(self.n_prompts, -np.inf)
         np.maximum.at(largest, self.owner[chosen], self.scores[chosen])
         return largest
 
 
 def ranked(values: np.ndarray, r: int) -> float:
-    """The r-th largest of some values; -inf where there are fewer."""
+    """The r-th largest value; -inf if there are fewer."""
     if r > len(values):
         return -np.inf
     return float(np.partition(values, len(values) - r)[len(values) - r])
 
 
 def settle(entries: Entries, r: int) -> float:
-    """The r-th largest V, by no more labels and draws than needed; -inf if there is none."""
+    """The r-th largest V, by few labels; -inf if none."""
     while True:
         labels = entries.labels
         low, seen, high = _bounds(entries, labels)
@@ -116,14 +116,14 @@ def settle(entries: Entries, r: int) -> float:
 
 
 def _bounds(entries: Entries, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """L of each prompt, U by the draws that were made, and U by all draws."""
+    """L, U by the draws made, and U by all."""
     low = entries.largest(labels == entries.wanted)
     seen = entries.largest(labels != 1 - entries.wanted)
     return low, seen, seen if entries.reach is None else np.maximum(seen, entries.reach)
 
 
 def _fewest_labels(low: np.ndarray, high: np.ndarray, r: int) -> int:
-    """The smallest number of labels that can settle the r-th largest V."""
+    """The fewest labels that can settle the r-th largest V."""
     # the outcome is one of the bounds, or needs no fewer labels than the next bound above
     outcomes = np.unique(np.concatenate((low, high)))
     n_reach = len(low) - np.searchsorted(np.sort(low), outcomes, side="left")
@@ -132,7 +132,7 @@ def _fewest_labels(low: np.ndarray, high: np.ndarray, r: int) -> int:
 
 
 def _heads(entries: Entries, chosen: np.ndarray, largest: np.ndarray) -> np.ndarray:
-    """For each prompt its preferred chosen entry of largest score; -1 if there is none."""
+    """For each prompt its preferred chosen entry, or -1."""
     best = np.flatnonzero(chosen & (entries.scores == largest[entries.owner]))
     order = best[np.lexsort((best, -entries.preference[best]))]
     heads = np.full(entries.n_prompts, -1)
@@ -141,7 +141,7 @@ def _heads(entries: Entries, chosen: np.ndarray, largest: np.ndarray) -> np.ndar
 
 
 def may_ask(entries: Entries, r: int) -> np.ndarray:
-    """Which entries :func:`settle` may still ask for: bool of shape (m,).
+    """Entries that :func:`settle` may still ask for, bool (m,).
 
     Those without a label that score more than every wanted entry that is known of their prompt, and
     more than the r-th largest of these; none once the answer is settled.
@@ -158,7 +158,7 @@ def may_ask(entries: Entries, r: int) -> np.ndarray:
 
 
 def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) -> int:
-    """How many steps pass before the first that fails (fixed sequence testing).
+    """Steps that pass before the first failure (fixed sequence testing).
 
     Each decision is a function of the data alone, so that they may be made in any order. Where
     labels are asked for, the search begins at `start`, where the last to pass is expected:
@@ -176,7 +176,7 @@ def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) ->
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceResult:
-    """Result of a fixed sequence of m tests on the calibration prompts."""
+    """Result of a fixed sequence of m tests."""
 
     n_valid: int  # number of steps that passed, from the first on
     position: int | None  # the chosen step among these
@@ -191,20 +191,20 @@ class SequenceResult:
     audit: AuditRecord | None = field(default=None, repr=False)
 
     def bound(self, i: int) -> str:
-        """Words before the errors and p-value of test i; empty if they are exact."""
+        """Words before the errors of test i; empty if exact."""
         if self.exact[i]:
             return ""
         return "at most " if i < self.n_valid else "at least "
 
     @property
     def errors_of_choice(self) -> tuple[str, int]:
-        """Errors of the chosen step, or else of the first, after "at most " where not exact."""
+        """Errors of the chosen (or first) step, after a bound."""
         chosen = self.position or 0
         return self.bound(chosen), int(self.n_errors[chosen])
 
     @property
     def errors_of_safest(self) -> int | None:
-        """Errors of the first step; None without a step, or if they are not exact."""
+        """Errors of the first step, if known exactly."""
         return int(self.n_errors[0]) if self.n_errors.size and self.exact[0] else None
 
 

@@ -1,4 +1,4 @@
-"""Claims: the guarantee of a rule, or the reason for a null, worded in this file alone.
+"""Claims: the guarantee of a rule, or why none holds.
 
 Sets, reports, monitors and files carry a claim and quote it.
 """
@@ -87,11 +87,11 @@ class Claim:
         return prompts_needed(self.level, self.delta)
 
     def nullified(self, why: str) -> "Claim":
-        """The same claim as a null; `why` is the reason, a sentence that stands alone."""
+        """The same claim as a null, with its reason."""
         return replace(self, null=why)
 
     def why_null(self) -> str | None:
-        """The reason for a null, as a sentence; None if the claim holds."""
+        """The reason for a null, as a sentence, or None."""
         if self.null is None:
             return None
         subject = "Calibration of components" if self.about == "components" else "Calibration"
@@ -174,7 +174,7 @@ class Claim:
 
 
 def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
-    """Why n calibration prompts are too few, and how many are needed.
+    """Why n prompts are too few, and how many suffice.
 
     `searched` is the share of all prompts that is spent on a search.
     """
@@ -196,7 +196,7 @@ def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
 
 
 def refuse_too_few(n: int, claim: Claim, searched: float = 0.0) -> None:
-    """Refuse so few calibration prompts that nothing is certified even without errors."""
+    """Refuse too few prompts to certify anything."""
     if n < claim.fewest_prompts:
         raise ValueError(f"data must hold more prompts: {too_few(n, claim, searched)}")
 
@@ -204,7 +204,7 @@ def refuse_too_few(n: int, claim: Claim, searched: float = 0.0) -> None:
 def nothing_passed(
     claim: Claim, n: int, what: str, smallest: float, *, exact: bool = True, advice: str = ""
 ) -> str:
-    """Why no test of `what` passed, and the smallest level at which one would have.
+    """Why no test passed, and which level would have.
 
     That level is NaN where it is not known, and a lower bound where it is not `exact`.
     """
@@ -222,7 +222,7 @@ def nothing_passed(
 
 
 def nulls_of(claims: Iterable[Claim]) -> str | None:
-    """Reasons of null claims, a line for each, the first few in full; None if all hold."""
+    """Reasons of null claims, a line each; None without nulls."""
     whys = [claim.why_null() for claim in claims]
     nulls = [why for why in whys if why is not None]
     n_more = len(nulls) - _MOST_NAMED

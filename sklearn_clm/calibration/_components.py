@@ -1,4 +1,4 @@
-"""Calibration of components (section 4.4): scores and labels in, the safe threshold out."""
+"""Calibration of a threshold on components (section 4.4)."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -117,7 +117,7 @@ class ComponentCalibrationData(LabeledArrays):
         provenance: Provenance | None = None,
         prompts: np.ndarray | None = None,
     ) -> "ComponentCalibrationData":
-        """Data from one list of scores, and one of labels, for each prompt; some may be empty."""
+        """Data from a list of scores and labels per prompt."""
         counts = [np.size(row) for row in scores]
         if counts != [np.size(row) for row in labels]:
             raise ValueError(
@@ -164,7 +164,7 @@ class ComponentThreshold(SequenceResult):
 
     @property
     def gamma_hat(self) -> float:
-        """The lowest certified threshold; +inf, which selects nothing, where there is none."""
+        """The lowest certified threshold; +inf selects nothing."""
         return math.inf if self.position is None else float(self.thresholds[self.position])
 
 
@@ -229,13 +229,13 @@ def component_learn_then_test(
 
 
 def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
-    """Number of ranks at or above each rank, from the highest down; -inf is not counted."""
+    """Number of ranks at or above each, from the highest."""
     counted = ranks[ranks >= 0].astype(np.intp)
     return np.cumsum(np.bincount(counted, minlength=n_thresholds)[::-1])
 
 
 class ComponentEntries(Entries):
-    """Components with labels on demand; V is the highest score of an inadmissible component.
+    """Components; V is the highest score of an inadmissible one.
 
     Scores are ranks among `thresholds`, the distinct scores, which tell a component that scores
     -inf from none.
@@ -251,7 +251,7 @@ class ComponentEntries(Entries):
         return self._labels
 
     def n_at_least(self, chosen: np.ndarray) -> np.ndarray:
-        """For each threshold, from the largest down, prompts with a chosen entry that high."""
+        """For each threshold, prompts with a chosen entry that high."""
         return _count_from(self.largest(chosen), len(self.thresholds))
 
     def ask(self, entries: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""What calibration needs to know of each prompt's draws, as three arrays."""
+"""CalibrationData: the draws of prompts, as three arrays."""
 
 import copy
 from dataclasses import replace
@@ -97,7 +97,7 @@ class CalibrationData(LabeledArrays):
         self.provenance = replace(provenance or Provenance(), k_max=k)
 
     def _part(self, rows: slice | np.ndarray, k: int) -> "CalibrationData":
-        """Some prompts with their first k draws; a view where `rows` is a slice."""
+        """Some prompts with their first k draws; slices are views."""
         part = copy.copy(self)
         for name in (*self._members, "labels"):
             array = getattr(self, name)
@@ -109,14 +109,14 @@ class CalibrationData(LabeledArrays):
 
     @property
     def first(self) -> np.ndarray:
-        """`texts`; if they are unknown, each draw counts as a distinct text."""
+        """`texts`; if unknown, each draw is a distinct text."""
         if self.texts is not None:
             return self.texts
         return np.tile(np.arange(self.k_max), (self.n_prompts, 1))
 
     @property
     def n_judged(self) -> int:
-        """Number of labels, with equal texts of a prompt counted once."""
+        """Number of labels, equal texts of a prompt counted once."""
         return int(np.sum((self.first == np.arange(self.k_max)) & (self.labels >= 0)))
 
     @property
@@ -138,7 +138,7 @@ class CalibrationData(LabeledArrays):
         return f"CalibrationData(n_prompts={self.n_prompts}, k_max={self.k_max})"
 
     def take(self, indices: ArrayLike | slice) -> "CalibrationData":
-        """The prompts at the given positions, as a copy; of a slice a view.
+        """The prompts at some positions: a copy, or a view.
 
         `indices` are integers, in any order and with repetitions, a boolean mask, or a slice.
         """
@@ -152,7 +152,7 @@ class CalibrationData(LabeledArrays):
         return self._part(positions, self.k_max)
 
     def truncate(self, k: int) -> "CalibrationData":
-        """The same prompts with their first `k` draws only, 1 to `k_max`: a view of this data."""
+        """The same prompts with their first `k` draws: a view."""
         if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
             raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r} instead.")
         return self._part(slice(None), int(k))
@@ -160,7 +160,7 @@ class CalibrationData(LabeledArrays):
     def split(
         self, fraction: float, random_state: RandomState = None
     ) -> tuple["CalibrationData", "CalibrationData"]:
-        """Split the prompts at random into an optimisation and a calibration part.
+        """Split the prompts into an optimisation and a calibration part.
 
         `fraction`, in (0, 1), is the share of the first. All rows of one prompt stand in the same
         part, as far as `prompts` tells them. With `random_state` None the prompts, or where they
@@ -178,7 +178,7 @@ class CalibrationData(LabeledArrays):
         *,
         provenance: Provenance | None = None,
     ) -> "CalibrationData":
-        """From the three files that are customary in this field, or from arrays.
+        """Data from the three customary files, or from arrays.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ def row_digests(quality: np.ndarray) -> np.ndarray:
 
 
 def prompt_digests(data: CalibrationData) -> np.ndarray:
-    """Digests of the scores, and of the prompts if known: uint64 (n, 1) or (n, 2)."""
+    """Digests of scores and known prompts, (n, 1 or 2)."""
     columns = [row_digests(data.quality)] + ([] if data.prompts is None else [data.prompts])
     return np.stack(columns, axis=1)
 
@@ -236,7 +236,7 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
 
 
 def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None:
-    """Refuse an object that is no CalibrationData, and data that lack draws or labels."""
+    """Refuse other objects, and data that lack draws or labels."""
     if not isinstance(data, CalibrationData):
         raise TypeError(f"data must be CalibrationData, got {type(data).__name__} instead.")
     if draws and data.n_made < data.quality.size:
@@ -251,7 +251,7 @@ def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None
 def split_of(
     data: CalibrationData, fraction: float, random_state: RandomState = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the optimisation and of the calibration part, as in :func:`split_prompts`."""
+    """Positions of the optimisation and of the calibration part."""
     n_first, rows = optimization_size(data.n_prompts, fraction), np.arange(data.n_prompts)
     if data.prompts is not None:
         return split_prompts(data.prompts, n_first, random_state)

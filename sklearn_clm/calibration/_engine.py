@@ -1,4 +1,4 @@
-"""The fast evaluation of a whole grid: bit sets, runs of equal sets, sums of packed numbers.
+"""The fast evaluation of a whole grid of configurations.
 
 A pass per configuration takes K steps of acceptance and K of scoring for each of 19,683
 configurations of a 27 x 27 x 27 grid. Here,
@@ -53,7 +53,7 @@ class Pairs(NamedTuple):
 
 
 def _set_bits(k: int) -> Iterator[tuple[int, np.unsignedinteger]]:
-    """For each draw, the word that holds its bit, and the bit."""
+    """For each draw its word and its bit."""
     dtype = _word_type(k)
     width = 8 * dtype.itemsize
     for draw in range(k):
@@ -62,7 +62,7 @@ def _set_bits(k: int) -> Iterator[tuple[int, np.unsignedinteger]]:
 
 
 def _word_type(k: int) -> np.dtype:
-    """Smallest unsigned integer with a bit for each draw; 64 bits where none has enough."""
+    """Smallest unsigned integer with enough bits, at most 64."""
     return np.dtype(next((f"u{width // 8}" for width in (8, 16, 32) if k <= width), "u8"))
 
 
@@ -75,7 +75,7 @@ def _count_passed(passes: np.ufunc, values: np.ndarray, thresholds: np.ndarray) 
 
 
 def _quality_sets(quality: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Draws of sufficient quality: (n, K) and ascending (B,) give words (W, B, n)."""
+    """Draws of sufficient quality, as words (W, B, n)."""
     n, k = quality.shape
     sets = np.zeros((-(-k // 64), len(thresholds), n), dtype=_word_type(k))
     for draw, (word, bit) in enumerate(_set_bits(k)):
@@ -84,7 +84,7 @@ def _quality_sets(quality: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Earlier draws that are too similar: (n, K, K) and ascending (A,) give (K, W, A, n)."""
+    """Earlier draws that are too similar, (K, W, A, n)."""
     n, k, _ = similarity.shape
     n_thresholds = len(thresholds)
     earlier, later = np.triu_indices(k, 1)
@@ -108,7 +108,7 @@ def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray
 
 
 def _accepted_sets(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> np.ndarray:
-    """Algorithm 1 without its stop: (W, B, n) and (K, W, A, n) give words (W, P, n)."""
+    """Algorithm 1 without its stop, as words (W, P, n)."""
     k, _, _, n = conflicts.shape
     accepted = quality[:, pairs.b]
     rejected = np.empty_like(accepted[0])
@@ -128,7 +128,7 @@ def _accepted_sets(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> 
 
 
 class DistinctSets(NamedTuple):
-    """U distinct sets, prompt by prompt, and the pairs of thresholds that lead to each.
+    """U distinct sets, and the threshold pairs of each.
 
     `accepted` is (K, U); `prompt` (U,) is ascending; the pairs of set u are
     ``pairs[begin[u]:begin[u + 1]]``.
@@ -144,7 +144,7 @@ class DistinctSets(NamedTuple):
         return np.take(np.ascontiguousarray(values.T), self.prompt, axis=1)
 
     def new_prefixes(self) -> np.ndarray:
-        """Accepted draws (K, U) whose prefix of accepted draws has not occurred just before.
+        """Accepted draws (K, U) that begin a new prefix.
 
         Sets are in lexicographic order, so that these are the distinct prefixes of each prompt.
         """
@@ -157,7 +157,7 @@ class DistinctSets(NamedTuple):
 
 
 def sets_of_pairs(data: CalibrationData, pairs: Pairs) -> DistinctSets:
-    """The sets that Algorithm 1 without its stop accepts, for all pairs of thresholds."""
+    """Sets of Algorithm 1 without its stop, for threshold pairs."""
     conflicts = _conflict_sets(np.asarray(data.similarity), pairs.l1)
     return _distinct_sets(
         _accepted_sets(_quality_sets(data.quality, pairs.l2), conflicts, pairs), data.k_max
@@ -165,7 +165,7 @@ def sets_of_pairs(data: CalibrationData, pairs: Pairs) -> DistinctSets:
 
 
 def _distinct_sets(words: np.ndarray, k: int) -> DistinctSets:
-    """Distinct sets among the words (W, P, n) of P pairs and n prompts."""
+    """Distinct sets among the words (W, P, n)."""
     n_words, n_pairs, n = words.shape
     width = 8 * words.itemsize
     pair_bits = (n_pairs - 1).bit_length()
@@ -204,7 +204,7 @@ def _distinct_sets(words: np.ndarray, k: int) -> DistinctSets:
 
 
 class Packing:
-    """Errors, sizes, draws and excess as two whole numbers: two sums do for four.
+    """Errors, sizes, draws and excess, packed into two numbers.
 
     Sums of whole numbers below 2**53 are exact in float64: the result does not depend on the order
     of the prompts. `max_prompts` may be summed at once.
@@ -227,7 +227,7 @@ class Packing:
         self.k = k
 
     def excess(self, admissible: np.ndarray) -> np.ndarray:
-        """Excess (n, K) of stopping after each draw, in whole units."""
+        """Excess (n, K) of each stop, in whole units."""
         first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
         shares = relative_excess(np.arange(1, self.k + 1), first[:, np.newaxis])
         # exact where the unit is the common denominator: the product is a whole number but for
@@ -235,7 +235,7 @@ class Packing:
         return np.rint(shares * float(self.unit))
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
-        """Sums of errors, size, samples, and excess in units: four arrays of int64 in one."""
+        """Sums of errors, size, samples, and excess in units."""
         counts, excess = packed.real, packed.imag
         samples = np.floor(counts / self.samples_unit)
         counts = counts - samples * self.samples_unit
@@ -275,7 +275,7 @@ def scores_of_prefixes(
 def _codes(
     set_score: SetScore, quality: np.ndarray, sets: DistinctSets, l3: np.ndarray
 ) -> np.ndarray:
-    """How many of the ascending l3 the set reaches by each draw, (K, U); 0 if it is empty."""
+    """How many of l3 the set reaches by each draw."""
     accepted = sets.accepted
     if set_score.counts_draws:
         everything = np.arange(accepted.size)
@@ -306,7 +306,7 @@ def _packed_profiles(
     budgets: np.ndarray,
     packing: Packing,
 ) -> Iterator[np.ndarray]:
-    """For each budget, packed errors, size, samples and excess of each set at its stop: (U, L3)."""
+    """Packed outcomes of each set at its stop, (U, L3)."""
     accepted, prompt, admissible = sets.accepted, sets.prompt, data.admissible
     k, n_sets = accepted.shape
     codes = _codes(set_score, sets.of_prompts(data.quality), sets, l3)
@@ -334,7 +334,7 @@ def _packed_profiles(
 
 
 def _errors_and_size(accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
-    """Twice the size by each draw, plus one while no member is admissible: (U, K)."""
+    """Twice the size, plus one without admissible member: (U, K)."""
     k, n_sets = accepted.shape
     state = np.empty((n_sets, k), dtype=np.min_scalar_type(2 * k + 1))
     lost = np.ones(n_sets, dtype=bool)
@@ -350,7 +350,7 @@ def _errors_and_size(accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray
 def sum_over_prompts(
     data: CalibrationData, pairs: Pairs, l3: np.ndarray, set_score: SetScore, budgets: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """Sums of errors, size, samples and excess, and the unit of the excess.
+    """Sums of errors, size, samples and excess, and its unit.
 
     The sums are integers of shape (4, P, budgets, L3), the excess in multiples of 1 / unit. All
     thresholds ascend.
@@ -381,7 +381,7 @@ def sum_over_prompts(
 
 
 def _keep_freed_memory() -> None:
-    """Have the C library reuse the memory of temporary arrays: a third of the time otherwise.
+    """Make the C library reuse freed memory, which saves time.
 
     By default glibc hands each freed array of some size back to the system, and the next one
     pays for its pages anew. Once a block of almost 32 MiB (its limit) has been freed, it keeps

@@ -1,4 +1,4 @@
-"""Learn Then Test with Pareto testing (section 4.3 and appendix E)."""
+"""Learn Then Test with Pareto testing (section 4.3, appendix E)."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from sklearn_clm.calibration._tests import AdmissionTest, LossTest
 
 
 class AchievableEpsilon(NamedTuple):
-    """The risks that are neither out of reach nor trivial (appendix C).
+    """Risks neither out of reach nor trivial (appendix C).
 
     `low` is the share of prompts none of whose K draws is admissible: no set can do better. `high`
     is the share of prompts whose first draw is not admissible: one draw does as well.
@@ -48,12 +48,12 @@ class AchievableEpsilon(NamedTuple):
 
     @classmethod
     def of_labels(cls, admissible: np.ndarray) -> "AchievableEpsilon":
-        """The band of prompts whose draws are `admissible`, bool of shape (n, K)."""
+        """The band of labels `admissible`, bool of shape (n, K)."""
         wrong = ~admissible
         return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
 
     def words(self, k_max: int) -> str:
-        """The band of `k_max` draws in a sentence; none where it is not known."""
+        """The band of `k_max` draws in a sentence, if known."""
         if math.isnan(self.low):
             return ""
         between = "epsilon can sensibly lie between the two (appendix C)."
@@ -211,7 +211,7 @@ def certify_frontier(
     weights: Weights,
     select: Literal["objective", "last"] = "objective",
 ) -> LearnThenTestResult:
-    """Test a frontier on other prompts than those at `searched`, which it comes from.
+    """Test a frontier on other prompts than those at `searched`.
 
     All of `others` must pass as well. Of a table that is filled on demand the result holds bounds
     of errors and p-values, and the objective leaves out the excess, which needs labels that no test
@@ -267,7 +267,7 @@ def certify_frontier(
 def _bounds(
     columns: Columns, admission: AdmissionTest, n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
-    """Bounds of errors, and costs, of a table that is not filled; which errors are exact.
+    """Bounds of errors, and costs, of a lazy table.
 
     Errors are the most there can be where a configuration is certified, the fewest where it is not.
     """

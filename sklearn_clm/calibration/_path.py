@@ -16,7 +16,7 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 
 
 class Column(NamedTuple):
-    """The sets and draws of n prompts at one step of a path."""
+    """Sets and draws of n prompts at one step."""
 
     accepted: np.ndarray  # bool (n, K): the draws in each set, as far as draws were made
     samples: np.ndarray  # (n,): draws taken, the budget where those made do not reach the stop
@@ -25,7 +25,7 @@ class Column(NamedTuple):
 def sets_at_stop(
     data: CalibrationData, configuration: Configuration, k_max: int, set_score: SetScoreLike
 ) -> Column:
-    """The set of every prompt under one configuration of Algorithm 1, without labels."""
+    """The set of each prompt under a configuration (Algorithm 1)."""
     quality, similarity, score = data.quality, data.similarity, get_set_score(set_score)
     made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
     accepted = (quality >= configuration.quality) & made
@@ -47,7 +47,7 @@ def sets_at_stop(
 
 
 class Columns:
-    """What each configuration of a frontier makes of the prompts at `rows` of a table.
+    """Sets and draws of some prompts at each step.
 
     Where draws are missing, a column holds what those that were made show, and :meth:`finish` makes
     the others up to the stop.
@@ -80,7 +80,7 @@ class Columns:
         return sets_at_stop(part, self.frontier.configuration(m), k_max, self.set_score)
 
     def members(self, m: int) -> DrawEntries:
-        """The members of the sets of step m; those of high quality are asked for first."""
+        """The members of the sets of step m."""
         owner, draws = np.nonzero(self[m].accepted)
         rows = self.rows[owner]
         quality = self.table.data.quality[rows, draws]
@@ -88,17 +88,17 @@ class Columns:
 
     @cached_property
     def risks(self) -> ConfigurationRisks:
-        """Exact errors and costs of all configurations, from a filled table."""
+        """Exact errors and costs of all steps (filled tables)."""
         lambdas, budgets = self.frontier.lambdas, self.frontier.k_max
         part = self.table.part(self.rows).truncate(int(np.max(budgets)))
         return evaluate_configurations(part, lambdas, set_score=self.set_score, k_max=budgets)
 
     def unfinished(self, m: int) -> np.ndarray:
-        """Which prompts lack draws before the stop of configuration m: bool of shape (n,)."""
+        """Prompts that lack draws before the stop of step m."""
         return np.asarray(self[m].samples > self.table.n_draws[self.rows])
 
     def finish(self, m: int, chosen: np.ndarray | None = None) -> None:
-        """Make the draws of the chosen prompts, bool of shape (n,), or of all, up to the stop."""
+        """Make the draws of chosen prompts up to the stop."""
         while True:
             waiting = self.unfinished(m) if chosen is None else self.unfinished(m) & chosen
             if not waiting.any():
@@ -107,13 +107,13 @@ class Columns:
             self.table.ensure(rows, self.table.n_draws[rows] + 1)
 
     def accepts_all(self, m: int) -> bool:
-        """Whether step m returns every draw, and so errs for the fewest prompts."""
+        """Whether step m returns every draw, the safest step."""
         similarity, quality, set_score = self.frontier.lambdas[m]
         everything = similarity == np.inf and quality == -np.inf and set_score == np.inf
         return bool(everything and self.frontier.k_max[m] == self.frontier.k_max.max())
 
     def costs(self, m: int) -> tuple[float, float]:
-        """Mean set size and mean draws of step m; NaN where draws are missing."""
+        """Mean size and draws of step m; NaN if unknown."""
         if self.accepts_all(m):
             k_max = float(self.frontier.k_max[m])
             return k_max, k_max

@@ -1,4 +1,4 @@
-"""Which prompts count, and for what: a split, groups, and a shift.
+"""Rows: which prompts count, by a split, groups, a shift.
 
 One part of the prompts may be spent on the search of a path; the others test it.
 
@@ -58,7 +58,7 @@ def parts_of(
     *,
     together: bool = False,
 ) -> list[Part]:
-    """The parts that are tested: each group, if there are groups, and last all prompts.
+    """The tested parts: each group, and last all prompts.
 
     With `together` the claims of all groups hold with confidence 1 - delta, otherwise each one
     does. Where there are groups, all prompts are tested for comparison alone.
@@ -98,7 +98,7 @@ def check_groups(groups: object, n_prompts: int) -> list[Hashable]:
 def split_prompts(
     digests: np.ndarray, n_first: int, random_state: RandomState
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows at random into two parts, those with equal digests into the same part.
+    """Split rows at random, equal digests into the same part.
 
     The first part has as near to `n_first` rows as whole prompts allow, and one prompt at least.
     With None the digests alone decide, in whatever order they stand. The positions ascend.
@@ -126,7 +126,7 @@ def optimization_size(n_prompts: int, fraction: float) -> int:
 
 
 def size_that_leaves(n_calibration: int, fraction: float) -> int:
-    """Smallest number of prompts whose split leaves `n_calibration` for the tests."""
+    """Fewest prompts whose split leaves `n_calibration` for the tests."""
     if n_calibration == 1:
         return 2  # every split leaves a prompt
     # start a little below the share, with at least one prompt for the search
@@ -191,7 +191,7 @@ def keep_by_weight(
 
 
 def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarray:
-    """Weights as an array, each in [0, bound] and not all zero."""
+    """Weights in [0, bound], not all zero, as an array."""
     if not 0.0 < bound < np.inf:
         raise ValueError(f"bound must be positive and finite, got {bound!r} instead.")
     values = as_array(weights, name, (None,), low=0.0, high=bound)
@@ -201,7 +201,7 @@ def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarr
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """The output function of SplitMix64: each bit of the result depends on all of the number's."""
+    """The output function of SplitMix64, which mixes all bits."""
     mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

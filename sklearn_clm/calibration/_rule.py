@@ -1,4 +1,4 @@
-"""The sampling rule of Algorithm 1, stated once, draw by draw.
+"""The sampling rule of Algorithm 1, draw by draw.
 
 Prediction runs this very code. Everything that computes the same sets faster, for whole grids
 of thresholds, is tested against it.
@@ -116,7 +116,7 @@ class SamplingRule:
 
 
 def relative_excess(n_samples: ArrayLike, first_admissible: ArrayLike) -> np.ndarray:
-    """Share of the draws taken after the first admissible one, ``max(S - S*, 0) / S`` (Eq. 7).
+    """Share of draws after the first admissible one (Eq. 7).
 
     S*, rejected or not, counts from 1 and is 0 where no draw is admissible; the excess is then 0.
     """

@@ -1,4 +1,4 @@
-"""The search of a frontier: which configurations are tested, and in which order.
+"""The search of configurations to test, in their order.
 
 The optimisation part lays out a grid of thresholds, from observed values alone, and keeps the
 Pareto frontier of loss and objective, from the safest configuration on. Whatever path comes of it,
@@ -27,7 +27,7 @@ _COUNTING = (get_set_score("first_k"), get_set_score("first_k_reject"))
 
 @dataclass(frozen=True)
 class Frontier:
-    """The configurations to be tested, in the order of testing: from the safest.
+    """The configurations to test, from the safest on.
 
     The first accepts everything: no rejection, no stop before the largest budget is used up. No
     configuration errs on fewer prompts, so that it passes whenever any other does. The second is
@@ -153,7 +153,7 @@ def pareto_frontier(costs: ArrayLike) -> np.ndarray:
 def threshold_grid(
     data: CalibrationData, *, set_score: SetScoreLike, n_lambdas: int = 25
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds that are worth trying, taken from the values that occur in the data.
+    """Thresholds to try, from the values in the data.
 
     Each dimension gets up to `n_lambdas` observed values, evenly spread over their distribution,
     and -inf and +inf; the counting set scores get 1, 2, ..., K. Set scores are observed on the
@@ -174,7 +174,7 @@ def threshold_grid(
 
 
 def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:
-    """Up to `n` distinct values that occur, evenly spread over their distribution, ascending."""
+    """Up to `n` distinct observed quantiles, ascending."""
     values = np.sort(values[np.isfinite(values)])
     chosen = np.empty(0, dtype=values.dtype)
     # where quantiles tie, the remaining places go to the remaining values

@@ -1,4 +1,4 @@
-"""Set scores F (section 5 of the paper): how sure a set is to hold an admissible response."""
+"""Set scores F (section 5): confidence in a whole set."""
 
 import inspect
 from collections.abc import Callable

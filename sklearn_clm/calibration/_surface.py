@@ -13,7 +13,7 @@ from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 
 
 class Weights(TypedDict):
-    """Prices of Eq. 7: of a member of the set, of relative excess, and of a draw."""
+    """Prices of size, relative excess and draws (Eq. 7)."""
 
     size_weight: float
     excess_weight: float
@@ -39,7 +39,7 @@ class ConfigurationRisks:
     def objective(
         self, size_weight: float = 0.5, excess_weight: float = 0.5, draw_weight: float = 0.0
     ) -> np.ndarray:
-        """Objective of Eq. 7, of each configuration, plus a price for each draw."""
+        """Objective of Eq. 7, plus a price for each draw."""
         objective = size_weight * self.size + excess_weight * self.excess
         return objective + draw_weight * self.samples if draw_weight else objective
 
@@ -94,7 +94,7 @@ def evaluate_configurations(
     set_score: SetScoreLike,
     k_max: ArrayLike | None = None,
 ) -> ConfigurationRisks:
-    """Losses and costs of Algorithm 1 for configurations `lambdas`, of shape (m, 3).
+    """Losses and costs of Algorithm 1 for m configurations.
 
     `k_max` gives one budget, or that of each configuration; None is ``data.k_max``.
     """

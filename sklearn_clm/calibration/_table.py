@@ -1,4 +1,4 @@
-"""The table of a calibration: draws, their scores and labels, filled or filled on demand.
+"""The table of draws, scores and labels, filled or lazy.
 
 Eager and lazy are one object. A table that was filled before has no judge, and needs none; a lazy
 one makes a draw, or asks for a label, when a decision needs it. Draws are keyed and scores
@@ -22,7 +22,7 @@ they become known. Those given before an error are kept."""
 
 
 class Table:
-    """Draws of n prompts with scores and labels, as far as they are filled.
+    """Draws of n prompts with scores and labels, perhaps incomplete.
 
     `data` is what is known; its arrays of scores are shared: where draws are missing, ``draw(rows,
     n_draws)`` makes them there until the prompts at `rows` have so many each. `judge` is asked for
@@ -62,7 +62,7 @@ class Table:
 
     @property
     def labels(self) -> np.ndarray:
-        """1, 0 or -1 for each draw, of shape (n, K); draws of equal text have equal labels."""
+        """1, 0 or -1 for each draw, shape (n, K)."""
         return np.take_along_axis(self._of_text, self.texts, axis=1)
 
     @property
@@ -75,18 +75,18 @@ class Table:
         return np.asarray(self._of_text[rows, self.texts[rows, draws]])
 
     def part(self, rows: np.ndarray | slice) -> CalibrationData:
-        """The data of the prompts at `rows`, as far as filled; a slice shares the scores."""
+        """The data of prompts at `rows`, as far as filled."""
         part = self.data.take(rows)
         part.labels = np.take_along_axis(self._of_text[rows], self.texts[rows], axis=1)
         part.n_draws = self.n_draws[rows].copy()
         return part
 
     def filled(self) -> CalibrationData:
-        """The data of all prompts, as far as filled; the scores are shared."""
+        """The data of all prompts, as far as filled."""
         return self.part(slice(None))
 
     def ensure(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
-        """Make draws until each prompt at `rows` has `n_draws` of them."""
+        """Make draws up to `n_draws` of each prompt at `rows`."""
         wanted = np.broadcast_to(n_draws, rows.shape)
         lacking = self.n_draws[rows] < wanted
         if not lacking.any():
@@ -97,7 +97,7 @@ class Table:
         self.n_draws[rows[lacking]] = wanted[lacking]
 
     def ask(self, rows: np.ndarray, draws: np.ndarray) -> None:
-        """Ask for the labels of single draws; labels given before an error are kept."""
+        """Ask for labels; those given before an error are kept."""
         if self.judge is None:
             raise ValueError("data must have a label for each draw where there is no judge.")
         texts = self.texts[rows, draws]
@@ -125,7 +125,7 @@ class Table:
 
 
 class DrawEntries(Entries):
-    """Draws of a table, at `rows` and `draws`: an admissible one is a witness of its prompt."""
+    """Some draws of a table; admissible ones are witnesses."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class DrawEntries(Entries):
 
 
 def text_key(response: object) -> object:
-    """A key that equal responses share: the response, or its text if it cannot be hashed."""
+    """A hashable key that equal responses share."""
     try:
         hash(response)
     except TypeError:

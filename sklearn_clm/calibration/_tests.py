@@ -1,4 +1,4 @@
-"""Tests: does a step of a path keep its risk, at level delta?
+"""Tests of one step of a path, at level delta.
 
 Each is a valid test of one fixed step, whatever made the path. Of several tests all must pass, with
 no correction: the largest of their p-values is a p-value of "some risk is too high".
@@ -15,7 +15,7 @@ from sklearn_clm.calibration._path import Columns
 
 
 class AdmissionTest:
-    """Exact binomial test of the risk that a set holds no admissible response.
+    """Exact binomial test of the risk of no admissible response.
 
     A step passes if at most c prompts err, with c the critical count; then its p-value is at most
     delta. Of a table that is filled, errors are counted. Otherwise labels are asked for until n - c
@@ -37,7 +37,7 @@ class AdmissionTest:
         return settle(self.columns.members(m), self.n_prompts - self.allowed) > -np.inf
 
     def likely_last(self) -> int:
-        """The step that is expected to pass last, where a lazy search begins."""
+        """The step that is expected to pass last."""
         losses = np.maximum.accumulate(self.columns.frontier.loss)
         n_expected = int(np.sum(losses * self.n_prompts <= self.allowed))
         start = max(n_expected - 1, 1)  # the first step has all draws, and is the dearest to decide
@@ -48,7 +48,7 @@ class AdmissionTest:
         return start
 
     def errors(self, m: int) -> tuple[int, int]:
-        """Fewest and most prompts that can err at step m, given the known labels."""
+        """Fewest and most possible errors at step m."""
         if not self.columns.table.is_lazy:
             exact = int(self.columns.risks.n_errors[m])
             return exact, exact
@@ -64,7 +64,7 @@ class AdmissionTest:
         )
 
     def may_ask(self) -> np.ndarray:
-        """Texts that tests may still ask for: bool of shape (n, K), at their first draws.
+        """Texts that tests may still ask for, bool (n, K).
 
         A decided test stays decided, and a witness stays one, so that what no test could ask for
         now will not be asked for later.
@@ -86,7 +86,7 @@ class AdmissionTest:
 
 
 class LossTest:
-    """Betting test of the mean of a loss in [0, 1].
+    """Betting test of a mean loss in [0, 1].
 
     ``losses(m)`` gives the loss of each prompt's set at step m, of shape (n,).
     """

@@ -28,7 +28,7 @@ class Tiers:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The first draw of each tier, and the number of all draws."""
+        """The first draw of each tier, and K."""
         return tuple(np.cumsum([0, *self.n_draws]).tolist())
 
     @property
@@ -37,12 +37,12 @@ class Tiers:
         return np.repeat(np.arange(len(self.n_draws)), self.n_draws)
 
     def counts(self, n_draws: object) -> np.ndarray:
-        """Draws of each tier among the first `n_draws`, on a new last axis."""
+        """Draws of each tier among the first, (..., tiers)."""
         made = np.asarray(n_draws)[..., np.newaxis] - np.array(self.starts[:-1])
         return np.clip(made, 0, np.array(self.n_draws))
 
     def depth(self, n_draws: object) -> np.ndarray:
-        """log(1 + draws) of each tier after the first, on a new last axis."""
+        """log(1 + draws) of later tiers, on a last axis."""
         return np.asarray(np.log1p(self.counts(n_draws)[..., 1:]))
 
     def price_of(self, n_draws: object) -> np.ndarray:
@@ -51,7 +51,7 @@ class Tiers:
 
 
 def check_tiers(tiers: object, k_max: int) -> None:
-    """Refuse an object that is no Tiers, and more draws than they have; None is allowed."""
+    """Refuse other objects than Tiers, and too many draws."""
     if tiers is None:
         return
     if not isinstance(tiers, Tiers):

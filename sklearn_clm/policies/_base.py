@@ -1,4 +1,4 @@
-"""The base of policies: search on one part of the prompts, test on the other part."""
+"""The base of policies: search on one part, test another."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
 
 
 class Policy(BaseEstimator, ABC):
-    """How sampling stops and what is returned, with parameters of its own."""
+    """When sampling stops, and what is returned."""
 
     rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
     steps: ClassVar[type[SetSteps]]  # the steps that an audit chooses from
@@ -44,21 +44,21 @@ class Policy(BaseEstimator, ABC):
 
     @property
     def weights(self) -> Weights:
-        """Prices of a member of the set, of excess and of a draw, in ``score``."""
+        """Prices of size, excess and draws in ``score``."""
         return {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
 
     @property
     def described(self) -> dict[str, object]:
-        """Values that must equal those in a calibration file; None equals any value."""
+        """Values that a file must agree with; None is any."""
         return {"policy": self.rule.kind}
 
     def promise(self, epsilon: float) -> dict[str, Any]:
-        """The fields of a claim that depend on the policy, such as the level."""
+        """Fields of a claim that depend on the policy."""
         return {"level": epsilon, "guarantee": self.guarantee}
 
     @property
     def path(self) -> Any:
-        """The path that was searched or learnt on other data; None if there is none."""
+        """The path learnt on other data, if there is one."""
         return getattr(self, self._learnt_as, None)
 
     def __sklearn_clone__(self) -> Self:
@@ -69,7 +69,7 @@ class Policy(BaseEstimator, ABC):
         return copy
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
-        """Refuse parameters that contradict each other, before draws are paid for."""
+        """Refuse contradicting parameters before draws are paid for."""
         if np.size(k_max) > 1:
             raise ValueError(
                 f"k_max must be one integer with {type(self).__name__}, got {k_max!r} instead."
@@ -86,19 +86,19 @@ class Policy(BaseEstimator, ABC):
 
     @property
     def auditable(self) -> bool:
-        """Whether an audit by people can test a rule of this policy."""
+        """Whether an audit can test a rule of this policy."""
         return False
 
     @abstractmethod
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging) -> Any:
-        """Search, or learn, on the optimisation part: the prompts at `rows`."""
+        """Search, or learn, on the optimisation prompts at `rows`."""
 
     @abstractmethod
     def test(self, path: Any, table: Table, part: Part, claim: Claim) -> Rule:
-        """Test the path on the prompts of a part; `claim` is the promise of a test that passes."""
+        """Test the path on the prompts of a part."""
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """For each draw, the draw whose label it shares: by default the first equal response."""
+        """For each draw, the first draw with the same text."""
         return table.texts[rows]
 
     def calibrate(
@@ -109,7 +109,7 @@ class Policy(BaseEstimator, ABC):
         judging: LazyJudging,
         audit: Audit | None = None,
     ) -> Rules:
-        """Search on one part of the prompts, and test on the others.
+        """Search on one part of the prompts, test another.
 
         Parts are the groups, where there are any, and at last all prompts, whose `claim` is
         promised where a test passes. Nothing is certified for a group with too few prompts, nor for
@@ -134,7 +134,7 @@ class Policy(BaseEstimator, ABC):
         return rules_of_parts(parts, claim, partial(Everything, k_max=table.k_max), test)
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """All texts without a label: as long as the path is unknown, tests may ask for any.
+        """All texts without a label, while the path is unknown.
 
         No smaller number of verdicts is sure to be enough. If the text that a test comes to last
         is the first admissible one of each prompt, but for c prompts that have none, then the test

@@ -68,7 +68,7 @@ class Calibration(ABC):
 
     @property
     def tests(self) -> Any:
-        """The tests for all prompts together; None from a file or on too few prompts."""
+        """The tests for all prompts together, if there are any."""
         return self.rule.result
 
     @property
@@ -78,7 +78,7 @@ class Calibration(ABC):
 
     @property
     def in_use(self) -> Rules:
-        """The rules that predict uses: those of the groups, if there are groups."""
+        """The rules that predict uses: of the groups, if any."""
         return self.by_group or self.rules
 
     @property
@@ -88,7 +88,7 @@ class Calibration(ABC):
 
     @property
     def stated(self) -> Claim:
-        """One of the claims in use: one that holds, if any does."""
+        """A claim in use: one that holds, if any does."""
         return max(self.claims_in_use, key=lambda claim: claim.holds)
 
     @property
@@ -108,7 +108,7 @@ class Calibration(ABC):
 
     @property
     def shift(self) -> Shift | None:
-        """The covariate shift for which the guarantee holds; None without one."""
+        """The covariate shift for which the guarantee holds."""
         return Shift.of(self.provenance)
 
     @property
@@ -118,7 +118,7 @@ class Calibration(ABC):
 
     @property
     def digest(self) -> str:
-        """Digest of everything known that decides the set of a prompt."""
+        """Digest of all that decides the set of a prompt."""
         decisive = [(name, _content_of(rule)) for name, rule in self.in_use.items()]
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {self.asked.get('set_score')}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -129,7 +129,7 @@ class Calibration(ABC):
 
     @property
     def doubt(self) -> str | None:
-        """A warning if the certified rule is of little use; None otherwise."""
+        """A warning if the certified rule is of little use."""
         return None
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Calibration(ABC):
         """The numbers that describe the data."""
 
     def groups_of(self, given: object, prompts: CheckedPrompts) -> list[Hashable | None]:
-        """For each prompt the group whose rule applies to it; None without groups."""
+        """For each prompt the group whose rule applies, or None."""
         if self.groups is None and given is not None:
             raise ValueError(
                 "groups must be None where calibration was given none, got groups instead."
@@ -172,7 +172,7 @@ class Calibration(ABC):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], own: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a record from a file; `own` names the parameters to compare."""
+        """The fields of a record in a file."""
         with reading(path, cls.file_format) as content:
             groups, provenance = content["groups"], record_of(Provenance, content["provenance"])
             rules: Rules = {}
@@ -236,7 +236,7 @@ class SamplerCalibration(Calibration):
 
     @property
     def achievable_epsilon(self) -> AchievableEpsilon:
-        """Error of always drawing K, and of always drawing one; NaN where it is not known."""
+        """Error of K draws, and of one; NaN if unknown."""
         known = self.data is not None and self.data.unknown is None and self.n_judgements is None
         if not known or self.claim.audit is not None:  # labels of an audited model, not of people
             return AchievableEpsilon(math.nan, math.nan)
@@ -278,7 +278,7 @@ class SamplerCalibration(Calibration):
         n_jobs: int | None,
         verbose: int,
     ) -> list[PredictionSet]:
-        """The sets of new prompts, each by the rule of its group."""
+        """Sets of new prompts, by the rules of their groups."""
         names = self.groups_of(groups, prompts)
         with progress_bar(verbose, len(prompts), "prompt") as progress:
             sets = Sampling(self, prompts, names, progress, n_jobs, on_accept)
@@ -308,7 +308,7 @@ class SelectorCalibration(Calibration):
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *PARTS, "k_max")
 
     def conditions(self) -> tuple[str, ...]:
-        """Conditions of the claim, the claim of the sampler's sets, and how the two combine."""
+        """Conditions of the claim, and the claim of the sampler."""
         conditions, confidence = super().conditions(), "1 - 2 delta"
         if self.sampler is not None:
             sets = self.sampler.calibration_

@@ -1,4 +1,4 @@
-"""The collection of an estimator: draws of its prompts with their scores and verdicts."""
+"""Collections: draws of prompts with their scores and verdicts."""
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ _LOOKED_AT = 1000  # prompts in which suspicious draws are looked for
 
 
 class Collection:
-    """Draws of prompts with scores and verdicts, made at once or when a test asks for them.
+    """Draws with scores and verdicts, made at once or lazily.
 
     Draws are keyed, and the score of a draw depends on this draw and earlier draws alone. So draws
     that are made one by one equal those that are made all at once.
@@ -94,7 +94,7 @@ class Collection:
         return {**self.__dict__, "_memory": None, "_progress": None}
 
     def holds(self, data: CalibrationData) -> bool:
-        """Whether data hold these draws (or the first of each prompt); labels may differ."""
+        """Whether data hold these draws; labels may differ."""
         own = self.data
         if own.prompts is None or data.prompts is None:
             return False
@@ -107,7 +107,7 @@ class Collection:
 
     @contextmanager
     def drawing(self, memory: DrawMemory) -> Iterator[None]:
-        """Make draws that are asked for meanwhile, and show their progress.
+        """Make draws on demand, and show their progress.
 
         A collection that was pickled comes without the draws that were made in the process.
         """
@@ -123,7 +123,7 @@ class Collection:
                 self._progress = None
 
     def _name_prompt(self, error: Exception) -> None:
-        """Add to an error of a judge the prompt about which the judge was asked."""
+        """Add to an error of a judge which prompt failed."""
         if not hasattr(error, "asked_about"):
             return
         reference, response = error.asked_about
@@ -137,7 +137,7 @@ class Collection:
                 return
 
     def draw(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
-        """Make and score draws until each prompt at `rows` has `n_draws` of them."""
+        """Make and score draws up to `n_draws` of each prompt."""
         counts = np.broadcast_to(n_draws, rows.shape)
         starts = self.n_draws[rows]
         lacking = counts > starts
@@ -161,7 +161,7 @@ class Collection:
         draws: list[list[Generation]],
         start: int,
     ) -> None:
-        """Score and keep the draws of the prompts at `rows`, from draw `start` on."""
+        """Score and keep draws from `start` on."""
         stop, data = len(draws[0]), self.data
         scorer = bind_quality(self._quality, self.source.generator)
         responses = [[draw.response for draw in row] for row in draws]
@@ -215,7 +215,7 @@ class Collection:
         self.data = self._with_verdicts(self.data, self.data.labels)
 
     def _judge(self, rows: np.ndarray, n_draws: int) -> None:
-        """Judge the first draws of prompts; equal texts of a prompt share their label."""
+        """Judge the first draws of prompts, equal texts once."""
         draws = np.arange(n_draws)
         unknown = self.verdicts.labels[rows, :n_draws] < 0
         at, asked = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
@@ -226,7 +226,7 @@ class Collection:
             raise VerdictsWanted(error.wanted, len(error.wanted)) from None
 
     def _with_verdicts(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
-        """Data with `labels`, and with verdicts of the judge in place of unknown labels."""
+        """Data with `labels`, unknown ones replaced by verdicts."""
         judged = np.take_along_axis(self.verdicts.labels, data.first, axis=1)
         labels = np.where(labels >= 0, labels, judged)
         known = data.with_labels(labels, data.provenance.admission)
@@ -234,7 +234,7 @@ class Collection:
         return known
 
     def known(self, data: CalibrationData, *, lazily: bool) -> CalibrationData:
-        """Data of these draws with all labels; with `lazily`, with the labels known at present.
+        """Data with all labels, or `lazily` with known labels.
 
         Verdicts of people are looked up anew: they may have changed their minds.
         """
@@ -248,7 +248,7 @@ class Collection:
         return self._with_verdicts(data, labels)
 
     def set_losses(self, losses: Losses) -> SetLosses:
-        """The other losses of sets that are made of these draws."""
+        """The other losses of sets of these draws."""
         if any(reference is None for reference in self.verdicts.references):
             raise ValueError(
                 "admissions that are functions are not in a pickle, and losses are to be given "
@@ -265,7 +265,7 @@ class Collection:
         return Verdicts(people, references, responses, self._n_jobs, self.data.k_max)
 
     def _draw_again(self) -> None:
-        """Restore the draws; those that left the memory are made again."""
+        """Restore the draws, and make missing ones again."""
         if not all(self.draws):
             self.draws = self.source.draws(self._memory, self.prompts, self.n_draws)
 
@@ -287,7 +287,7 @@ class Collection:
 
 
 def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -> None:
-    """Warn where the draws of nearly all prompts are copies, or sorted."""
+    """Warn of draws that are copies, or sorted, nearly everywhere."""
     if len(draws) < _ENOUGH_PROMPTS or len(draws[0]) < _ENOUGH_DRAWS:
         return
     name, half = type(generator).__name__, len(draws[0]) // 2
@@ -314,7 +314,7 @@ def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -
 
 @contextmanager
 def noting_kept_draws() -> Iterator[None]:
-    """Add to an error of a score or a judge that the draws are kept."""
+    """Add to an error that the draws are kept."""
     try:
         yield
     except VerdictsWanted:

@@ -1,4 +1,4 @@
-"""Components of sets: which prompts may calibrate, and what is selected."""
+"""Components: collection for calibration, and selection."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -49,7 +49,7 @@ _N_TRIED = 100  # prompts on which scores are tried
 
 
 class ComponentCollection:
-    """Components of the draws of prompts, with their scores, and who judges them.
+    """Components of the draws of prompts, with scores and verdicts.
 
     They are those of the prompts at `rows`. `people` are those who audit the verdicts.
     """
@@ -105,7 +105,7 @@ class ComponentCollection:
         return ComponentVerdicts(admission, references, said, split, self._n_jobs, bare=bare)
 
     def try_on(self, memory: DrawMemory, width: int) -> None:
-        """Split, score and judge a few draws, before the others are paid for."""
+        """Split, score and judge a few draws before the others."""
         few = self.prompts.take(np.arange(min(TRIED_PROMPTS, len(self.prompts))))
         draws = self.source.draws(memory, few, min(TRIED_DRAWS, width))
         split = self._split(few, draws)
@@ -115,7 +115,7 @@ class ComponentCollection:
                 self._judged_by(self._admission, references, draws, split, bare=bare).try_on(0)
 
     def fill(self, memory: DrawMemory, width: int, known: Provenance, *, verbose: int) -> None:
-        """Split and score all K draws, even where a smaller budget was chosen on data.
+        """Split and score all K draws, whatever budget was chosen.
 
         They have the provenance that is known of the draws and of these parts.
         """
@@ -159,7 +159,7 @@ class ComponentCollection:
     def judged(
         self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part] | None = None
     ) -> ComponentCalibrationData:
-        """The data with all labels, or with the labels that the tests of `parts` need."""
+        """The data with all labels, or those that tests need."""
         if data.unknown is None and not self.verdicts.of_people:
             return data
         self.data = labelled(data, self.verdicts, alpha, parts)
@@ -172,7 +172,7 @@ def labelled(
     alpha: float,
     parts: Sequence[Part] | None = None,
 ) -> ComponentCalibrationData:
-    """The data with all labels, or with the labels that the tests of `parts` need.
+    """The data with all labels, or those that tests need.
 
     People are asked anew, since they may have changed their minds.
     """
@@ -207,7 +207,7 @@ def labelled(
 
 
 def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -> np.ndarray:
-    """Positions of the prompts that may calibrate after a fitted sampler.
+    """Positions of prompts that may calibrate after a fitted sampler.
 
     Those that trained its generator may not; `of_fit` says that the sampler has seen, and perhaps
     weighted, these very prompts.
@@ -237,7 +237,7 @@ def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -
 
 
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
-    """Refuse sets that were drawn by another generator, or with another seed."""
+    """Refuse sets of another generator or seed."""
     drawn = sets.provenance
     if drawn is None or not {"generator", "seed"} & set(known.differences(drawn)):
         return
@@ -249,7 +249,7 @@ def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> N
 
 
 def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
-    """Refuse more draws of a prompt than were made in calibration."""
+    """Refuse more draws than were made in calibration."""
     if n_draws is not None and n_draws < k_max:
         raise ValueError(
             f"k_max must be at most {n_draws}, the draws of each prompt whose components have "
@@ -265,7 +265,7 @@ def components_of_draws(
     members: Sequence[Any] | None = None,
     indices: Sequence[Any] | None = None,
 ) -> list[DistinctComponents]:
-    """Distinct components of the members of each prompt, scored; `indices` names their draws."""
+    """Distinct components of each prompt's members, with scores."""
     spans = [[component_spans(splitter, draw.response) for draw in row] for row in draws]
     members = [range(len(row)) for row in draws] if members is None else members
     scores = component_scores(component_score, prompts, draws, spans, members=members)
@@ -300,7 +300,7 @@ def components_of_sets(
 def select_components(
     record: SelectorCalibration, sets: PredictionSets, groups: object = None
 ) -> list[ComponentSet]:
-    """The components of each set that reach the threshold of its group (Algorithm 2)."""
+    """Components that reach the threshold of their group (Algorithm 2)."""
     refuse_larger_budget(
         max((sampled.n_samples for sampled in sets), default=0), record.provenance.k_max
     )
@@ -338,7 +338,7 @@ def select_components(
 
 
 def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) -> SelectionRule:
-    """Test the components of the prompts of a part from the highest score down."""
+    """Test the components of a part, from the highest score."""
     result = component_learn_then_test(data.take(part.rows), claim.level, part.delta)
     if result.gamma_hat == np.inf:
         claim = claim.nullified(why_nothing(result, claim))
@@ -346,7 +346,7 @@ def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) 
 
 
 class ComponentSteps(Steps):
-    """Thresholds on components, from which an audit chooses; a model judged all components."""
+    """Thresholds on components, from which an audit chooses."""
 
     what: ClassVar[str] = "threshold"
 
@@ -412,7 +412,7 @@ def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
 def warn_of_falling_scores(
     of_all: Sequence[DistinctComponents], of_some: Sequence[DistinctComponents]
 ) -> None:
-    """Warn where components score higher among the first draws than among all."""
+    """Warn if components score higher among fewer draws."""
     scores = [score for whole in of_all for score in whole.scores.tolist() if np.isfinite(score)]
     rounding = _ROUNDING * max(map(abs, scores), default=0.0)
     n_found, higher = 0, []

@@ -1,4 +1,4 @@
-"""The base of both estimators: a calibration record, its files, and tags."""
+"""The base of both estimators: record, files and tags."""
 
 import asyncio
 import contextvars
@@ -43,7 +43,7 @@ _Result = TypeVar("_Result")
 
 
 async def in_thread(work: Callable[[], _Result]) -> _Result:
-    """Await the result of work in a new thread, which no exit of the program waits for."""
+    """Await the result of work in a daemon thread."""
     future: Future[_Result] = Future()
     future.set_running_or_notify_cancel()
     awaited = asyncio.wrap_future(future)
@@ -83,7 +83,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         return self._memory
 
     def fit(self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None) -> Self:
-        """Collect draws, scores and verdicts for the prompts, and calibrate on them.
+        """Collect draws, scores and verdicts, and calibrate on them.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _collect(
         self, X: Any, y: Any, groups: object, prompt_weight: object, *, lazily: bool = False
     ) -> Any:
-        """Collect data; with `lazily`, leave out what calibration can ask for later."""
+        """Collect data, `lazily` without what calibration asks for later."""
 
     @abstractmethod
     def calibrate(self, data: Any, *, groups: object = None) -> Self:
@@ -132,7 +132,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Sets for new prompts."""
 
     async def apredict(self, X: Any, *, groups: object = None) -> Any:
-        """:meth:`predict` in a thread; a cancelled task begins no further draw."""
+        """:meth:`predict` in a thread; cancelling stops further draws."""
         return await in_thread(partial(self.predict, X, groups=groups))
 
     def transform(self, X: Any, *, groups: object = None) -> Any:
@@ -153,7 +153,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def fit_transform(
         self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
     ) -> Any:
-        """Fit, and predict for the same prompts from the same draws.
+        """Fit, and predict for the same prompts and draws.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     @abstractmethod
     def _sets_of_fit(self, checked: Any, groups: object) -> Any:
-        """Sets of the prompts of ``fit``; nothing is promised to those that trained."""
+        """Sets of the prompts of ``fit``, unguaranteed if they trained."""
 
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration to a small, readable JSON file.
@@ -231,22 +231,22 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     @abstractmethod
     def _loaded(self, name: str, read: dict[str, Any]) -> Any:
-        """The calibration of fields from a file, if it belongs to this estimator."""
+        """The calibration from a file that fits this estimator."""
 
     @abstractmethod
     def _asked(self, groups: Groups | None) -> dict[str, Any]:
-        """Parameters that a file must agree with; a None is taken over from the file."""
+        """Parameters that a file must agree with; None is any."""
 
     @abstractmethod
     def _fingerprints(self) -> dict[str, Any]:
-        """Fingerprints of the scores and the judge, by their names in a provenance."""
+        """Fingerprints of the scores and the judge, by name."""
 
     @abstractmethod
     def _frozen(self) -> dict[str, Any]:
-        """Copies of the parameters that predict uses; later changes do not reach them."""
+        """Copies of the parameters that predict uses."""
 
     def _keep(self, record: Any, own: Any) -> None:
-        """Keep a calibration, and warn if little or nothing is certified."""
+        """Keep a calibration, and warn if little is certified."""
         report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
         digests = record.data.prompts
         repeated = None if digests is None else describe_repetitions(digests)
@@ -265,12 +265,12 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             self.calibration_data_ = record.data
 
     def _own(self, data: Any) -> Any:
-        """The collection of this estimator, if the data come from it; None otherwise."""
+        """The own collection, if the data come from it."""
         own = getattr(self, "_collected", None)
         return own if own is not None and own.holds(data) else None
 
     def _groups_of(self, data: Any, own: Any, given: object) -> list[Hashable] | None:
-        """The group of each prompt of data; `own` is the collection of the data, if known."""
+        """The group of each prompt of data."""
         prompts = None if own is None else own.prompts
         if own is not None and given is None:
             given = own.groups
@@ -289,7 +289,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         )
 
     def _record_fields(self, data: Any, grouped: bool) -> dict[str, Any]:
-        """Fields that the records of both estimators share, beside their rules."""
+        """Fields that the records of both estimators share."""
         groups = frozen(self.groups or Groups()) if grouped else None
         fields = {"data": data, "provenance": data.provenance, "groups": groups, **self._frozen()}
         if data.prompts is not None:

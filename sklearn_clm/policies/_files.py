@@ -1,4 +1,4 @@
-"""Files of calibrations: small, readable JSON that is checked when it is read.
+"""Calibration files: small, readable JSON, checked on reading.
 
 A file holds what prediction depends on and can be written down, never data or code: fields of the
 record, rules as they write themselves, and fingerprints of scores, groups and losses.
@@ -30,7 +30,7 @@ _Record = TypeVar("_Record")
 
 
 def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write the content, the version in use and a digest of both."""
+    """Write the content, the version, and a digest of both."""
     whole = {**_plain(content), "versions": {"sklearn_clm": __version__}}
     text = json.dumps({**whole, "digest": _digest(whole)}, indent=2, allow_nan=False) + "\n"
     with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
@@ -39,7 +39,7 @@ def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> N
 
 @contextmanager
 def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any]]:
-    """The content of a file of a given format; every fault is a ValueError that names it."""
+    """The content of a file; every fault is a ValueError."""
     with naming(f"{os.fspath(path)!r} is not an intact file written by save_calibration"):
         with open(path, "rb") as file:
             content = json_value(file.read())
@@ -54,7 +54,7 @@ def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """Digest of the content of a file; layout does not count."""
+    """Digest of the content of a file, whatever its layout."""
     said = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).hexdigest()
 
@@ -71,13 +71,13 @@ def _plain(value: Any) -> Any:
 
 
 def record_of(kind: type[_Record], content: Mapping[str, Any]) -> _Record:
-    """A dataclass of numbers, text, lists or mappings, from the content of a file."""
+    """A dataclass from the content of a file."""
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: content[name] for name in names if name in content})
 
 
 def claim_content(group: Hashable, claim: Claim) -> dict[str, Any]:
-    """The content of a file for a group and its claim."""
+    """A group and its claim, for a file."""
     is_number = type(group) is float and math.isfinite(group)
     if not is_number and group is not None and type(group) not in (str, int, bool):
         raise ValueError(
@@ -93,14 +93,14 @@ def claim_of(content: Mapping[str, Any]) -> Claim:
 
 
 def prompts_of(content: Mapping[str, Any]) -> np.ndarray:
-    """Digests of the calibration prompts; empty if the file holds none."""
+    """Digests of the calibration prompts in a file, if any."""
     return np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
 
 
 def refuse_differences(
     name: str, saved: Mapping[str, Any], own: Mapping[str, Any], named: str = ""
 ) -> None:
-    """Refuse data, or a file, whose known values differ from the estimator's."""
+    """Refuse known values that differ from the estimator's."""
     for key, value in own.items():
         there = saved.get(key)
         if None not in (there, value) and there != value:

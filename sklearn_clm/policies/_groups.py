@@ -60,12 +60,12 @@ class Groups(BaseEstimator):
         delta: float,
         groups: Sequence[Hashable] | None,
     ) -> list[Part]:
-        """The parts that are tested: each group, where there are any, and at last all prompts."""
+        """The tested parts: each group, and last all prompts."""
         return parts_of(searched, tested, delta, groups, together=self.guarantee == "all")
 
 
 def given_or_computed(name: str, by: str, given: object, computed: object) -> object:
-    """Values that are given, or values that a function computed: exactly one of the two."""
+    """Values that are either given or computed, not both."""
     if (given is None) == (computed is None):
         raise ValueError(
             f"{name} must be given, one for each prompt, or computed by {by} from prompts that are "
@@ -88,7 +88,7 @@ def asked_groups(options: Groups | None) -> dict[str, Any]:
 def groups_of(
     options: Groups | None, given: object, n_prompts: int, prompts: CheckedPrompts | None
 ) -> list[Hashable] | None:
-    """The group of each prompt, given or computed; None without groups.
+    """The group of each prompt, given or computed, or None.
 
     The prompts are None if they are not known.
     """

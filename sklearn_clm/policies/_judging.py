@@ -73,7 +73,7 @@ class LazyJudging(BaseEstimator):
         self.optimization_admission = optimization_admission
 
     def refuse(self, k_max: int) -> None:
-        """Refuse parameters that would fail only after draws are paid for."""
+        """Refuse parameters that would fail after draws were paid."""
         self.judgements_per_prompt(1, k_max)
         if self.optimization_admission is not None:
             get_admission(self.optimization_admission, "optimization_admission")
@@ -140,7 +140,7 @@ class LazyJudging(BaseEstimator):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Linear algebra in one thread: for matrices so small others cost more than they bring.
+    """One thread of linear algebra, faster for small matrices.
 
     Where other programs, or a quota, leave them no core, each step would wait for all of them. The
     limit holds for the process, so that fits in several threads take turns.
@@ -150,7 +150,7 @@ def one_thread() -> Iterator[None]:
 
 
 def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -> Callable[[], Any]:
-    """A function that returns unfitted copies of a classifier; None is logistic regression."""
+    """A function that returns unfitted classifiers; default logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
     return lambda: LogisticRegression(solver=solver) if estimator is None else clone(estimator)

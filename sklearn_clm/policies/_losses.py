@@ -1,4 +1,4 @@
-"""Further losses of a set, controlled beside the risk of no admissible response."""
+"""Further losses of sets, controlled beside the main risk."""
 
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -84,7 +84,7 @@ class Losses(BaseEstimator):
 
 
 class SetLosses:
-    """Losses of the sets of collected draws, each of which is computed once."""
+    """Losses of sets of collected draws, each computed once."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class SetLosses:
         self._known: dict[tuple[object, ...], float] = {}
 
     def __call__(self, name: str, columns: Columns, m: int) -> np.ndarray:
-        """The loss of each prompt's set at step m of a path."""
+        """The loss of each set at step m."""
         k_max = int(columns.frontier.k_max[m])
         scores = columns.table.part(columns.rows)
         values = np.empty(len(columns.rows))

@@ -39,7 +39,7 @@ class OpenSet:
 
 
 class Sampling:
-    """Sets of many prompts, each by the rule of its group; draws are scored as calibration did.
+    """Sets of many prompts, by the rules of their groups.
 
     The `record` of calibration holds the rules, and `names` are the groups of the prompts. `closed`
     holds the sets on which sampling has stopped, in the order of the prompts.
@@ -66,7 +66,7 @@ class Sampling:
         self.closed: list[Any] = [None] * len(prompts)
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
-        """How many draws of each of these prompts are wanted, after new draws arrived."""
+        """How many draws of each prompt are wanted now."""
         for i, draws in arrived:
             if i not in self._open:
                 self._open[i] = self._batched[self._names[i]].new(i)
@@ -101,7 +101,7 @@ class Sampling:
                     on_accept(open_set.index, open_set.draws[draw])
 
     def _draws_wanted(self, open_set: OpenSet) -> int:
-        """How many draws a set wants in all; one that has stopped is closed, and wants none."""
+        """Draws that a set wants; a stopped set is closed."""
         name, rule = self._names[open_set.index], open_set.rule
         batched, claim = self._batched[name], self._rules[name].claim
         if not rule.done:
@@ -123,7 +123,7 @@ class Sampling:
         return 0
 
     def chance(self, i: int, decided: int, draw: int) -> float:
-        """Share of the calibration prompts with `decided` draws or more that took this draw."""
+        """Estimated chance that a prompt will need this draw."""
         taken = self._rules[self._names[i]].taken
         if draw < len(taken) and taken[decided]:
             return float(taken[draw] / taken[decided])
@@ -138,14 +138,14 @@ class Sampling:
     def quality_of(
         self, sets: Sequence[OpenSet], draws: Sequence[list[Generation]], start: int
     ) -> np.ndarray:
-        """Quality of the draws from `start` on: of m prompts with start + r draws, (m, r)."""
+        """Quality of the draws from `start` on, (m, r)."""
         prompts = self._prompts.take([open_set.index for open_set in sets]).prompts
         return quality_matrix(self._quality, prompts, draws, start=start, n_jobs=self._n_jobs)
 
     def similarity_of(
         self, draws: Sequence[list[Generation]], earlier: Sequence[Sequence[int]]
     ) -> np.ndarray:
-        """Similarity of each prompt's last draw to n of its earlier ones, of shape (m, n).
+        """Similarity of last draws to n earlier ones, (m, n).
 
         Prompts may have different numbers of draws.
         """
@@ -172,7 +172,7 @@ class BatchedRule(ABC):
 
     @abstractmethod
     def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
-        """Give the rules of some sets their new draws, equally many from draw `start` on."""
+        """Give some rules their new draws, from `start` on."""
 
     @abstractmethod
     def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
@@ -184,7 +184,7 @@ class BatchedRule(ABC):
 
 
 class BatchedThresholds(BatchedRule):
-    """Algorithm 1 on many prompts; a configuration of None accepts all draws."""
+    """Algorithm 1 on many prompts; None accepts all draws."""
 
     def __init__(self, configuration: Configuration | None, k_max: int, sampling: Sampling) -> None:
         super().__init__(sampling, all_draws=k_max if configuration is None else 0)
@@ -224,7 +224,7 @@ class BatchedThresholds(BatchedRule):
 
 
 class BatchedExit(BatchedRule):
-    """An exit policy on many prompts, by a LevelRule; texts as in ExitEntries."""
+    """An exit policy on many prompts, by a LevelRule."""
 
     def __init__(self, rule: Any, sampling: Sampling) -> None:
         super().__init__(sampling)

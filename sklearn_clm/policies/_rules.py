@@ -1,4 +1,4 @@
-"""Rules: what prediction runs, each with its claim; `Everything` where nothing is certified."""
+"""Rules: what prediction runs, each with its claim."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
@@ -42,7 +42,7 @@ class Outcomes(NamedTuple):
         set_score: SetScoreLike,
         tests: LearnThenTestResult | None,
     ) -> "Outcomes | None":
-        """Outcomes of Algorithm 1; None if unknown labels, or missing draws, hide them."""
+        """Outcomes of Algorithm 1; None if too little is known."""
         if data.n_made < data.quality.size or (tests is None and data.unknown is not None):
             return None
         accepted, draws = sets_at_stop(data, lambdas, k_max, set_score)
@@ -86,30 +86,30 @@ class Rule(ABC):
     @property
     @abstractmethod
     def costs(self) -> tuple[float, ...]:
-        """Mean costs on the calibration prompts, named by `priced`; NaN if unknown."""
+        """Mean costs on the calibration prompts; NaN if unknown."""
 
     @abstractmethod
     def facts(self, set_score: str) -> list[Row]:
-        """Its parts, for a report; `set_score` is the name of F."""
+        """Its parts, for a report."""
 
     def outcomes(self, data: Any, set_score: SetScoreLike) -> Outcomes | None:
-        """Its outcomes on the calibration prompts; None if labels do not show them."""
+        """Its outcomes on the calibration prompts, if known."""
         return None
 
     @property
     def errors(self) -> tuple[str, int]:
-        """Errors among the calibration prompts, after "at most " where not all are judged."""
+        """Errors among the calibration prompts, after a bound."""
         bound, n_errors = self.result.errors_of_choice
         return bound, n_errors
 
     @property
     def smallest(self) -> tuple[str, float]:
-        """The smallest level that would have been certified, after a bound; NaN if unknown."""
+        """The smallest certifiable level, after a bound; NaN if unknown."""
         return self.errors[0], self.result.smallest_epsilon
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """Its parameters in a file: all that decides its draws and sets, apart from `k_max`."""
+        """Its parameters in a file, apart from `k_max`."""
 
     @classmethod
     @abstractmethod
@@ -126,7 +126,7 @@ class Rule(ABC):
 
 
 def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
-    """Share of the prompts that took more than k draws, for k = 0 to `k_max` - 1."""
+    """Share of prompts that took more than k draws."""
     return tuple(np.mean(draws[:, np.newaxis] > np.arange(k_max), axis=0).tolist())
 
 
@@ -159,7 +159,7 @@ class SetRule(Rule):
 
 @dataclass(frozen=True)
 class Everything(SetRule):
-    """All draws, without a claim: the rule where nothing is certified."""
+    """All draws, without a claim: the rule of a null."""
 
     claim: Claim
     k_max: int
@@ -198,7 +198,7 @@ class Everything(SetRule):
 
 @dataclass(frozen=True)
 class SelectionRule(Rule):
-    """Select the components that score at least `gamma_hat`; +inf selects nothing."""
+    """Select the components that score at least `gamma_hat`."""
 
     claim: Claim
     gamma_hat: float
@@ -266,7 +266,7 @@ def rules_of_parts(
     nothing: Callable[[Claim], Rule],
     test: Callable[[Part, Claim], Rule],
 ) -> Rules:
-    """The rule of each part: `nothing` where it has too few prompts, otherwise as tested.
+    """The tested rule of each part, or `nothing`.
 
     `claim` is what is promised of all prompts where their test passes.
     """

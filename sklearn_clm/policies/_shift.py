@@ -1,4 +1,4 @@
-"""Covariate shift: new prompts are distributed otherwise than those that calibrate."""
+"""Covariate shift: new prompts from another distribution."""
 
 import json
 from collections import defaultdict
@@ -95,7 +95,7 @@ class CovariateShift(BaseEstimator):
     def applied(
         self, weights: np.ndarray, digests: np.ndarray, seed: int
     ) -> tuple[np.ndarray, Shift]:
-        """Positions of the prompts that calibrate, and what is recorded of the shift.
+        """Positions of the prompts kept, and the shift's record.
 
         `digests` are those of the prompts, `seed` is that of the draws.
         """
@@ -118,7 +118,7 @@ class CovariateShift(BaseEstimator):
         )
 
     def asked(self) -> dict[str, Any]:
-        """Values that data, or a file, must agree with; None is unknown."""
+        """Values that data, or a file, must agree with."""
         return {
             "weight_bound": float(self.weight_bound),
             "estimated": bool(self.estimated),
@@ -129,7 +129,7 @@ class CovariateShift(BaseEstimator):
 def weights_of(
     option: CovariateShift | None, given: object, prompts: CheckedPrompts
 ) -> np.ndarray | None:
-    """The weight of each prompt, given or computed; None without a shift."""
+    """The weight of each prompt, given or computed, or None."""
     if option is None:
         if given is not None:
             raise ValueError(
@@ -148,7 +148,7 @@ def weights_of(
 
 
 def refuse_other_shift(name: str, option: CovariateShift | None, known: Provenance) -> None:
-    """Refuse data, or a file, made with no shift or another shift than `option`."""
+    """Refuse data, or a file, of another shift."""
     if option is not None:
         shift = Shift.of(known)
         made_with = {"weight_bound": "none"} if shift is None else vars(shift)

@@ -44,7 +44,7 @@ class DrawSource:
         fraction: float,
         random_state: int | np.random.RandomState | None,
     ) -> "tuple[DrawSource, np.ndarray]":
-        """The source of draws, trained if it is trainable, and positions of the other prompts."""
+        """The source, trained if possible, and the other prompts' positions."""
         own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
         digests = prompts.digests
         train, rest = np.arange(0), np.arange(n)
@@ -70,7 +70,7 @@ class DrawSource:
         random_state: int | np.random.RandomState | None,
         known: str | None,
     ) -> "DrawSource":
-        """The source of draws of a sampler that has seen no prompts.
+        """The source of a sampler that has seen no prompts.
 
         A generator that was trained before must have the fingerprint `known`.
         """
@@ -96,7 +96,7 @@ class DrawSource:
         first: int | np.ndarray = 0,
         progress: Any = None,
     ) -> list[list[Generation]]:
-        """Draws `first` to `n_draws` of each prompt; draws in memory are not made again."""
+        """Draws `first` to `n_draws` of each prompt, through memory."""
         counts, starts = (np.broadcast_to(j, len(prompts)).tolist() for j in (n_draws, first))
         rows: list[dict[int, Generation]] = [{} for _ in counts]
 
@@ -128,13 +128,13 @@ class DrawSource:
         return np.isin(prompts.digests, self.trained_on)
 
     def unguaranteed(self, sets: Sequence[Any], prompts: CheckedPrompts) -> list[Any]:
-        """The sets, marked as not guaranteed if their prompt trained the generator."""
+        """The sets, not guaranteed if their prompt trained the generator."""
         why = "the prompt trained the generator."
         learnt = self.has_learnt(prompts)
         return [a_set.unguaranteed(why) if seen else a_set for a_set, seen in zip(sets, learnt)]
 
     def refuse_changes(self) -> None:
-        """Refuse a generator whose fingerprint is no longer that of the calibration."""
+        """Refuse a generator whose fingerprint has changed since calibration."""
         if (now := fingerprint(self.generator)) != self.fingerprint:
             raise ValueError(
                 f"generator_ must be the {type(self.generator).__name__} that was calibrated, "
@@ -147,7 +147,7 @@ class DrawSource:
 def warn_of_repeated_draws(
     rows: Sequence[Sequence[Generation]], prompts: CheckedPrompts, data: CalibrationData
 ) -> None:
-    """Warn if the first draws of every prompt are equal, unlike those in calibration."""
+    """Warn if first draws are all equal, unlike in calibration."""
     if data.texts is None or data.k_max < _FIRST_DRAWS:
         return
     taken = [i for i, row in enumerate(rows) if len(row) >= _FIRST_DRAWS]
@@ -175,7 +175,7 @@ def source_of(
     generator: Generator | None,
     random_state: int | np.random.RandomState | None,
 ) -> DrawSource:
-    """The source of the draws of data or of a file, called `name`, with their seed if known.
+    """The source of draws of data, or of a file.
 
     It is the estimator's `own` source where they were drawn from it. All others must be drawn from
     the `generator` that the parameters name now; so must bare arrays, unless `own` was trained.
@@ -198,7 +198,7 @@ def source_of(
 
 
 def own_copy(generator: Generator | None) -> Generator:
-    """A copy of a generator for the estimator; a model inside is shared."""
+    """A copy of a generator, which shares its model."""
     if generator is None:
         return ResamplingGenerator()
     if hasattr(generator, "get_params"):
@@ -212,7 +212,7 @@ def own_copy(generator: Generator | None) -> Generator:
 
 
 def _is_trained(generator: Generator, known: str) -> bool:
-    """Whether a trainable generator is trained already, with the fingerprint `known`."""
+    """Whether a generator is trained already, with the fingerprint `known`."""
     try:
         return is_trainable(generator) and fingerprint(generator) == known
     except (AttributeError, NotFittedError):  # it is not trained yet

@@ -1,4 +1,4 @@
-"""Thresholds on similarity, quality and set score: Algorithm 1 of the paper."""
+"""ThresholdPolicy: thresholds on similarity, quality and set score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ from sklearn_clm.policies._verdicts import bounding
 
 @dataclass(frozen=True)
 class ThresholdRule(SetRule):
-    """Algorithm 1 with certified thresholds; `means` are those of other losses."""
+    """Algorithm 1 with certified thresholds, and means of other losses."""
 
     claim: Claim
     lambda_hat: Configuration
@@ -85,7 +85,7 @@ class ThresholdRule(SetRule):
     def of(
         cls, claim: Claim, result: LearnThenTestResult, draws: np.ndarray, means: dict[str, float]
     ) -> Self:
-        """The rule of the chosen configuration; `draws` are those of each calibration prompt."""
+        """The rule of the chosen configuration of a result."""
         chosen: Any = result.lambda_hat
         k_max: Any = result.k_max_hat
         return cls(claim, chosen, k_max, result, means, shares_taken(draws, k_max))
@@ -211,7 +211,7 @@ class ThresholdPolicy(Policy):
 
     @property
     def weights(self) -> Weights:
-        """Prices of a member of the set, of excess and of a draw."""
+        """Prices of size, excess and draws in Eq. 7."""
         return {
             "size_weight": self.size_weight,
             "excess_weight": self.excess_weight,

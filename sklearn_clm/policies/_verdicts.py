@@ -1,4 +1,4 @@
-"""Verdicts: the judge that calibration asks for labels, and the labels given so far."""
+"""Verdicts: a judge, and the labels given so far."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ _BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
 
 class Verdicts:
-    """The verdicts of an admission on single draws of collected prompts.
+    """The verdicts of an admission on draws of collected prompts.
 
     Further draws may be appended to `responses`; K is then `k_max`. `labels`, of shape (n, K), are
     1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all. `bare` says that
@@ -47,7 +47,7 @@ class Verdicts:
         self._others: list[tuple[object, Verdicts]] = []
 
     def by(self, admission: str | Admission) -> "Verdicts":
-        """Verdicts of another judge on the same draws, kept apart from these."""
+        """Verdicts of another judge on the same draws, kept apart."""
         for other, verdicts in self._others:
             if other is admission:
                 return verdicts
@@ -63,16 +63,16 @@ class Verdicts:
 
     @property
     def of_people(self) -> bool:
-        """Whether people judge, whose verdicts may change from one calibration to the next."""
+        """Whether people judge, who may change their verdicts."""
         return isinstance(get_admission(self.admission), HumanJudge)
 
     def forget(self) -> None:
-        """Mark all labels as unknown, so that all are looked up again."""
+        """Mark all labels as unknown."""
         self.labels[:] = -1
         self.n_judgements = 0
 
     def try_on(self, prompt: int) -> None:
-        """Ask about one draw and drop the verdict, so that a judge that fails does so early."""
+        """Ask about one draw, so that a failure shows early."""
         if not self.of_people:
             row = [self.references[prompt]], [self._responses[prompt]]
             trial = Verdicts(self.admission, *row, n_jobs=None, bare=self._bare)
@@ -81,7 +81,7 @@ class Verdicts:
     def pairs(
         self, prompts: np.ndarray, draws: np.ndarray
     ) -> tuple[dict[str, WantedVerdict], int, dict[str, bool]]:
-        """What people are asked about single draws, and how many of these are not made yet.
+        """Questions about draws, and how many are not made yet.
 
         The third value is what the model says of each pair, if people audit a model.
         """
@@ -99,7 +99,7 @@ class Verdicts:
         return pairs, n_to_come, by_model
 
     def ask(self, prompts: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """Verdicts on single draws, asked for in one call; draws of a prompt stand side by side."""
+        """Verdicts on draws, sorted by prompt, in one call."""
         if not len(prompts):
             return np.empty(0, dtype=bool)
         starts = np.flatnonzero(np.diff(prompts, prepend=-1))
@@ -135,7 +135,7 @@ class Verdicts:
 
 
 def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) -> list[Any]:
-    """References for people who audit an admission; a HumanJudge also sees the prompts."""
+    """References for people who audit, with prompts for a HumanJudge."""
     if any(callable(given) or given is None for given in references):
         raise ValueError(
             "admissions must be references where people audit the admission, got functions "
@@ -148,7 +148,7 @@ def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) 
 
 
 class ComponentVerdicts(Verdicts):
-    """The verdicts of an admission on single components of collected prompts.
+    """The verdicts of an admission on components of collected prompts.
 
     Each prompt has a reference, responses, and the distinct components of these.
     """
@@ -180,7 +180,7 @@ class ComponentVerdicts(Verdicts):
 def bounding(
     judge: object, rows: np.ndarray, may_ask: Callable[[], np.ndarray], *, also: bool = False
 ) -> Iterator[None]:
-    """Add to a call for verdicts of people which verdicts may follow, or how many in all.
+    """Add to a call for verdicts which others may follow.
 
     ``may_ask()`` gives the texts of the prompts at `rows` that may still be asked for, bool of
     shape (len(rows), K). `also` says that the verdicts wanted now are about other prompts.
