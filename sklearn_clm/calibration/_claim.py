@@ -188,10 +188,7 @@ def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
     )
     if searched:
         in_all = size_that_leaves(needed, searched)
-        text += (
-            f" Split alike, that takes at least {in_all} prompts, besides those that train a "
-            "generator, of a model that never errs."
-        )
+        text += f" Split so, it takes at least {in_all} prompts that train nothing, if none errs."
     return text
 
 

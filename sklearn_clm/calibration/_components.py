@@ -120,9 +120,7 @@ class ComponentCalibrationData(LabeledArrays):
         """Data from a list of scores and labels per prompt."""
         counts = [np.size(row) for row in scores]
         if counts != [np.size(row) for row in labels]:
-            raise ValueError(
-                "labels must be as many as scores for each prompt, got others instead."
-            )
+            raise ValueError("labels must be as many as scores in each row, got others instead.")
         # an empty row has no numeric type
         flat_scores, flat_labels = (
             np.concatenate([np.empty(0), *filter(np.size, rows)]) for rows in (scores, labels)

@@ -176,9 +176,7 @@ def learn_then_test(
     score = get_set_score(set_score)
     epsilons = np.atleast_1d(check_probability(epsilon, "epsilon")).tolist()
     if np.ndim(epsilon) > 1 or not epsilons:
-        raise ValueError(
-            f"epsilon must be a number or a sequence of numbers, got {epsilon!r} instead."
-        )
+        raise ValueError(f"epsilon must be one number or several, got {epsilon!r} instead.")
     largest = Claim(max(epsilons), check_level(delta, "delta"))
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     budgets = check_budgets(k_max if frontier is None else frontier.k_max.tolist(), data.k_max)

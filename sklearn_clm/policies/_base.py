@@ -27,9 +27,7 @@ def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
         return [int(k_max)]
     budgets = list(k_max)
     if not budgets or not all(isinstance(k, Integral) and int(k) >= 1 for k in budgets):
-        raise ValueError(
-            f"k_max must be an int >= 1, or a sequence of such, got {k_max!r} instead."
-        )
+        raise ValueError(f"k_max must be one int >= 1, or several, got {k_max!r} instead.")
     return sorted({int(k) for k in budgets})
 
 

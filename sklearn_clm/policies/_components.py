@@ -308,9 +308,8 @@ def select_components(
     prompts = CheckedPrompts([sampled.prompt for sampled in sets], numeric=False)
     by_group = record.rules
     if sets.provenance is None:  # sets made by hand do not know their draws
-        unknown = ("generator", "seed")
         by_group = {
-            name: replace(rule, claim=replace(rule.claim, unknown=unknown))
+            name: replace(rule, claim=replace(rule.claim, unknown=("generator", "seed")))
             for name, rule in by_group.items()
         }
     rules = [by_group[name] for name in record.groups_of(groups, prompts)]

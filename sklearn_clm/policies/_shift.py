@@ -106,9 +106,7 @@ class CovariateShift(BaseEstimator):
         keys = digests + place * np.uint64(0x9E3779B97F4A7C15)
         rows = np.flatnonzero(keep_by_weight(weights, bound, keys, seed=seed))
         if not len(rows):
-            raise ValueError(
-                f"prompt_weight must let some of {n} prompts calibrate, got none instead."
-            )
+            raise ValueError(f"prompt_weight must keep some of {n} prompts, got none instead.")
         return rows, Shift(
             weight_bound=bound,
             estimated=bool(self.estimated),
