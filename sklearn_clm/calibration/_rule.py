@@ -15,11 +15,10 @@ from sklearn_clm.calibration._set_scores import SetScore
 
 
 class Configuration(NamedTuple):
-    """One configuration lambda of Algorithm 1.
+    """One configuration lambda of Algorithm 1, possibly infinite.
 
     A draw is rejected if it is more similar to an accepted one than `similarity`, or of lower
-    quality than `quality`. Sampling stops once a non-empty set scores `set_score`. Each threshold
-    may be infinite.
+    quality than `quality`. Sampling stops once a non-empty set scores `set_score`.
     """
 
     similarity: float

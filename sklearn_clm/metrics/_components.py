@@ -53,8 +53,7 @@ def component_precision(
 ) -> float | np.ndarray:
     """Share of the selected components that are correct.
 
-    NaN for an empty selection. The parameters are those of :func:`component_loss`; the mean is over
-    prompts with a selection.
+    NaN of an empty selection, which no mean counts. Parameters as in :func:`component_loss`.
     """
     verdicts = _verdicts(admissions, sets, admission)
     return _averaged(np.array([row.mean() if row.size else np.nan for row in verdicts]), average)

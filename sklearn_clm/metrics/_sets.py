@@ -93,9 +93,8 @@ def set_loss(
 ) -> float | np.ndarray:
     """Share of sets that hold no admissible response.
 
-    It estimates the risk that epsilon bounds. The parameters are those of :func:`set_outcomes`;
-    ``average=False`` returns the values of each prompt. Whether n held-out prompts refute the
-    promise:
+    Epsilon bounds what is expected. Parameters are those of :func:`set_outcomes`; ``average=False``
+    returns the values of each prompt. Whether n held-out prompts refute the promise:
 
     >>> from scipy.stats import binomtest
     >>> missed, n, epsilon = 11, 100, 0.15
@@ -184,8 +183,7 @@ def _objective(admissions: Admissions, sets: PredictionSets) -> float:
 def normalized_auc(levels: ArrayLike, values: ArrayLike) -> np.ndarray:
     """Mean height of curves over the range of their levels.
 
-    AUC(f; a, b) is the integral of f from a to b, divided by b - a (section 5), by the trapezoidal
-    rule.
+    AUC(f; a, b) is the integral of f from a to b (trapezoidal rule) over b - a (section 5).
 
     Parameters
     ----------
