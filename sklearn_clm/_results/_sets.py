@@ -74,9 +74,9 @@ class SetOfOne:
         Returns
         -------
         dict
-            Its attributes by name, without what was rejected; `guarantee`, the promise in words;
-            `group` and `answered`, where the promise has them. Numbers that JSON does not have,
-            such as the set score -inf of an empty set, are None; objects are texts.
+            Its attributes by name, without what was rejected; `guarantee`, the promise and its
+            conditions in words; `group` and `answered`, where there are such. Numbers that JSON
+            lacks, such as the set score -inf of an empty set, are None; objects are texts.
         """
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         written = [name for name in names if name not in ("generations", "claim")]
