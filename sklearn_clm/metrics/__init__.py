@@ -24,8 +24,8 @@
 
 ``sampler.score`` is minus the objective of Eq. 7, so `GridSearchCV`, `cross_validate` and
 `learning_curve` work as with any estimator; :data:`SCORERS` (and :data:`COMPONENT_SCORERS` for a
-selector) give all measures at once. A fit that is null warns, and scores -inf. Draws are keyed and
-kept, so a search over `k_max` makes each of them once where the generator stands in a
+selector) give all measures at once. A fit that certifies nothing warns, and scores -inf. Draws are
+keyed and kept, so a search over `k_max` makes each of them once where the generator stands in a
 :class:`sklearn_clm.caching.CachedGenerator`.
 
 >>> from sklearn.model_selection import cross_validate

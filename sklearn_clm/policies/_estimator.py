@@ -72,7 +72,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     calibration_: Any
     # class of `calibration_`
     _record_type: ClassVar[type[Calibration]]
-    # words for a null: what predict then returns
+    # what predict returns where nothing is certified
     _of_null: ClassVar[str]
 
     @property

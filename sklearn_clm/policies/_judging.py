@@ -43,7 +43,7 @@ class LazyJudging(BaseEstimator):
     -----
     Another judge is valid there, since fixed sequence testing holds for every path that does not
     depend on the calibration part. Labels of the optimisation part never enter a test: wrong labels
-    only cause more draws, larger sets, or a null.
+    only cause more draws, larger sets, or no guarantee.
 
     Examples
     --------

@@ -159,7 +159,7 @@ class SetRule(Rule):
 
 @dataclass(frozen=True)
 class Everything(SetRule):
-    """All draws, without a claim: the rule of a null."""
+    """All draws, without a claim, where nothing is certified."""
 
     claim: Claim
     k_max: int
