@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.lib.format import read_array
+from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike
 
 # an array: its values, or the path of a .npy file
@@ -100,8 +102,9 @@ def read_npy(source: Source, name: str) -> ArrayLike:
     """The array of a .npy file, or the given values."""
     if not isinstance(source, (str, os.PathLike)):
         return source
-    with naming(source, f"must be an intact .npy file of numbers for {name}"):
-        return np.asarray(np.load(source, allow_pickle=False))
+    what = f"must be an intact .npy file of numbers for {name}"
+    with naming(source, what), open(source, "rb") as file:
+        return np.asarray(read_array(file, allow_pickle=False))
 
 
 @dataclass(frozen=True)
@@ -211,7 +214,8 @@ class LabeledArrays:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file written by :meth:`save`, without running code."""
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
-            with np.load(path, allow_pickle=False) as archive:
+            # np.load would take a file of another kind for a pickle, and say how to run it
+            with open(path, "rb") as file, NpzFile(file, allow_pickle=False) as archive:
                 arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
             is_intact = str(arrays.pop("digest")) == _digest(arrays)
             format_ = str(arrays.pop("format"))

@@ -115,9 +115,12 @@ def test_from_arrays_reads_files(tmp_path):
 def test_from_arrays_of_bad_files(tmp_path, content):
     data, bad = make(), tmp_path / "bad"
     bad.write_bytes(content)
-    with pytest.raises(ValueError, match=r"bad' must be an intact \.npy file .*similarity"):
+    # and no advice to allow a pickle
+    with pytest.raises(
+        ValueError, match=r"bad' must be an intact \.npy file .*similarity((?!pick).)*$"
+    ):
         CalibrationData.from_arrays(data.quality, bad, data.admissible)
-    with pytest.raises(ValueError, match=r"bad' is not an intact file"):
+    with pytest.raises(ValueError, match=r"bad' is not an intact file((?!pick).)*$"):
         CalibrationData.load(bad)
     with pytest.raises(FileNotFoundError):
         CalibrationData.from_arrays(data.quality, tmp_path / "none.npy", data.admissible)
