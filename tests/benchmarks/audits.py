@@ -10,24 +10,16 @@ from . import Row
 
 __all__ = ["rows"]
 
-_POWER, _DELTA = 0.8, 0.05
-_REJECTED = 0.01  # of the prompts that the model admits: it is rarely lenient
-_CASES = ((0.2, 0.14, 300), (0.2, 0.14, 1000), (0.15, 0.1, 1000))  # epsilon, risk, prompts
-
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    """The fewest verdicts of either kind that certify a true risk often enough."""
-    for epsilon, risk, n_prompts in _CASES[: 1 if quick else None]:
-        refused = (risk - _REJECTED) / (1 - _REJECTED)
-        alone = audits = prompts_needed(epsilon, _DELTA)
-        while binom.cdf(critical_count(alone, epsilon, _DELTA), alone, risk) < _POWER:
+    """The fewest verdicts of either kind with which 80 % of calibrations certify."""
+    delta, power, rejected = 0.05, 0.8, 0.01  # a model that is rarely lenient
+    for epsilon, risk, n_prompts in [(0.2, 0.14, 300), (0.2, 0.14, 1000), (0.15, 0.1, 1000)]:
+        refused = (risk - rejected) / (1 - rejected)
+        alone = audits = prompts_needed(epsilon, delta)
+        while binom.cdf(critical_count(alone, epsilon, delta), alone, risk) < power:
             alone += 1
-        while two_phase_power(refused, _REJECTED, n_prompts, audits, epsilon, _DELTA) < _POWER:
+        while two_phase_power(refused, rejected, n_prompts, audits, epsilon, delta) < power:
             audits += 1
-        yield Row(
-            f"verdicts of people for {_POWER:.0%} power, risk {risk}, epsilon = {epsilon}, a model "
-            f"judges {n_prompts:,} prompts, people reject {_REJECTED:.0%} of what it admits",
-            f"people alone: {alone}",
-            f"audits: {audits}",
-            alone / audits,
-        )
+        what = f"verdicts, risk {risk}, epsilon = {epsilon}, {n_prompts:,} prompts for a model"
+        yield Row(what, f"people alone: {alone}", f"audits: {audits}", alone / audits)
