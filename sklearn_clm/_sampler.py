@@ -32,13 +32,13 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._base import Policy, draw_budgets
 from sklearn_clm.policies._calibration import Calibration, SamplerCalibration
 from sklearn_clm.policies._collection import SCORES, Collection
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator, in_thread
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
+from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
 from sklearn_clm.policies._shift import refuse_other_shift, weights_of
 from sklearn_clm.policies._source import DrawSource, source_of
@@ -314,7 +314,7 @@ class ConformalSampler(CalibratedEstimator):
 
     def _fill(self, collected: Collection, *, lazily: bool) -> CalibrationData:
         """Make the draws of a collection, and keep it."""
-        lazy = self._lazy_judging is not None
+        lazy = self._judging.lazily
         collected.fill(
             1 if lazily and lazy else collected.data.k_max,
             judges=not lazy,
@@ -362,10 +362,9 @@ class ConformalSampler(CalibratedEstimator):
         losses = {} if self.losses is None else self.losses.claimed()
         grouped, promise = names is not None, policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)
-        judging = self._lazy_judging or LazyJudging()  # a filled table does not need it
         with nullcontext() if own is None else own.drawing(self.memory_):
             table = self._table(data, own, source)
-            rules = policy.calibrate(table, parts, claim, judging, self._audit(own))
+            rules = policy.calibrate(table, parts, claim, self._judging.of(own))
         filled, lazily = table.filled(), table.is_lazy
         filled.provenance = provenance
         if own is not None and filled.k_max == own.data.k_max:
@@ -483,9 +482,8 @@ class ConformalSampler(CalibratedEstimator):
         return self._policy.searched_share(n_prompts) if isinstance(fraction, str) else fraction
 
     @property
-    def _lazy_judging(self) -> LazyJudging | None:
-        judging = LazyJudging() if self.judging == "lazy" else self.judging
-        return judging if isinstance(judging, LazyJudging) else None
+    def _judging(self) -> Judging:
+        return judging_of(self.judging)
 
     def _validate_params(self) -> None:
         generator = self.generator
@@ -500,15 +498,8 @@ class ConformalSampler(CalibratedEstimator):
         check_tiers(trait(generator, "tiers"), budgets[-1])
         policy = self._policy
         policy.refuse(self.k_max)
-        if isinstance(self.judging, LazyJudging):
-            self.judging.refuse(budgets[-1])
-        elif isinstance(self.judging, AuditedJudging):
-            self.judging.refuse(self.epsilon, self.delta)
-            if not policy.auditable:
-                raise ValueError(
-                    "policy must be one of thresholds, or a pac ExitPolicy that is not fitted yet, "
-                    f"where people audit, got {policy!r:.60} instead."
-                )
+        self._judging.refuse(self.epsilon, self.delta)
+        self._judging.refuse_policy(policy, budgets[-1])
         if self.losses is not None and not isinstance(policy, ThresholdPolicy):
             raise ValueError(
                 f"policy must be one of thresholds with losses, got {policy!r:.60} instead."
@@ -577,14 +568,14 @@ class ConformalSampler(CalibratedEstimator):
         """The table of the data; own data may be lazy."""
         budgets, tiers = draw_budgets(self.k_max), self._tiers(source)
         if own is not None:
-            data = own.known(data, lazily=self._lazy_judging is not None)
+            data = own.known(data, lazily=self._judging.lazily)
         data = data.truncate(budgets[-1])
         if own is not None and data.unknown is not None:
             table = Table(data, own.draw, own.verdicts, budgets=budgets, tiers=tiers)
         else:
             check_data(data)
             table = Table(data, budgets=budgets, tiers=tiers)
-        if self.losses is None and not isinstance(self.judging, AuditedJudging):
+        if self.losses is None and self._judging.people is None:
             return table
         if own is None or table.is_lazy:
             raise ValueError(
@@ -594,12 +585,6 @@ class ConformalSampler(CalibratedEstimator):
         if self.losses is not None:
             table.losses = own.set_losses(self.losses)
         return table
-
-    def _audit(self, own: Collection | None) -> Audit | None:
-        """The audit of the own collection; None without an audit."""
-        if own is None or not isinstance(self.judging, AuditedJudging):
-            return None
-        return Audit(self.judging, own.by_people(self.judging.people), own.source.seed)
 
     def _tiers(self, source: DrawSource) -> Tiers | None:
         """Prices of draws, from the parameter `generator` if they fit."""

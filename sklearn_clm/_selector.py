@@ -19,11 +19,10 @@ from sklearn_clm.calibration._rows import Part, optimization_size, split_prompts
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
-from sklearn_clm.policies._audited import Audit
+from sklearn_clm.policies._audited import Audit, ComponentSteps
 from sklearn_clm.policies._calibration import PARTS, Calibration, SelectorCalibration
 from sklearn_clm.policies._components import (
     ComponentCollection,
-    ComponentSteps,
     prompts_of_sampler,
     refuse_larger_budget,
     refuse_other_draws,
@@ -437,7 +436,9 @@ class ComponentSelector(CalibratedEstimator):
             )
         people = own.people
         audit = Audit(self.judging, people, own.source.seed)
-        return lambda part, claim: audit.test(ComponentSteps(data, part, self.alpha, people), claim)
+        return lambda part, claim: audit.certify(
+            ComponentSteps(data, part, self.alpha, people), claim
+        )
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
         sampler = self._sampler_for(repr(name), read["provenance"])

@@ -147,18 +147,14 @@ def plan_audits(
 
     Notes
     -----
-    What decides between people alone and the others is how many of the refused prompts people
-    admit. Before any verdict it is supposed to be a third, as if 1.5 were known, and people to
-    reject 2 % of what the model admits, as if 25 were: verdicts on admitted prompts serve the
-    number of audits rather than the design.
-
-    In 14 simulated worlds, whose model had judged half as many prompts as test, 30 verdicts on
-    refused prompts, or on others where it refuses fewer, led to a design that takes at most a
-    quarter, or five, more verdicts than the best in 90 to 100 % of the pilots, in 98 % on average.
-    Pilots that end where `n_more` is 0 took 0 to 6 verdicts on average and saved 9 besides. They
-    led to such a design in 89 to 100 %, but in two worlds: where the best takes 11 verdicts less,
-    and where people reject a tenth of what the model admits. Where the design is right without a
-    pilot none can gain anything: there they cost up to 3 verdicts.
+    Before any verdict a third of the refused prompts is supposed to be right, as if 1.5 of them
+    were known, and 2 % of the admitted ones to be wrong, as if 25 were. In 14 simulated worlds,
+    whose model had judged half as many prompts as test, 30 verdicts, on refused prompts as far as
+    there were any, led to at most a quarter, or five, audits more than the best design takes in 90
+    to 100 % of the pilots. Pilots that ended with an `n_more` of 0 took 0 to 6 verdicts and saved 9
+    besides, on average, and led as far but in two worlds: where 11 audits are at stake, and where
+    people reject a tenth of what the model admits. Where the design is right without a pilot none
+    can gain anything: there they cost up to 3 verdicts.
 
     Examples
     --------

@@ -27,7 +27,7 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
-from sklearn_clm.policies._judging import LazyJudging, classifier_factory, one_thread
+from sklearn_clm.policies._judging import Judging, classifier_factory, one_thread
 from sklearn_clm.policies._rules import Everything, Row, Rule
 from sklearn_clm.policies._verdicts import bounding
 
@@ -145,9 +145,7 @@ class AnswerPolicy(Policy):
     def promise(self, epsilon: float) -> dict[str, Any]:
         return {**super().promise(self.alpha), "about": "answers"}
 
-    def search(
-        self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging
-    ) -> AnswerPath:
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnswerPath:
         labels, _ = judging.labels(table, rows, table.texts[rows])
         part, n = table.part(rows).with_labels(labels), table.data.n_prompts - len(rows)
         return self._learnt(part, n, claim.delta, table.tiers)

@@ -31,6 +31,7 @@ One rule is tested, so that nothing is corrected for, and no audit serves two te
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -42,6 +43,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.calibration import (
     Claim,
+    ComponentCalibrationData,
+    ComponentThreshold,
+    LearnThenTestResult,
     critical_count,
     prompts_needed,
     two_phase_p_value,
@@ -50,10 +54,24 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._betting import audit_p_values, audit_power, fewest_audits
 from sklearn_clm.calibration._claim import nothing_passed
+from sklearn_clm.calibration._components import ComponentEntries
+from sklearn_clm.calibration._exit_model import ExitModel
+from sklearn_clm.calibration._exit_policy import ExitEntries
+from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
+from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import AuditRecord, smallest_level
-from sklearn_clm.policies._verdicts import Verdicts, bounding
+from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies._collection import Collection
+from sklearn_clm.policies._components import labelled, threshold_of_part
+from sklearn_clm.policies._exit import ExitPolicy, LevelResult, LevelRule
+from sklearn_clm.policies._judging import Judging
+from sklearn_clm.policies._rules import Everything, Rule, SelectionRule
+from sklearn_clm.policies._thresholds import ThresholdPolicy, ThresholdRule
+from sklearn_clm.policies._verdicts import ComponentVerdicts, Verdicts, bounding, shown_to
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
@@ -66,7 +84,7 @@ Pairs: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 Pairing: TypeAlias = Callable[[np.ndarray], Pairs]
 
 
-class AuditedJudging(BaseEstimator):
+class AuditedJudging(BaseEstimator, Judging):
     """A model judges everything; people, who are the standard, audit.
 
     The model is the estimator's `admission`. The guarantee is that a set holds a response that
@@ -138,15 +156,28 @@ class AuditedJudging(BaseEstimator):
         self.design = design
         self.rejected = rejected
 
-    def refuse(self, epsilon: float, delta: float) -> None:
-        """Refuse an unknown judge, and too few audits, before draws are paid for."""
+    def refuse(self, level: float, delta: float) -> None:
         get_admission(self.people, "people")
         fewest = fewest_audits if self.design == "betting" else prompts_needed
-        if self.n_audits < (needed := fewest(epsilon, delta)):
+        if self.n_audits < (needed := fewest(level, delta)):
             raise ValueError(
                 f"n_audits must be at least {needed}, since fewer certify nothing at "
-                f"epsilon={epsilon:g}, delta={delta:g}, got {self.n_audits} instead."
+                f"epsilon={level:g}, delta={delta:g}, got {self.n_audits} instead."
             )
+
+    def refuse_policy(self, policy: Policy, k_max: int) -> None:
+        # some prompts have to choose the level
+        exits = isinstance(policy, ExitPolicy) and policy.guarantee == "pac"
+        if not isinstance(policy, ThresholdPolicy) and not (exits and policy.path is None):
+            raise ValueError(
+                "policy must be one of thresholds, or a pac ExitPolicy that is not fitted yet, "
+                f"where people audit, got {policy!r:.60} instead."
+            )
+
+    def of(self, collection: Collection) -> "Audit":
+        people, references = get_admission(self.people), collection.verdicts.references
+        shown = shown_to(people, collection.prompts, references)
+        return Audit(self, collection.judged_by(self.people, shown), collection.source.seed)
 
 
 class Steps(ABC):
@@ -221,15 +252,155 @@ class SetSteps(Steps):
         return self.policy.test(self.only(step), table, part, claim)
 
 
+class ThresholdSteps(SetSteps):
+    """The configurations of a path, from which an audit chooses."""
+
+    what: ClassVar[str] = "configuration"
+    path: Frontier
+
+    @cached_property
+    def refusals(self) -> np.ndarray:  # type: ignore[override]
+        return self._columns(self.path, self.part.searched).risks.n_errors
+
+    @property
+    def shares(self) -> np.ndarray:
+        # a path from other data brings its own losses
+        return super().shares if len(self.part.searched) else self.path.loss[:, np.newaxis]
+
+    def only(self, step: int) -> Frontier:
+        return self.path.ordered(np.array([step]))
+
+    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.part.rows
+        return self._columns(self.only(step), rows)[0].accepted, self.table.data.quality[rows]
+
+    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
+        columns = self._columns(self.only(step), self.part.rows)
+        result = LearnThenTestResult(
+            frontier=columns.frontier,
+            n_optimization=len(self.part.searched),
+            epsilon=self.level,
+            smallest_epsilon=smallest,
+            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
+            risks=columns.risks,
+            provenance=self.table.data.provenance,
+            **tests,
+        )
+        if not claim.holds:
+            return Everything(claim, self.table.k_max, result)
+        return ThresholdRule.of(claim, result, columns[0].samples, {})
+
+    def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
+        return Columns(self.table, rows, path, get_set_score(self.policy.set_score))
+
+
+class LevelSteps(SetSteps):
+    """Levels of an exit policy, from which an audit chooses."""
+
+    what: ClassVar[str] = "exit level"
+    path: ExitModel
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """From the lowest, at which all texts are returned."""
+        every = self._seen.tau[self._seen.tau > -np.inf]
+        return np.unique(np.append(self._v[self._v > -np.inf], every.min()))
+
+    @property
+    def refusals(self) -> np.ndarray:  # type: ignore[override]
+        return np.searchsorted(np.sort(self._v), self.levels, side="left")
+
+    @cached_property
+    def _seen(self) -> ExitEntries:
+        return ExitEntries(self.table, self.part.searched, self.path)
+
+    @cached_property
+    def _v(self) -> np.ndarray:
+        return self._seen.largest(self._seen.labels == 1)
+
+    @cached_property
+    def _tested(self) -> ExitEntries:
+        return ExitEntries(self.table, self.part.rows, self.path)
+
+    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        return self._tested.tau >= self.levels[step], self._tested.tau
+
+    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
+        found = LevelResult.at(
+            float(self.levels[step]),
+            self._tested,
+            n_optimization=len(self.part.searched),
+            smallest_epsilon=smallest,
+            n_errors=int(tests["n_errors"][0]),
+            audit=tests["audit"],
+        )
+        if not claim.holds:
+            return Everything(claim, self.table.k_max, replace(found, level=-np.inf))
+        return LevelRule.of(claim, self.path, self.table, found)
+
+
+class ComponentSteps(Steps):
+    """Thresholds on components, from which an audit chooses."""
+
+    what: ClassVar[str] = "threshold"
+
+    def __init__(
+        self, data: ComponentCalibrationData, part: Part, alpha: float, people: ComponentVerdicts
+    ) -> None:
+        self.data, self.part, self.level, self.people = data, part, alpha, people
+        self.digests, self.by_model = data.prompts, data.labels[:, np.newaxis]
+        seen = ComponentEntries(data.take(part.searched))
+        self.refusals = seen.n_at_least(seen.labels == 0)
+        self.thresholds = seen.thresholds[::-1]
+        if not len(self.thresholds):  # no component was seen, and none is selected
+            self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
+
+    def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
+        data, rows, of_prompt = self.data, self.part.rows, self.data.prompt_index
+        selected = data.scores >= self.thresholds[step]
+
+        def pairs(at: np.ndarray) -> Pairs:
+            place = np.full(data.n_prompts, -1)
+            place[rows[at]] = np.arange(len(at))
+            shown = np.flatnonzero(selected & (place[of_prompt] >= 0))
+            return place[of_prompt[shown]], shown, np.zeros_like(shown)
+
+        return np.isin(rows, of_prompt[selected & (data.labels == 0)]), pairs
+
+    def by_people(self, step: int, part: Part, claim: Claim) -> SelectionRule:
+        unknown = self.data.with_labels(np.full(self.data.n_components, -1))
+        said = labelled(unknown, self.people, self.level, [part])
+        return threshold_of_part(said, part, claim)
+
+    def rule(
+        self, step: int, claim: Claim, tests: dict[str, Any], smallest: float
+    ) -> SelectionRule:
+        gamma, tested = self.thresholds[step], self.data.take(self.part.rows)
+        result = ComponentThreshold(
+            thresholds=np.array([gamma]),
+            n_components=np.array([np.sum(tested.scores >= gamma) / tested.n_prompts]),
+            alpha=self.level,
+            smallest_alpha=smallest,
+            achievable_alpha=(np.nan, np.nan),
+            provenance=self.data.provenance,
+            **tests,
+        )
+        return SelectionRule(claim, result.gamma_hat, result)
+
+
 @dataclass(frozen=True)
-class Audit:
+class Audit(Judging):
     """An audit by people, whom `verdicts` asks; `seed` is that of the random choice of prompts."""
 
     judging: AuditedJudging
     verdicts: Verdicts
     seed: int
 
-    def test(self, steps: Steps, claim: Claim) -> Any:
+    def test(self, policy: Policy, path: Any, table: Table, part: Part, claim: Claim) -> Any:
+        steps = ThresholdSteps if isinstance(policy, ThresholdPolicy) else LevelSteps
+        return self.certify(steps(policy, path, table, part, claim, self.verdicts), claim)
+
+    def certify(self, steps: Steps, claim: Claim) -> Any:
         """Test one of the steps by people's standard."""
         part, n_prompts = steps.part, len(steps.part.rows)
         n_audits = min(self.judging.n_audits, n_prompts)

@@ -15,8 +15,7 @@ from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.policies._audited import Audit, SetSteps
-from sklearn_clm.policies._judging import LazyJudging
+from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies._rules import Everything, Rule, Rules, rules_of_parts
 from sklearn_clm.policies._verdicts import bounding
 
@@ -35,7 +34,6 @@ class Policy(BaseEstimator, ABC):
     """When sampling stops, and what is returned."""
 
     rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
-    steps: ClassVar[type[SetSteps]]  # the steps that an audit chooses from
     _learnt_as: ClassVar[str] = ""  # name of the attribute that `fit` sets
     guarantee: Literal["pac", "marginal"]
     set_score: Any = "max"  # the score of a set that predict reports
@@ -82,13 +80,8 @@ class Policy(BaseEstimator, ABC):
         """Default share of `n_prompts` prompts for the optimisation part."""
         return 1 / 3
 
-    @property
-    def auditable(self) -> bool:
-        """Whether an audit can test a rule of this policy."""
-        return False
-
     @abstractmethod
-    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging) -> Any:
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> Any:
         """Search, or learn, on the optimisation prompts at `rows`."""
 
     @abstractmethod
@@ -99,14 +92,7 @@ class Policy(BaseEstimator, ABC):
         """For each draw, the first draw with the same text."""
         return table.texts[rows]
 
-    def calibrate(
-        self,
-        table: Table,
-        parts: list[Part],
-        claim: Claim,
-        judging: LazyJudging,
-        audit: Audit | None = None,
-    ) -> Rules:
+    def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
         """Search on one part of the prompts, test another.
 
         Parts are the groups, where there are any, and at last all prompts, whose `claim` is
@@ -125,9 +111,7 @@ class Policy(BaseEstimator, ABC):
 
         def test(part: Part, own: Claim) -> Rule:
             with nullcontext() if len(parts) == 1 else bounded():
-                if audit is None:
-                    return self.test(path, table, part, own)
-                return audit.test(self.steps(self, path, table, part, own, audit.verdicts), own)
+                return judging.test(self, path, table, part, own)
 
         return rules_of_parts(parts, claim, partial(Everything, k_max=table.k_max), test)
 

@@ -16,14 +16,14 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._audited import AuditedJudging
 from sklearn_clm.policies._base import draw_budgets
+from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, progress_bar
-from sklearn_clm.policies._verdicts import Verdicts, shown_to
+from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._admission import get_admission, warn_of_references
+from sklearn_clm.scoring._admission import warn_of_references
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
@@ -65,7 +65,7 @@ class Collection:
         self.groups = None if groups is None else [groups[i] for i in rows]
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
-        audited = isinstance(sampler.judging, AuditedJudging)
+        audited = judging_of(sampler.judging).people is not None
         asked = [references[i] for i in rows], self.responses, sampler.n_jobs, k_max
         self.verdicts = Verdicts(sampler.admission, *asked, bare=audited)
         self._quality, self._similarity = sampler.quality, sampler.similarity
@@ -257,12 +257,11 @@ class Collection:
         self._draw_again()
         return SetLosses(losses.functions, self.prompts, self.verdicts.references, self.draws)
 
-    def by_people(self, people: str | Admission) -> Verdicts:
-        """Verdicts of people who audit the admission."""
-        references = shown_to(get_admission(people), self.prompts, self.verdicts.references)
+    def judged_by(self, admission: str | Admission, references: list[Reference]) -> Verdicts:
+        """Verdicts of another judge on these draws."""
         self._draw_again()
         responses = [[draw.response for draw in row] for row in self.draws]
-        return Verdicts(people, references, responses, self._n_jobs, self.data.k_max)
+        return Verdicts(admission, references, responses, self._n_jobs, self.data.k_max)
 
     def _draw_again(self) -> None:
         """Restore the draws, and make missing ones again."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,9 @@ from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._audited import AuditedJudging, Pairing, Pairs, Steps
 from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._collection import TRIED_DRAWS, TRIED_PROMPTS, noting_kept_draws
+from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._rules import SelectionRule
 from sklearn_clm.policies._source import DrawSource, progress_bar
 from sklearn_clm.policies._verdicts import ComponentVerdicts, bounding, shown_to
@@ -75,9 +75,8 @@ class ComponentCollection:
         self._component_score = get_component_score(selector.component_score)
         self._admission = get_component_admission(selector.admission, self._splitter)
         self._given = {name: getattr(selector, name) for name in PARTS}
-        self._people = None
-        if isinstance(selector.judging, AuditedJudging):
-            self._people = get_component_admission(selector.judging.people, self._splitter)
+        people = judging_of(selector.judging).people
+        self._people = None if people is None else get_component_admission(people, self._splitter)
 
     def __getstate__(self) -> dict[str, Any]:
         # verdicts hold their references; functions among them may not be picklable
@@ -98,10 +97,9 @@ class ComponentCollection:
         references: list[Any],
         draws: list[list[Generation]],
         split: list[DistinctComponents],
-        *,
-        bare: bool = False,
     ) -> ComponentVerdicts:
         said = [[draw.response for draw in row] for row in draws]
+        bare = self._people not in (None, admission)
         return ComponentVerdicts(admission, references, said, split, self._n_jobs, bare=bare)
 
     def try_on(self, memory: DrawMemory, width: int) -> None:
@@ -110,9 +108,9 @@ class ComponentCollection:
         draws = self.source.draws(memory, few, min(TRIED_DRAWS, width))
         split = self._split(few, draws)
         if any(len(distinct.components) for distinct in split):
-            bare, references = self._people is not None, self._references[: len(few)]
+            references = self._references[: len(few)]
             with noting_kept_draws():
-                self._judged_by(self._admission, references, draws, split, bare=bare).try_on(0)
+                self._judged_by(self._admission, references, draws, split).try_on(0)
 
     def fill(self, memory: DrawMemory, width: int, known: Provenance, *, verbose: int) -> None:
         """Split and score all K draws, whatever budget was chosen.
@@ -139,8 +137,7 @@ class ComponentCollection:
         if not all(map(callable, references)):
             said = (draw.response for row in draws for draw in row)
             warn_of_script("admission", self._given["admission"], said)
-        bare = self._people is not None
-        self.verdicts = self._judged_by(self._admission, references, draws, split, bare=bare)
+        self.verdicts = self._judged_by(self._admission, references, draws, split)
         if self._people is not None:
             shown = shown_to(self._people, prompts, references)
             self.people = self._judged_by(self._people, shown, draws, split)
@@ -342,55 +339,6 @@ def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) 
     if result.gamma_hat == np.inf:
         claim = claim.nullified(why_nothing(result, claim))
     return SelectionRule(claim, result.gamma_hat, result)
-
-
-class ComponentSteps(Steps):
-    """Thresholds on components, from which an audit chooses."""
-
-    what: ClassVar[str] = "threshold"
-
-    def __init__(
-        self, data: ComponentCalibrationData, part: Part, alpha: float, people: ComponentVerdicts
-    ) -> None:
-        self.data, self.part, self.level, self.people = data, part, alpha, people
-        self.digests, self.by_model = data.prompts, data.labels[:, np.newaxis]
-        seen = ComponentEntries(data.take(part.searched))
-        self.refusals = seen.n_at_least(seen.labels == 0)
-        self.thresholds = seen.thresholds[::-1]
-        if not len(self.thresholds):  # no component was seen, and none is selected
-            self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
-
-    def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
-        data, rows, of_prompt = self.data, self.part.rows, self.data.prompt_index
-        selected = data.scores >= self.thresholds[step]
-
-        def pairs(at: np.ndarray) -> Pairs:
-            place = np.full(data.n_prompts, -1)
-            place[rows[at]] = np.arange(len(at))
-            shown = np.flatnonzero(selected & (place[of_prompt] >= 0))
-            return place[of_prompt[shown]], shown, np.zeros_like(shown)
-
-        return np.isin(rows, of_prompt[selected & (data.labels == 0)]), pairs
-
-    def by_people(self, step: int, part: Part, claim: Claim) -> SelectionRule:
-        unknown = self.data.with_labels(np.full(self.data.n_components, -1))
-        said = labelled(unknown, self.people, self.level, [part])
-        return threshold_of_part(said, part, claim)
-
-    def rule(
-        self, step: int, claim: Claim, tests: dict[str, Any], smallest: float
-    ) -> SelectionRule:
-        gamma, tested = self.thresholds[step], self.data.take(self.part.rows)
-        result = ComponentThreshold(
-            thresholds=np.array([gamma]),
-            n_components=np.array([np.sum(tested.scores >= gamma) / tested.n_prompts]),
-            alpha=self.level,
-            smallest_alpha=smallest,
-            achievable_alpha=(np.nan, np.nan),
-            provenance=self.data.provenance,
-            **tests,
-        )
-        return SelectionRule(claim, result.gamma_hat, result)
 
 
 def why_nothing(result: ComponentThreshold, claim: Claim) -> str:

@@ -1,7 +1,6 @@
 """One nested level that decides when to stop and what to return."""
 
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -30,9 +29,8 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._texts import ScoreScale, same_text_of, texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.calibration._two_phase import AuditRecord
-from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy
-from sklearn_clm.policies._judging import LazyJudging, classifier_factory
+from sklearn_clm.policies._judging import Judging, classifier_factory
 from sklearn_clm.policies._open_sets import BatchedExit, Sampling
 from sklearn_clm.policies._rules import (
     Everything,
@@ -269,54 +267,6 @@ def _classifier_of(content: dict[str, Any]) -> Any:
     return classifier
 
 
-class LevelSteps(SetSteps):
-    """Levels of an exit policy, one of which people audit."""
-
-    what: ClassVar[str] = "exit level"
-    path: ExitModel
-
-    @cached_property
-    def levels(self) -> np.ndarray:
-        """From the lowest, at which all texts are returned."""
-        every = self._seen.tau[self._seen.tau > -np.inf]
-        return np.unique(np.append(self._v[self._v > -np.inf], every.min()))
-
-    @property
-    def refusals(self) -> np.ndarray:  # type: ignore[override]
-        return np.searchsorted(np.sort(self._v), self.levels, side="left")
-
-    @cached_property
-    def _seen(self) -> ExitEntries:
-        return self._entries(self.part.searched)
-
-    @cached_property
-    def _v(self) -> np.ndarray:
-        return self._seen.largest(self._seen.labels == 1)
-
-    @cached_property
-    def _tested(self) -> ExitEntries:
-        return self._entries(self.part.rows)
-
-    def _entries(self, rows: np.ndarray) -> ExitEntries:
-        return ExitEntries(self.table, rows, self.path)
-
-    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._tested.tau >= self.levels[step], self._tested.tau
-
-    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
-        found = LevelResult.at(
-            float(self.levels[step]),
-            self._tested,
-            n_optimization=len(self.part.searched),
-            smallest_epsilon=smallest,
-            n_errors=int(tests["n_errors"][0]),
-            audit=tests["audit"],
-        )
-        if not claim.holds:
-            return Everything(claim, self.table.k_max, replace(found, level=-np.inf))
-        return LevelRule.of(claim, self.path, self.table, found)
-
-
 class ExitPolicy(Policy):
     """One nested level, learnt, in place of three thresholds.
 
@@ -359,7 +309,6 @@ class ExitPolicy(Policy):
     """
 
     rule: ClassVar[type[Rule]] = LevelRule
-    steps: ClassVar[type[SetSteps]] = LevelSteps
     _learnt_as: ClassVar[str] = "model_"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
@@ -443,14 +392,7 @@ class ExitPolicy(Policy):
         # beyond these few, a prompt that finds the level saves more than one that teaches
         return min(max(1 / 5, _ENOUGH_PROMPTS / n_prompts), 1 / 3)
 
-    @property
-    def auditable(self) -> bool:
-        # some prompts have to choose the level
-        return self.guarantee == "pac" and self.path is None
-
-    def search(
-        self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging
-    ) -> ExitModel:
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> ExitModel:
         _, known = judging.labels(table, rows, self.texts(table, rows))
         learner = ExitPolicy(**self.get_params(deep=False))
         part = table.part(rows).with_labels(known)

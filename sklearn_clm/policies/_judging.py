@@ -1,4 +1,4 @@
-"""Lazy judging: which draws are made and judged in calibration."""
+"""Who judges, how many draws, and what tests follow."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from threadpoolctl import threadpool_limits
 
+from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration._exit_model import impute_labels
+from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring._admission import get_admission
@@ -22,57 +24,26 @@ _FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
 _TURN = RLock()
 
 
-class LazyJudging(BaseEstimator):
-    """Judge, and draw, only what decides the tests.
+class Judging:
+    """Judge all draws; other ways of judging change a part."""
 
-    On the calibration part draws are made and judged until each test is decided; the decision is
-    always the same as with all draws and labels. On the optimisation part a few draws of each
-    prompt are judged, and the other labels are estimated: they only shape the path of the tests.
+    lazily: ClassVar[bool] = False  # whether tests ask for the labels
+    people: Any = None  # the admission of those who audit
+    optimization_judgements: int | str | None = "auto"
+    optimization_admission: str | Admission | None = None
 
-    Parameters
-    ----------
-    optimization_judgements : int, "auto" or None, default="auto"
-        Number of draws of each optimisation prompt to judge, at most K; equal responses count
-        once. "auto" is three, or two if these give 500 labels. None judges all draws. With 0 all
-        labels are estimated, by the share of a text among the draws.
-    optimization_admission : str or callable, default=None
-        The judge of the optimisation part, in place of the sampler's `admission`: a cheap judge,
-        such as "rouge_l" or a model, if people judge the calibration part. None: the same judge.
+    def refuse(self, level: float, delta: float) -> None:
+        """Refuse what certifies nothing at a level."""
 
-    Notes
-    -----
-    Another judge is valid there, since fixed sequence testing holds for every path that does not
-    depend on the calibration part. Labels of the optimisation part never enter a test: wrong labels
-    only cause more draws, larger sets, or no guarantee.
+    def of(self, collection: Any) -> "Judging":
+        """The same for what an estimator has collected."""
+        return self
 
-    Examples
-    --------
-    >>> from sklearn_clm import ConformalSampler
-    >>> from sklearn_clm.policies import LazyJudging
-    >>> sampler = ConformalSampler(judging=LazyJudging(optimization_judgements=2))
-    >>> sampler.get_params()["judging__optimization_judgements"]
-    2
-    """
+    def test(self, policy: Any, path: Any, table: Table, part: Part, claim: Claim) -> Any:
+        """Test the path of a policy on the prompts of a part."""
+        return policy.test(path, table, part, claim)
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "optimization_judgements": [
-            None,
-            StrOptions({"auto"}),
-            Interval(Integral, 0, None, closed="left"),
-        ],
-        "optimization_admission": [None, str, callable],
-    }
-
-    def __init__(
-        self,
-        *,
-        optimization_judgements: int | str | None = "auto",
-        optimization_admission: str | Admission | None = None,
-    ) -> None:
-        self.optimization_judgements = optimization_judgements
-        self.optimization_admission = optimization_admission
-
-    def refuse(self, k_max: int) -> None:
+    def refuse_policy(self, policy: Any, k_max: int) -> None:
         """Refuse parameters that would fail after draws were paid."""
         self.judgements_per_prompt(1, k_max)
         if self.optimization_admission is not None:
@@ -136,6 +107,65 @@ class LazyJudging(BaseEstimator):
     def _known(table: Table, rows: np.ndarray, texts: np.ndarray) -> np.ndarray:
         """Labels of draws, by the first draws of their texts."""
         return table.labels_at(rows[:, np.newaxis], texts)
+
+
+class LazyJudging(BaseEstimator, Judging):
+    """Judge, and draw, only what decides the tests.
+
+    On the calibration part draws are made and judged until each test is decided; the decision is
+    always the same as with all draws and labels. On the optimisation part a few draws of each
+    prompt are judged, and the other labels are estimated: they only shape the path of the tests.
+
+    Parameters
+    ----------
+    optimization_judgements : int, "auto" or None, default="auto"
+        Number of draws of each optimisation prompt to judge, at most K; equal responses count
+        once. "auto" is three, or two if these give 500 labels. None judges all draws. With 0 all
+        labels are estimated, by the share of a text among the draws.
+    optimization_admission : str or callable, default=None
+        The judge of the optimisation part, in place of the sampler's `admission`: a cheap judge,
+        such as "rouge_l" or a model, if people judge the calibration part. None: the same judge.
+
+    Notes
+    -----
+    Another judge is valid there, since fixed sequence testing holds for every path that does not
+    depend on the calibration part. Labels of the optimisation part never enter a test: wrong labels
+    only cause more draws, larger sets, or no guarantee.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ConformalSampler
+    >>> from sklearn_clm.policies import LazyJudging
+    >>> sampler = ConformalSampler(judging=LazyJudging(optimization_judgements=2))
+    >>> sampler.get_params()["judging__optimization_judgements"]
+    2
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "optimization_judgements": [
+            None,
+            StrOptions({"auto"}),
+            Interval(Integral, 0, None, closed="left"),
+        ],
+        "optimization_admission": [None, str, callable],
+    }
+    lazily: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        optimization_judgements: int | str | None = "auto",
+        optimization_admission: str | Admission | None = None,
+    ) -> None:
+        self.optimization_judgements = optimization_judgements
+        self.optimization_admission = optimization_admission
+
+
+def judging_of(judging: str | Judging) -> Judging:
+    """The judging that a name stands for."""
+    if isinstance(judging, Judging):
+        return judging
+    return LazyJudging() if judging == "lazy" else Judging()
 
 
 @contextmanager

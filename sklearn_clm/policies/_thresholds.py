@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,7 +17,7 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._claim import nothing_passed
-from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
+from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._search import Frontier
@@ -25,9 +25,8 @@ from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest, LossTest
-from sklearn_clm.policies._audited import SetSteps
 from sklearn_clm.policies._base import Policy
-from sklearn_clm.policies._judging import LazyJudging
+from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies._open_sets import BatchedThresholds, Sampling
 from sklearn_clm.policies._rules import (
     Everything,
@@ -100,48 +99,6 @@ class ThresholdRule(SetRule):
         return cls(claim, Configuration(**values), k_max)
 
 
-class ThresholdSteps(SetSteps):
-    """The configurations of a path, from which an audit chooses."""
-
-    what: ClassVar[str] = "configuration"
-    path: Frontier
-
-    @cached_property
-    def refusals(self) -> np.ndarray:  # type: ignore[override]
-        return self._columns(self.path, self.part.searched).risks.n_errors
-
-    @property
-    def shares(self) -> np.ndarray:
-        # a path from other data brings its own losses
-        return super().shares if len(self.part.searched) else self.path.loss[:, np.newaxis]
-
-    def only(self, step: int) -> Frontier:
-        return self.path.ordered(np.array([step]))
-
-    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.part.rows
-        return self._columns(self.only(step), rows)[0].accepted, self.table.data.quality[rows]
-
-    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
-        columns = self._columns(self.only(step), self.part.rows)
-        result = LearnThenTestResult(
-            frontier=columns.frontier,
-            n_optimization=len(self.part.searched),
-            epsilon=self.level,
-            smallest_epsilon=smallest,
-            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
-            risks=columns.risks,
-            provenance=self.table.data.provenance,
-            **tests,
-        )
-        if not claim.holds:
-            return Everything(claim, self.table.k_max, result)
-        return ThresholdRule.of(claim, result, columns[0].samples, {})
-
-    def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
-        return Columns(self.table, rows, path, get_set_score(self.policy.set_score))
-
-
 class ThresholdPolicy(Policy):
     """Algorithm 1: thresholds on similarity, quality and set score.
 
@@ -173,7 +130,6 @@ class ThresholdPolicy(Policy):
     """
 
     rule: ClassVar[type[Rule]] = ThresholdRule
-    steps: ClassVar[type[SetSteps]] = ThresholdSteps
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "set_score": [str, callable, SetScore],
@@ -218,10 +174,6 @@ class ThresholdPolicy(Policy):
             "draw_weight": self.draw_weight,
         }
 
-    @property
-    def auditable(self) -> bool:
-        return True
-
     def refuse(self, k_max: int | Sequence[int]) -> None:
         get_set_score(self.set_score)
         if self.frontier is not None and np.max(self.frontier.k_max) != np.max(k_max):
@@ -230,9 +182,7 @@ class ThresholdPolicy(Policy):
                 f"frontier, got {k_max!r} instead."
             )
 
-    def search(
-        self, table: Table, rows: np.ndarray, claim: Claim, judging: LazyJudging
-    ) -> Frontier:
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> Frontier:
         labels, _ = judging.labels(table, rows, table.texts[rows])
         part = table.part(rows).with_labels(labels)
         frontier = search_frontier(

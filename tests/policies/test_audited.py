@@ -21,7 +21,6 @@ from sklearn_clm.policies import (
     CovariateShift,
     ExitPolicy,
     Groups,
-    LazyJudging,
     ThresholdPolicy,
 )
 from sklearn_clm.policies._audited import Audit
@@ -279,7 +278,7 @@ def test_a_rule_that_looks_best_of_many_is_not_taken_at_its_word():
         seen, tested = map(np.sort, np.split(rng.permutation(200), [66]))
         audit = Audit(AuditedJudging(len, n_audits=60), People(truth), world)
         rules = ThresholdPolicy().calibrate(
-            table, [Part(tested, seen, 0.05)], Claim(0.2, 0.05), LazyJudging(), audit=audit
+            table, [Part(tested, seen, 0.05)], Claim(0.2, 0.05), audit
         )
         n_certified += rules[None].certified
     assert n_certified >= binom.ppf(0.05, n_worlds, 0.8)

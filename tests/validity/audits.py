@@ -20,9 +20,8 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import _Design
-from sklearn_clm.policies import AuditedJudging, LazyJudging, ThresholdPolicy, _audited
-from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._components import ComponentSteps
+from sklearn_clm.policies import AuditedJudging, ThresholdPolicy, _audited
+from sklearn_clm.policies._audited import Audit, ComponentSteps
 from sklearn_clm.policies._verdicts import Verdicts
 
 from .procedures import N_LAMBDAS, Setting, accepted_at_stop
@@ -124,7 +123,7 @@ def audits(
     judging = AuditedJudging(len, n_audits=N_AUDITS, design=design)
     people = audit(judging, _People(truth), int(rng.integers(2**31)))
     claim = Claim(setting.epsilon, setting.delta)
-    rule = policy.calibrate(table, [part], claim, LazyJudging(), audit=people)[None]
+    rule = policy.calibrate(table, [part], claim, people)[None]
     if not rule.certified:
         return None
     population = world.population
@@ -144,7 +143,7 @@ def audits_of_components(
     audit = Audit(AuditedJudging(len, n_audits=N_AUDITS, design=design), people, 0)
     steps = ComponentSteps(data, part, setting.epsilon, people)
     claim = Claim(setting.epsilon, setting.delta, about="components")
-    if not audit.test(steps, claim).certified:
+    if not audit.certify(steps, claim).certified:
         return None
     return risk_of_all(world.name, "components") > setting.epsilon
 
@@ -152,7 +151,7 @@ def audits_of_components(
 class _Broken(Audit):
     """An audit whose test is made otherwise: by ``p_value(refused, said, level)``."""
 
-    def test(self, steps, claim):
+    def certify(self, steps, claim):
         step, order = 0, self._order(steps)  # all draws, whose risk is just above epsilon
         refused, pairs_of = steps.seen_by_model(step)
         if self.p_value(steps, step, order, refused, pairs_of) > steps.part.delta:
