@@ -199,7 +199,7 @@ def plan(
     return Plan(
         n_prompts=planned,
         n_calibration=parts,
-        smallest_epsilon=_smallest_epsilons(n_errors, n, parts, delta),
+        smallest_epsilon=_epsilons_to_come(n_errors, n, parts, delta),
         chance=chance_to_certify(parts[:, np.newaxis], shares, epsilon, delta),
         n_recommended=recommended,
         n_recommended_cautious=cautious,
@@ -213,7 +213,7 @@ def plan(
     )
 
 
-def _smallest_epsilons(n_errors: int, n: int, parts: np.ndarray, delta: float) -> np.ndarray:
+def _epsilons_to_come(n_errors: int, n: int, parts: np.ndarray, delta: float) -> np.ndarray:
     """Smallest epsilons of calibration parts to come, with intervals."""
     # half of the allowed error for the pilot's share, half for the calibration to come
     tail = (1.0 - _CONFIDENCE) / 4.0

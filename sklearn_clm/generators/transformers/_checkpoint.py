@@ -65,29 +65,13 @@ def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
     model: Any = generator.model
     tokenizer: Any = generator.tokenizer
     processor: Any = generator.processor
-    kwargs = generator.model_kwargs or {}
     images: Any = transformers.AutoImageProcessor
-    options: dict[str, Any] = {"trust_remote_code": generator.trust_remote_code}
-    if "revision" in kwargs:
-        options["revision"] = kwargs["revision"]
-    name = None
-    if isinstance(model, (str, os.PathLike)):
-        name = model
-        has_gpu = torch.cuda.is_available()
-        device = torch.device(generator.device or ("cuda" if has_gpu else "cpu"))
-        dtype = generator.dtype or ("float32" if device.type == "cpu" else "auto")
-        # a revision is pinned by model_kwargs, where the user wants it
-        config = transformers.AutoConfig.from_pretrained(name, **options)  # nosec B615
-        kind: Any = transformers.AutoModelForCausalLM
-        if config.model_type == "vision-encoder-decoder":
-            kind = transformers.VisionEncoderDecoderModel
-        elif config.is_encoder_decoder:
-            kind = transformers.AutoModelForSeq2SeqLM
-        # formats other than safetensors can run code when they are read
-        settings = {**options, "dtype": dtype, **kwargs, "use_safetensors": True}
-        model = kind.from_pretrained(name, **settings)
-        if "device_map" not in kwargs:
-            model = model.to(device)
+    # a revision is pinned by model_kwargs, where the user wants it
+    revision = {k: v for k, v in (generator.model_kwargs or {}).items() if k == "revision"}
+    options: dict[str, Any] = {"trust_remote_code": generator.trust_remote_code, **revision}
+    name = model if isinstance(model, (str, os.PathLike)) else None
+    if name is not None:
+        model = _named_model(name, generator, options)
     if isinstance(processor, (str, os.PathLike)):
         processor = images.from_pretrained(processor, **options)
     if tokenizer is None:
@@ -103,6 +87,26 @@ def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
         with suppress(OSError, ValueError):  # pixel values may come from preprocess
             processor = images.from_pretrained(name, **options)
     return model, tokenizer, getattr(processor, "image_processor", processor)
+
+
+def _named_model(
+    name: str | os.PathLike[str], generator: TransformersGenerator, options: dict[str, Any]
+) -> Any:
+    """The model of a name or path, on its device."""
+    kwargs = generator.model_kwargs or {}
+    has_gpu = torch.cuda.is_available()
+    device = torch.device(generator.device or ("cuda" if has_gpu else "cpu"))
+    dtype = generator.dtype or ("float32" if device.type == "cpu" else "auto")
+    config = transformers.AutoConfig.from_pretrained(name, **options)  # nosec B615
+    kind: Any = transformers.AutoModelForCausalLM
+    if config.model_type == "vision-encoder-decoder":
+        kind = transformers.VisionEncoderDecoderModel
+    elif config.is_encoder_decoder:
+        kind = transformers.AutoModelForSeq2SeqLM
+    # formats other than safetensors can run code when they are read
+    settings = {**options, "dtype": dtype, **kwargs, "use_safetensors": True}
+    model = kind.from_pretrained(name, **settings)
+    return model if "device_map" in kwargs else model.to(device)
 
 
 class Checkpoint:
