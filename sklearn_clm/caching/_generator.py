@@ -108,10 +108,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
             with strictly():
                 name = fingerprint(self._inner()) if self.key is None else str(self.key)
         except UnidentifiedError as error:
-            raise ValueError(
-                f"generator: {error}, so CachedGenerator cannot know its draws again; give it a "
-                "key=."
-            ) from error
+            raise ValueError(f"generator of CachedGenerator: {error}") from error
         return name if training is None else f"{name}-{training}"
 
 

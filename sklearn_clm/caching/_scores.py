@@ -40,10 +40,7 @@ class _PairCache(ResultCache):
             with strictly():
                 return digest_of(type(self), {self._kind: self.wrapped})
         except UnidentifiedError as error:
-            raise ValueError(
-                f"{self._kind}={self.wrapped!r:.80}: {error}, so {type(self).__name__} cannot know "
-                "its results again; give it a key=."
-            ) from error
+            raise ValueError(f"{self._kind} of {type(self).__name__}: {error}") from error
 
     def _known_or_made(
         self, firsts: Sequence[object], seconds: Sequence[object], n_jobs: int | None

@@ -219,8 +219,8 @@ def _object(value: Any, inner: _Inner) -> Any:
     except Exception as error:  # of foreign code, which may raise anything
         if _strict.get():
             raise UnidentifiedError(
-                f"{value!r:.80} has no parameters or plain values that identify it: give what uses "
-                "it a key= instead."
+                f"{value!r:.80} has no parameters or plain values that identify it; what uses it "
+                "needs a key= in their place."
             ) from error
         return name
 

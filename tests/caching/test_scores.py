@@ -174,7 +174,7 @@ def test_a_judge_with_no_state_to_tell_needs_a_key(tmp_path):
 
     with open(__file__) as file:
         judge = Open(file)
-        with pytest.raises(ValueError, match=r"CachedAdmission cannot know its results.*key="):
+        with pytest.raises(ValueError, match=r"CachedAdmission: .*key="):
             CachedAdmission(judge)("a", "b")
         assert CachedAdmission(judge, key="open")("a", "b") is True
 
