@@ -11,7 +11,14 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm.generators._base import Generator, Prompts, Rows, WrappingGenerator, sample
+from sklearn_clm.generators._base import (
+    Generator,
+    Prompts,
+    Rows,
+    WrappingGenerator,
+    sample,
+    serve,
+)
 from sklearn_clm.generators._identity import description
 from sklearn_clm.generators._queue import DrawQueue, rounds_of
 
@@ -78,10 +85,13 @@ class ParallelGenerator(WrappingGenerator):
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue in rounds over all workers."""
         self._validate_params()
-        inner = self._inner()
+        inner, n_workers = self._inner(), effective_n_jobs(self.n_jobs)
+        if n_workers == 1:
+            serve(inner, queue)
+            return
         token = description(inner)  # a fingerprint could load the model in this process too
         while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
-            n_each = queue.n_under_way / (_TASKS_PER_WORKER * effective_n_jobs(self.n_jobs))
+            n_each = queue.n_under_way / (_TASKS_PER_WORKER * n_workers)
             tasks = []
             for start, stop, positions in rounds_of(requests):
                 size = max(1, min(int(self.chunk_size), ceil(n_each / (stop - start))))
