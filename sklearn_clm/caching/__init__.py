@@ -26,9 +26,8 @@ same thresholds when it is started again.
 >>> cached.n_misses_, cached.n_hits_
 (3, 2)
 
-A draw is kept when it arrives: at once from the generators of this package, and from one of your
-own at the end of each call of its ``sample``, which is for 256 prompts. Where draws are paid for,
-let it have ``chunk_size = 1``, or ``serve``, so that a call that fails loses little.
+Draws of a generator of your own arrive at the end of each call of its ``sample``, for 256 prompts:
+where they are paid for, give it ``chunk_size = 1``, or ``serve``.
 
 Another model, temperature, template or training is another key, and so is other code, where the
 generator is a class of your own: once it was edited, all draws are made anew. Where the edit does

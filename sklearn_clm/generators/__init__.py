@@ -31,14 +31,10 @@ its tokenizer may be given instead of a name. Prompts may be texts, chat message
 ## A function of yours
 
 Whatever you call today is a generator: an agent, a chain, another client, plain or ``async``.
-``FunctionGenerator(ask, max_concurrency=16)`` calls it in parallel, repeats it where it fails, and
-keeps its draws as they arrive; there stand recipes for LiteLLM, LangChain, vLLM, DSPy and async
-clients. One that returns text alone has no log-probabilities, so give the sampler
-``quality="self_consistency"``.
-
-A function cannot be keyed by its draws, unless it hands on a seed (``ask(prompt, seed)`` is given
-one). Put it in a :class:`sklearn_clm.caching.CachedGenerator`, with a ``key=`` that names the model
-and its settings: a draw once made is the draw from then on.
+``FunctionGenerator(ask, max_concurrency=16)`` calls it in parallel and repeats it where it fails;
+its documentation has recipes for LiteLLM, LangChain, vLLM, DSPy and async clients. Where it returns
+text alone, give the sampler ``quality="self_consistency"``. Draws of a function that takes no seed
+are keyed by a :class:`sklearn_clm.caching.CachedGenerator`, with a ``key=`` that names the model.
 
 ## Services
 
@@ -80,9 +76,8 @@ a part of the data that calibration never sees.
 
 Where draws cost money or minutes, put it in a :class:`sklearn_clm.caching.CachedGenerator` and give
 the class ``chunk_size = 1``: draws are kept after each call of ``sample``, by default for 256
-prompts. One that can keep busy with many prompts at once implements ``serve(queue)``
-(:class:`QueueGenerator`): it takes requests from a :class:`DrawQueue` and puts each draw back as
-soon as it is complete, so that nobody waits for the slowest of a round.
+prompts. One that works on many prompts at once implements ``serve(queue)``
+(:class:`QueueGenerator`), so that nobody waits for the slowest of a round.
 
 ## Scaling out
 
