@@ -134,10 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
     _number(add, "--power", 0.9, "wanted probability of success")
     text = (
-        "in place of SAMPLES, a pilot of prompts that a model has judged, and people some of them, "
-        "30 at most and first those that the model refuses: CSV with columns model and people (y "
-        "or n, 1 or 0, true or false; people empty where nobody was asked). As many prompts will "
-        "calibrate as the first of --sizes says"
+        "in place of SAMPLES, a pilot that a model has judged, and people in part: CSV with the "
+        "columns model and people (y or n, 1 or 0, true or false; people may be empty). As many "
+        "prompts will calibrate as the first of --sizes says"
     )
     add("--judge", metavar="FILE", help=text)
 

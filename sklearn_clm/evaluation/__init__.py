@@ -64,8 +64,7 @@ each has delta / 3, and is planned with it.
 
 :func:`plan_audits` compares, from a pilot that a model has judged and people in part, how many
 verdicts of people it takes if they audit the model, all at once or until it is decided, and if they
-judge alone. It starts without any verdict of people, and says whether a few on prompts that the
-model refuses would pay.
+judge alone. It needs no verdict of people at first, and says how many for the pilot would pay.
 
 ## What to do with a set
 

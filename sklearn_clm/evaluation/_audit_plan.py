@@ -20,7 +20,7 @@ from sklearn_clm.evaluation._plan import chance_to_certify
 _N_SIZES = 15
 _QUANTILES = (np.arange(8) + 0.5) / 8
 # a judge that somebody takes to audit is rarely lenient, and may well be strict
-_REJECTED, _MISTAKEN = (0.5, 24.5), (0.5, 1.0)
+_REFUSED, _REJECTED, _MISTAKEN = (0.5, 0.5), (0.5, 24.5), (0.5, 1.0)
 _FURTHER = (5, 10, 20, 40)
 _BETTER = {"two-phase": "Two phases are", "betting": "Betting is", "people": "People alone are"}
 
@@ -47,8 +47,8 @@ class AuditPlan:
     design : {"two-phase", "betting", "people"}
         That of the smallest of these numbers.
     n_more : int
-        So many further verdicts on refused prompts are expected to save more audits than they
-        are, by a better choice of the design; 0 where no number of them is.
+        So many further verdicts on refused prompts should save more audits, by a better choice of
+        the design; 0 where none should.
     n_prompts : int
         Prompts that test, without those that choose the rule.
     epsilon, delta, power : float
@@ -81,10 +81,7 @@ class AuditPlan:
         betting = bets and f"at most {bets}, {self.n_made[self.sizes.index(bets)]:.0f} on average"
         pilot = "No larger pilot is needed: it would cost more verdicts than it saves."
         if self.n_more:
-            pilot = (
-                f"First let people judge {self.n_more} more prompts that the model refuses: that "
-                "should save more verdicts than it takes."
-            )
+            pilot = f"First let people judge {self.n_more} more prompts that the model refuses."
         return (
             f"{_BETTER[self.design]} better here. {pilot} For a power of {self.power:g} with "
             f"{self.n_prompts} prompts: audits in two phases, {fixed or none}; by betting, "
@@ -122,12 +119,11 @@ def plan_audits(
     Parameters
     ----------
     by_model : array-like of bool, shape (m,)
-        Whether the model admits a response of each prompt of the pilot. Its verdicts alone tell
-        how much it refuses: take all that it has judged and that will not test.
+        Whether the model admits a response of each prompt of the pilot: of all that will not test.
     by_people : array-like of bool or None, shape (m,)
-        Whether people do: the witness where the model admits one, any response elsewhere; None
-        where they were not asked. Whom they are asked about may depend on `by_model` alone. Begin
-        with nobody, and then take so many of the refused prompts as the plan says.
+        Whether people do: the witness where the model admits one, any response elsewhere; None if
+        they were not asked. Which they are asked about may depend on `by_model` alone: none at
+        first, and then as many of the refused prompts as the plan says.
     n_prompts : int
         Prompts that will test, none of them of the pilot: those of ``fit`` less the optimisation
         part, a third of thresholds and of selectors that are audited.
@@ -149,12 +145,11 @@ def plan_audits(
     -----
     Before any verdict a third of the refused prompts is supposed to be right, as if 1.5 of them
     were known, and 2 % of the admitted ones to be wrong, as if 25 were. In 14 simulated worlds,
-    whose model had judged half as many prompts as test, 30 verdicts, on refused prompts as far as
-    there were any, led to at most a quarter, or five, audits more than the best design takes in 90
-    to 100 % of the pilots. Pilots that ended with an `n_more` of 0 took 0 to 6 verdicts and saved 9
-    besides, on average, and led as far but in two worlds: where 11 audits are at stake, and where
-    people reject a tenth of what the model admits. Where the design is right without a pilot none
-    can gain anything: there they cost up to 3 verdicts.
+    whose model had judged half as many prompts as test, 30 verdicts, refused prompts first, led to
+    at most a quarter, or five, audits above the best design in 90 to 100 % of the pilots. Pilots
+    that ended with an `n_more` of 0 took 0 to 6 verdicts and saved 9 besides, on average, and led
+    as far but in two worlds: where 11 audits are at stake, and where people reject a tenth of what
+    the model admits. Where the first design is right none can gain: there they lost up to 3.
 
     Examples
     --------
@@ -184,11 +179,10 @@ def plan_audits(
             f"n_prompts must be at least {fewest}, since fewer certify nothing at "
             f"epsilon={epsilon:g}, delta={delta:g}, got {n_prompts} instead."
         )
-    n_refused = np.count_nonzero(~model)
     # Beta distributions of what the pilot leaves open
     beliefs = np.array(
         [
-            [n_refused + 0.5, len(model) - n_refused + 0.5],
+            np.add(_REFUSED, [np.sum(~model), np.sum(model)]),
             np.add(_REJECTED, [pairs[True, False], pairs[True, True]]),
             np.add(_MISTAKEN, [pairs[False, True], pairs[False, False]]),
         ]
@@ -204,7 +198,7 @@ def plan_audits(
         "betting": lambda n: audit_power(*counts_of, n, epsilon, delta),
         "people": lambda n: (chance_to_certify(n, missed, epsilon, delta), n),
     }
-    powers, made, numbers = {}, {}, {}
+    powers, made, logarithms = {}, {}, []
     for design, found in designs.items():
         of_sizes = [found(n) for n in sizes]
         powers[design] = [float(np.mean(of_truths)) for of_truths, _ in of_sizes]
@@ -214,15 +208,14 @@ def plan_audits(
         for of_truths, n in reversed(of_sizes):
             number = np.where(of_truths >= power, n, number)
         # of each share of refused prompts that people admit
-        numbers[design] = np.log(number).mean(axis=(0, 1))
-    logarithms = np.array(list(numbers.values()))
-    typical = dict(zip(designs, np.exp(logarithms.mean(axis=1)).tolist(), strict=True))
+        logarithms.append(np.log(number).mean(axis=(0, 1)))
+    typical = dict(zip(designs, np.exp(np.mean(logarithms, axis=1)).tolist(), strict=True))
     design = min(designs, key=lambda design: typical[design])
 
     def after(n: int) -> float:
         """What the design takes that is named after n further verdicts on refused prompts."""
-        chances = binom.pmf(np.arange(n + 1)[:, np.newaxis], n, mistaken.ravel())
-        return float(np.exp(np.mean(logarithms[:, np.newaxis] * chances, axis=2).min(axis=0).sum()))
+        chances = binom.pmf(np.arange(n + 1), n, mistaken.reshape(-1, 1)) / len(_QUANTILES)
+        return float(np.exp(np.min(logarithms @ chances, axis=0).sum()))
 
     means = beliefs[:, 0] / beliefs.sum(axis=1)
     return AuditPlan(

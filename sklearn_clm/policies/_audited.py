@@ -431,8 +431,7 @@ class Audit(Judging):
         owner, prompts, draws = pairs_of(audited)
         said = self.verdicts.labels[prompts, draws] == 1
         n_refused, n_missed = int(refused.sum()), len(np.unique(owner[~said]))
-        rows = part.rows[audited]
-        passes = p_value <= part.delta
+        counts, passes = (n_refused, n_prompts, n_missed, n_audits), p_value <= part.delta
         tests = {
             "n_valid": int(passes),
             "position": 0 if passes else None,
@@ -441,14 +440,12 @@ class Audit(Judging):
             "exact": np.ones(1, dtype=bool),
             "n_calibration": n_prompts,
             "delta": part.delta,
-            "audit": AuditRecord(
-                n_refused, n_prompts, n_missed, n_audits, rows, prompts, draws, said
-            ),
+            "audit": AuditRecord(*counts, part.rows[audited], prompts, draws, said),
         }
         if not passes:
             exact = design != "betting"  # or else a bound, by verdicts that were not made
-            why = nothing_passed(claim, n_prompts, steps.what, smallest, exact=exact)
-            claim = claim.nullified(why)
+            null = nothing_passed(claim, n_prompts, steps.what, smallest, exact=exact)
+            claim = claim.nullified(null)
         return self._with_words(
             steps.rule(step, claim, tests, smallest),
             f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
@@ -494,12 +491,9 @@ class Audit(Judging):
             "betting": lambda b: audit_power(shares, b, *counts)[0],
         }
         design = self.judging.design
-        powers = {
-            one: np.mean([power_of[one](b) for b in missed], axis=0)
-            for one in (("two-phase", "people") if design == "auto" else (design,))
-        }
         expected = {
-            design: power.mean(axis=1)[step_of.reshape(-1)] for design, power in powers.items()
+            one: np.mean([power_of[one](b) for b in missed], axis=(0, 2))[step_of.reshape(-1)]
+            for one in (("two-phase", "people") if design == "auto" else (design,))
         }
         best = np.max(list(expected.values()), axis=0)
         # the last is the cheapest
@@ -509,10 +503,8 @@ class Audit(Judging):
     def _order(self, steps: Steps) -> np.ndarray:
         """A random order of the tested prompts, the same however they were given."""
         rows, digests = steps.part.rows, steps.digests
-        first = (
-            np.arange(len(rows)) if digests is None else np.argsort(digests[rows], kind="stable")
-        )
-        return np.asarray(first[np.random.default_rng(self.seed).permutation(len(rows))])
+        order = np.random.default_rng(self.seed).permutation(len(rows))
+        return order if digests is None else np.argsort(digests[rows], kind="stable")[order]
 
     def _rejected(self, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
         """Prompts of which people reject a pair, asked for at once; `later` they may be asked."""
