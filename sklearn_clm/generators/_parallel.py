@@ -11,14 +11,7 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm.generators._base import (
-    Generator,
-    Prompts,
-    Rows,
-    WrappingGenerator,
-    sample,
-    serve,
-)
+from sklearn_clm.generators._base import Generator, Prompts, Rows, WrappingGenerator, sample, serve
 from sklearn_clm.generators._identity import description
 from sklearn_clm.generators._queue import DrawQueue, rounds_of
 

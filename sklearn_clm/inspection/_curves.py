@@ -93,6 +93,11 @@ class RiskCurveDisplay(Display):
             score = fitted.component_score
             name = score if isinstance(score, str) else type(score).__name__
             return cls.from_trials(run_component_trials({name: record.data}, **options), ax=ax)
+        if record.claim.about == "answers":
+            raise ValueError(
+                "estimator must return sets or components, got one with an AnswerPolicy instead; "
+                "TradeOffDisplay shows its answers."
+            )
         policy = fitted.policy if isinstance(fitted.policy, ThresholdPolicy) else ThresholdPolicy()
         defaults = {"methods": (record.set_score,), "n_lambdas": policy.n_lambdas, **record.weights}
         return cls.from_trials(run_trials(record.data, **{**defaults, **options}), ax=ax)

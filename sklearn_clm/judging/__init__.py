@@ -89,11 +89,4 @@ from sklearn_clm.judging._handover import hand_over
 from sklearn_clm.judging._server import judging_app, serve
 from sklearn_clm.judging._session import JudgingSession, Turn, Wanted
 
-__all__ = [
-    "JudgingSession",
-    "Turn",
-    "Wanted",
-    "hand_over",
-    "judging_app",
-    "serve",
-]
+__all__ = ["JudgingSession", "Turn", "Wanted", "hand_over", "judging_app", "serve"]

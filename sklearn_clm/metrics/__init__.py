@@ -54,13 +54,7 @@ from sklearn_clm.metrics._components import (
     component_precision,
     component_recall,
 )
-from sklearn_clm.metrics._sets import (
-    SCORERS,
-    normalized_auc,
-    set_coverage,
-    set_loss,
-    set_outcomes,
-)
+from sklearn_clm.metrics._sets import SCORERS, normalized_auc, set_coverage, set_loss, set_outcomes
 
 __all__ = [
     "COMPONENT_SCORERS",

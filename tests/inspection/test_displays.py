@@ -24,7 +24,7 @@ from sklearn_clm.inspection import (
     RiskCurveDisplay,
     RiskMonitorDisplay,
 )
-from sklearn_clm.policies import ExitPolicy
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy
 from tests.evaluation.simulated import simulated_data
 from tests.toy import toy_sampler
 
@@ -255,3 +255,6 @@ def test_figures_are_of_estimators_that_have_something_to_show(data, sampler, se
     for without in (few, sampling(policy=ExitPolicy()).calibrate(data)):
         with pytest.raises(ValueError, match="estimator"):
             FrontierDisplay.from_estimator(without)
+    answers = sampling(policy=AnswerPolicy(alpha=0.4)).calibrate(data)
+    with pytest.raises(ValueError, match="AnswerPolicy"):
+        RiskCurveDisplay.from_estimator(answers)

@@ -25,11 +25,7 @@ from sklearn_clm.generators.transformers._forward import (
     EncoderDecoderForward,
     Forward,
 )
-from sklearn_clm.generators.transformers._text import (
-    Detokenizer,
-    EncodedPrompt,
-    encode_text,
-)
+from sklearn_clm.generators.transformers._text import Detokenizer, EncodedPrompt, encode_text
 
 if TYPE_CHECKING:
     from sklearn_clm.generators.transformers._generator import TransformersGenerator
