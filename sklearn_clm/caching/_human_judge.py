@@ -130,13 +130,7 @@ class HumanJudge(StoreBacked, PairJudge):
         return enumerate(map(bool, verdicts))
 
     def verdicts(self, pairs: Sequence[WantedVerdict]) -> list[bool | None]:
-        """The newest verdict on each pair; None where none is.
-
-        Parameters
-        ----------
-        pairs : sequence of WantedVerdict
-            The pairs.
-        """
+        """The newest verdict on each pair; None where none is."""
         digests = [bytes.fromhex(pair.id) for pair in pairs]
         newest: dict[str, bool | None] = {}
         for first in range(0, len(digests), LOOKUP_KEYS):
@@ -217,17 +211,9 @@ class HumanJudge(StoreBacked, PairJudge):
         return [question for (question,) in self._store().select(query)]
 
     def pair(self, id_: str) -> WantedVerdict | None:
-        """The pair with an id.
+        """The judged, wanted or exported pair with an id.
 
-        Parameters
-        ----------
-        id_ : str
-            Of a pair that was judged, wanted or exported.
-
-        Returns
-        -------
-        WantedVerdict or None
-            None where the file does not hold it, or holds its digest alone.
+        None where the file does not hold it, or holds its digest alone.
         """
         try:
             digest = bytes.fromhex(id_)
@@ -236,13 +222,7 @@ class HumanJudge(StoreBacked, PairJudge):
         return next(iter(self._pairs("WHERE digest = ?", digest)), None)
 
     def history(self, start: int = 0) -> list[Verdict]:
-        """All verdicts on this question, in the order of arrival.
-
-        Parameters
-        ----------
-        start : int, default=0
-            How many of the first to leave out.
-        """
+        """All verdicts on this question, from number `start` on."""
         return list(self._rows(start=start))
 
     def fingerprint(self) -> str:

@@ -99,7 +99,7 @@ class JudgingSession:
             return self._turn("")
 
     def act(self, id_: str, key: str, note: str = "") -> Turn:
-        """Keep what a person says about a pair.
+        """Keep what a person says; return what comes next.
 
         A pair that has a verdict keeps it until it is taken back, so that the same message, sent
         twice, counts once.
@@ -112,11 +112,6 @@ class JudgingSession:
             Acceptable, not acceptable, skip, or take back the verdict on this pair.
         note : str, default=""
             A remark, kept with a verdict.
-
-        Returns
-        -------
-        Turn
-            What comes next.
 
         Raises
         ------
