@@ -99,11 +99,6 @@ class VerdictsWanted(RuntimeError):
     by_model : mapping of str to bool, default={}
         Where people audit a model: what it says of these pairs, by their ids. People are shown it
         once they have judged, never before.
-
-    Attributes
-    ----------
-    wanted, n_at_most, later, by_model
-        As given.
     """
 
     def __init__(

@@ -79,11 +79,6 @@ class RiskMonitor:
         counts; a file that exists is gone on with, also by several processes. Do not move or edit
         it while a monitor has it open: what is reported then is lost. None: kept in memory alone.
 
-    Attributes
-    ----------
-    epsilon : float
-        The watched risk.
-
     Examples
     --------
     >>> import numpy as np

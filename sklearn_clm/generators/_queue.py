@@ -79,8 +79,6 @@ class DrawQueue:
 
     Attributes
     ----------
-    prompts, n_draws, seed
-        As given.
     n_under_way : int
         Draws that were taken and not yet put.
     n_put : int
