@@ -28,9 +28,9 @@ class CascadeGenerator(BaseGenerator):
 
     Of each prompt the first draws come from the first generator, the following from the second, and
     so on: draw j of the stream is draw ``j - offset`` of its tier's generator, so that draws stay
-    keyed. Draws of a dear tier are made where somebody asks for them: by ``predict``, and with
-    ``judging="lazy"`` by ``fit`` too, no sooner than those before do not suffice. Nothing else is
-    special about a cascade, and the guarantee is that of one generator.
+    keyed. Draws of a dear tier are made only where the cheaper ones did not suffice: in
+    ``predict``, and with ``judging="lazy"`` in ``fit`` too. Nothing else is special about a
+    cascade, and the guarantee is that of one generator.
 
     Parameters
     ----------

@@ -129,9 +129,9 @@ def _price(
     estimator: ConformalSampler, data: CalibrationData, tiers: Tiers, epsilon: float
 ) -> float:
     """Mean price of a prompt; NaN where nothing is certified."""
-    nobody = [PrecomputedGenerator([0], [[tier]]) for tier, _ in enumerate(tiers.prices)]
+    stand_ins = [PrecomputedGenerator([0], [[tier]]) for tier, _ in enumerate(tiers.prices)]
     sampler = ConformalSampler(
-        CascadeGenerator(nobody, n_draws=tiers.n_draws, prices=tiers.prices),
+        CascadeGenerator(stand_ins, n_draws=tiers.n_draws, prices=tiers.prices),
         k_max=data.k_max,
         epsilon=float(epsilon),
         delta=estimator.delta,
