@@ -147,10 +147,10 @@ def plan_audits(
     were known, and 2 % of the admitted ones to be wrong, as if 25 were. In 14 simulated worlds,
     whose model had judged half as many prompts as test, 30 verdicts, refused prompts first, led to
     at most a quarter, or five, audits above the best design in 90 to 100 % of the pilots. Pilots
-    that ended with an `n_more` of 0 took 0 to 7 verdicts and saved up to 95 besides, 9 on average,
-    and led as far but in two worlds: where 11 audits are at stake, and where people reject a tenth
-    of what the model admits. No pilot gains where the first design is right: up to 5 were lost. In
-    110 worlds drawn at random such a pilot saved 4 verdicts for the 3 that it took, on average.
+    that ended with an `n_more` of 0 did so in 86 to 100 % but in two worlds, where 11 audits are at
+    stake and where people reject a tenth of what the model admits. They took 0 to 7 verdicts and
+    saved up to 95 besides, 9 on average; where the first design is right, up to 5 were lost. In 110
+    worlds drawn at random they saved 4 verdicts for the 3 that they took.
 
     Examples
     --------
