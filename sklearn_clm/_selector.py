@@ -434,11 +434,9 @@ class ComponentSelector(CalibratedEstimator):
                 "data must be what this selector has collected with people who audit, got other "
                 "data instead."
             )
-        people = own.people
+        people, alpha = own.people, self.alpha
         audit = Audit(self.judging, people, own.source.seed)
-        return lambda part, claim: audit.certify(
-            ComponentSteps(data, part, self.alpha, people), claim
-        )
+        return lambda part, claim: audit.certify(ComponentSteps(data, part, alpha, people), claim)
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
         sampler = self._sampler_for(repr(name), read["provenance"])
