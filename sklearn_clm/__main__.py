@@ -267,16 +267,18 @@ def _calibrate(arguments: argparse.Namespace) -> None:
             "--key must name the model and its settings, such as 'llama-8b, temperature 0.7': the "
             "guarantee holds for draws of the same model alone, and predict asks for the same key."
         )
-    data = _data(arguments, arguments.output, arguments.report)
-    budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
         PrecomputedGenerator([], []),  # stands for the one that the data came from
-        k_max=budgets[0] if len(budgets) == 1 else budgets,
+        k_max=arguments.k_max or 1,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
         policy=ThresholdPolicy(set_score=arguments.set_score, n_lambdas=arguments.n_lambdas),
         random_state=arguments.random_state,
     )
+    sampler._validate_params()  # before the samples are scored
+    data = _data(arguments, arguments.output, arguments.report)
+    if arguments.k_max is None:
+        sampler.k_max = data.k_max
     # what the data were collected with concerns the file, not this stand-in for a sampler
     provenance = data.provenance
     with warnings.catch_warnings():

@@ -90,7 +90,7 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["calibrate", "--data", "data.npz", "--k-max", "9"], "k_max"),
         (["calibrate", "--data", "data.npz", "--delta=2"], "delta"),
         (["calibrate", "--data", "data.npz", "--n-lambdas=0"], "n_lambdas"),
-        (["calibrate", "--data", "data.npz", "--epsilon=20"], "epsilon"),
+        (["calibrate", "--data", "missing.npz", "--epsilon=20"], "epsilon"),
         (["calibrate", "--data", "data.npz", "--random-state=-1"], "random_state"),
         (["plan", "--data", "data.npz", "--sizes", "1"], "sizes must"),
         (["plan", "--data", "data.npz", "--power", "2"], "power must"),
