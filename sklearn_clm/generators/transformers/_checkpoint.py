@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import transformers
@@ -27,15 +27,24 @@ from sklearn_clm.generators.transformers._forward import (
 )
 from sklearn_clm.generators.transformers._text import Detokenizer, EncodedPrompt, encode_text
 
-if TYPE_CHECKING:
-    from sklearn_clm.generators.transformers._generator import TransformersGenerator
-
 _lock = threading.RLock()
 _alive: weakref.WeakValueDictionary[object, Checkpoint] = weakref.WeakValueDictionary()
 _latest: list[Checkpoint] = []  # holds the last one loaded, between one user and the next
 
 
-def checkpoint_of(generator: TransformersGenerator) -> Checkpoint:
+class Loading(Protocol):
+    """The parameters of a generator that say what is loaded."""
+
+    model: Any
+    tokenizer: Any
+    processor: Any
+    device: str | torch.device | None
+    dtype: str | None
+    trust_remote_code: bool
+    model_kwargs: dict[str, Any] | None
+
+
+def checkpoint_of(generator: Loading) -> Checkpoint:
     """The checkpoint, loaded once in this process."""
     settings = (generator.device, generator.dtype, generator.trust_remote_code)
     parts = (generator.model, generator.tokenizer, generator.processor)
@@ -56,11 +65,9 @@ def _identity(value: object) -> object:
     return str(value), tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
 
 
-def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
+def _loaded(generator: Loading) -> tuple[Any, Any, Any]:
     """A model, its tokenizer, and its image processor if any."""
-    model: Any = generator.model
-    tokenizer: Any = generator.tokenizer
-    processor: Any = generator.processor
+    model, tokenizer, processor = generator.model, generator.tokenizer, generator.processor
     images: Any = transformers.AutoImageProcessor
     # a revision is pinned by model_kwargs, where the user wants it
     revision = {k: v for k, v in (generator.model_kwargs or {}).items() if k == "revision"}
@@ -85,9 +92,7 @@ def _loaded(generator: TransformersGenerator) -> tuple[Any, Any, Any]:
     return model, tokenizer, getattr(processor, "image_processor", processor)
 
 
-def _named_model(
-    name: str | os.PathLike[str], generator: TransformersGenerator, options: dict[str, Any]
-) -> Any:
+def _named_model(name: str | os.PathLike[str], generator: Loading, options: dict[str, Any]) -> Any:
     """The model of a name or path, on its device."""
     kwargs = generator.model_kwargs or {}
     has_gpu = torch.cuda.is_available()

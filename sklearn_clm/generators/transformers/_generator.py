@@ -165,7 +165,7 @@ class TransformersGenerator(BaseGenerator):
         prompt_template: Template = None,
         preprocess: Callable[[Any], object] | None = None,
         trust_remote_code: bool = False,
-        model_kwargs: dict[str, object] | None = None,
+        model_kwargs: dict[str, Any] | None = None,
     ):
         self.model = model
         self.tokenizer = tokenizer
