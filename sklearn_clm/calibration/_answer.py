@@ -1,18 +1,18 @@
 """Answer or escalate: one answer where it is likely to be right, none elsewhere.
 
 After k draws a model gives each distinct text c the probability p_k(c) that c is admissible. With
-patience g >= 0, the text of largest p_k has the sureness
+patience g > 0, the text of largest p_k has the sureness
 
     s_k = 1 - (1 - p_k) (K / k)^g,
 
-so that with g > 0 less doubt is tolerated after fewer of the K draws: whoever answers at the first
-k of a p_k of at least u has answers that are hardly surer than u. The rule at level u answers that
-text at the first k >= k_min with s_k >= u, and escalates a prompt that has no such k up to K. A
-prompt is also escalated, and drawn from no more, once from draw 5 on the largest p_k is below a cut
-times (k / K)^(1/2): it is hopeless, whatever the level. A lower level answers whatever a higher one
-does, no later, though perhaps by another text.
+so that less doubt is tolerated after fewer of the K draws: whoever answers at the first k of a p_k
+of at least u has answers that are hardly surer than u. The rule at level u answers that text at the
+first k with s_k >= u, and escalates a prompt that has no such k up to K. A prompt is also
+escalated, and drawn from no more, once from draw 5 on the largest p_k is below a cut times
+(k / K)^(1/2): it is hopeless, whatever the level. A lower level answers whatever a higher one does,
+no later, though perhaps by another text.
 
-*One level.* The model, k_min, g, cut and levels u_1 > ... > u_J come from the optimisation part.
+*One level.* The model, g, cut and levels u_1 > ... > u_J come from the optimisation part.
 Given these, calibration prompts are independent and identically distributed. At level u_j let a
 share r_j of the answers be wrong. If m_j calibration prompts are answered, e_j of them wrongly,
 then, given m_j, e_j is Bin(m_j, r_j). So p_j = P(Bin(m_j, alpha) <= e_j), and 1 where m_j = 0, is a
@@ -30,19 +30,18 @@ part is looked at, so that this has probability at most delta, whatever the star
 *The start decides the power alone.* A level that answers few cannot pass, nor can one that answers
 wrongly. So s is the level of the greatest chance to pass: the mean of P(e <= c(m)), with c(m) the
 critical count, over the number m of calibration prompts that are answered and over the share of
-wrong answers, as uncertain as the optimisation part leaves it. The expected share is the mean of
-two estimates: (e + 1/2) / (m + 1) there, and the mean of 1 - p, out-of-fold. Among classifiers, the
-share of a text, several k_min and g, the path is taken that is expected to answer most, or nearly
-so after fewer draws; and the largest cut that keeps nine tenths of what the levels from the start
-on answer, since the last to pass is not known.
+wrong answers, as uncertain as the optimisation part leaves it. A hundred prompts, of which few are
+answered wrongly, tell little of that share: it counts a quarter as (e + 1/2) / (m + 1), and three
+quarters as the mean of 1 - p there, out-of-fold. Of several g and cuts those are taken that answer
+nearly as many as the best, over the levels that are expected to be the last to pass, after the
+fewest draws.
 
 *Without labels* each prompt's last draw stands for its reference, so that the share of a text is
 its chance to be right. Where a model is sure of what is wrong the start is poor; the promise stays.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -59,30 +58,16 @@ from sklearn_clm.calibration._exit_model import (
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._table import DrawEntries, Table
-from sklearn_clm.calibration._texts import TEXT_FEATURES, TextPaths
+from sklearn_clm.calibration._texts import TextPaths
 from sklearn_clm.calibration._tiers import Tiers
 
-_FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
 _CUT_FROM = 5  # draws
-_PATIENCE = (0.0, 1.0, 2.0)
+_PATIENCE = (0.5, 1.0, 2.0)
 _N_LEVELS = 40
-_NEARLY = 0.95  # of the largest share, where fewer draws are needed
-_KEPT = 0.9  # of what levels answer, by a cut
+_NEARLY = 0.92  # of the largest share, where fewer draws are needed
+_COUNTED = 1 / 4  # of the share of wrong answers; the rest is as the model has it
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
-_CUTS = np.arange(20, -1, -1) / 16  # of the level of the start
-
-
-class ShareOfDraws:
-    """The share of a text among the draws and one other, in place of a classifier."""
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> "ShareOfDraws":
-        return self
-
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        share = X[:, TEXT_FEATURES.index("share of the draws so far")]
-        draws = np.exp(X[:, TEXT_FEATURES.index("logarithm of the number of draws")])
-        share = share * draws / (draws + 1.0)
-        return np.stack((1.0 - share, share), axis=1)
+_CUTS = np.arange(10, -1, -1) / 8  # of the level of the start
 
 
 @dataclass(frozen=True)
@@ -93,13 +78,11 @@ class AnswerPath:
     """
 
     model: ExitModel  # its probabilities are those of being admissible
-    k_min: int  # the first draw at which an answer may be given
     patience: float
     n_seen: int  # prompts that it was learnt from
     levels: np.ndarray
     shares: np.ndarray
     risks: np.ndarray
-    draws: np.ndarray  # of a prompt that is answered
     cut: float = 0.0  # below it a prompt is hopeless after the last draw
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of the prompts
 
@@ -120,69 +103,55 @@ class AnswerPath:
         """The level that is tested first: that of the greatest chance to pass."""
         return int(np.argmax(self.chances(n, alpha, delta)))
 
-    def expected_share(self, n: int, alpha: float, delta: float) -> float:
-        """Share of prompts that a calibration with n prompts is expected to answer."""
-        chances = self.chances(n, alpha, delta)
-        start = int(np.argmax(chances))
-        gains = np.diff(self.shares[start:], prepend=0.0)
-        reached = np.minimum.accumulate(chances[start:])
-        return float(gains @ reached)
-
 
 def search_answers(
     data: CalibrationData,
-    classifiers: Sequence[Callable[[], Any]],
+    new_classifier: Callable[[], Any],
     n: int,
     alpha: float,
     delta: float,
     tiers: Tiers | None = None,
 ) -> AnswerPath:
     """Learn a path on the optimisation part alone; n prompts will calibrate."""
-    in_use, data = data.k_max, with_references(data)
+    in_use, labeled = data.k_max, np.any(data.labels >= 0)
+    data = with_references(data)
     scores = data.quality, data.similarity
     paths, present, features = TextPaths.of_all_draws(*scores, data.first, tiers)
     right = np.broadcast_to(data.admissible[:, np.newaxis, :], present.shape)
     folds = folds_of(data.n_prompts)
-    found: list[tuple[AnswerPath, float, tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
-    believed = None  # probabilities of texts, which shares are not
-    for new_classifier in classifiers:
-        classifier, score = learnt(new_classifier, folds, features, right, present, present)
-        if not isinstance(classifier, ShareOfDraws):
-            believed = score
-        texts, chance = score.argmax(axis=2), score.max(axis=2)
-        wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
-        doubts = 1.0 - np.take_along_axis(believed, texts[..., np.newaxis], axis=2)[..., 0]
-        scales = paths.quality_scale, paths.similarity_scale
-        never = (ConstantClassifier(0.0),)
-        model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
-        first_draws = [k for k in _FIRST_DRAWS if k <= data.k_max]
-        for k_min, patience in product(first_draws, _PATIENCE):
-            levels = _levels(sureness(chance, k_min, in_use, patience), wrong, doubts)
-            path = AnswerPath(model, k_min, patience, data.n_prompts, *levels)
-            found.append((path, path.expected_share(n, alpha, delta), (chance, wrong, doubts)))
+    classifier, score = learnt(new_classifier, folds, features, right, present, present)
+    scales, never = (paths.quality_scale, paths.similarity_scale), (ConstantClassifier(0.0),)
+    model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
+    texts, chance = score.argmax(axis=2), score.max(axis=2)
+    wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
+    found = []
+    for patience in _PATIENCE:
+        sure = sureness(chance, in_use, patience)
+        path = AnswerPath(model, patience, data.n_prompts, *_levels(sure, chance, wrong))
+        chances = path.chances(n, alpha, delta)
+        start = int(np.argmax(chances))
+        passed = np.minimum.accumulate(chances[start:])
+        # how likely each level is to be the last that passes; draws that agree do not tell
+        last = passed - np.append(passed[1:], 0.0)
+        if not labeled:
+            last = np.full(len(passed), passed[0] / len(passed))
+        for cut in path.levels[start] * _CUTS:
+            sure = sureness(chance, in_use, patience, cut)
+            shares, risks, draws = _measured(path.levels, sure, chance, wrong)
+            with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
+            needed = last @ draws[start:] / max(passed[0], np.finfo(float).tiny)
+            found.append((with_cut, last @ shares[start:], needed))
     enough = _NEARLY * max(share for _, share, _ in found)
-    near = [one for one in found if one[1] >= enough]
-    path, _, (chance, wrong, doubts) = min(
-        near, key=lambda one: one[0].draws[one[0].start(n, alpha, delta)]
-    )
-    start = path.start(n, alpha, delta)
-    for cut in path.levels[start] * _CUTS:
-        sure = sureness(chance, path.k_min, in_use, path.patience, cut)
-        answered = [answered_at(sure, u)[0].mean() for u in path.levels[start:]]
-        if np.mean(answered / path.shares[start:]) >= _KEPT:
-            break  # at the last cut, 0, no prompt is hopeless
-    levels = _levels(sure, wrong, doubts)
-    return AnswerPath(path.model, path.k_min, path.patience, path.n_seen, *levels, cut=float(cut))
+    return min((one for one in found if one[1] >= enough), key=lambda one: one[2])[0]
 
 
-def sureness(
-    chance: np.ndarray, k_min: int, k_max: int, patience: float, cut: float = 0.0
-) -> np.ndarray:
-    """s_k of the largest p_k, (n, draws); -inf before the first answers, and once hopeless."""
+def sureness(chance: np.ndarray, k_max: int, patience: float, cut: float = 0.0) -> np.ndarray:
+    """s_k of the largest p_k, (n, draws); -inf after the draw that shows a prompt hopeless."""
     draws = np.arange(1, chance.shape[1] + 1)
     low = hopeless_after(chance, draws, k_max, cut)
-    closed = (draws < k_min) | (np.cumsum(low, axis=1) > low)
-    return np.where(closed, -np.inf, sure_after(chance, draws, k_max, patience))
+    return np.where(
+        np.cumsum(low, axis=1) > low, -np.inf, sure_after(chance, draws, k_max, patience)
+    )
 
 
 def sure_after(chance: Any, draws: Any, k_max: int, patience: float) -> Any:
@@ -196,21 +165,32 @@ def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
 
 
 def _levels(
-    sure: np.ndarray, wrong: np.ndarray, doubts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Levels, descending; the share answered, that of wrong answers, and draws of an answer."""
+    sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Levels, descending; the share answered, and that of wrong answers, at each."""
     reached = np.sort(sure.max(axis=1))[::-1]
-    reached = reached[np.isfinite(reached)]
     places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
     levels = np.unique(reached[places])[::-1]
-    shares, risks, needed = np.zeros((3, len(levels)))
-    for j, level in enumerate(levels):
-        answered, draws = answered_at(sure, level)
-        rows, at = np.flatnonzero(answered), draws[answered] - 1
-        counted = (wrong[rows, at].sum() + 0.5) / (len(rows) + 1.0)
-        shares[j], risks[j] = answered.mean(), (counted + doubts[rows, at].mean()) / 2.0
-        needed[j] = at.mean() + 1.0
-    return levels, shares, risks, needed
+    shares, risks, _ = _measured(levels, sure, chance, wrong)
+    return levels, shares, risks
+
+
+def _measured(
+    levels: np.ndarray, sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """At each level the share answered, that of wrong answers, and the draws of a prompt."""
+    k_max = sure.shape[1]
+    before = np.sum(np.maximum.accumulate(sure, axis=1)[..., np.newaxis] < levels, axis=1)
+    answered, at = before < k_max, np.minimum(before, k_max - 1)
+    m = answered.sum(axis=0)
+    n_wrong, doubt = (
+        np.sum(np.take_along_axis(one, at, axis=1) * answered, axis=0)
+        for one in (wrong, 1.0 - chance)
+    )
+    counted, believed = (n_wrong + 0.5) / (m + 1.0), doubt / np.maximum(m, 1)
+    draws = np.where(answered, before + 1, np.isfinite(sure).sum(axis=1, keepdims=True))
+    risks = _COUNTED * counted + (1.0 - _COUNTED) * believed
+    return m / len(sure), risks, draws.mean(axis=0)
 
 
 def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -233,8 +213,7 @@ class Answers:
             text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
             chance, self.texts[waiting, k] = text.max(axis=1), text.argmax(axis=1)
             self.made[waiting] = k + 1
-            if k + 1 >= path.k_min:
-                self.sure[waiting, k] = sure_after(chance, k + 1, path.k_max, path.patience)
+            self.sure[waiting, k] = sure_after(chance, k + 1, path.k_max, path.patience)
             hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
             waiting = waiting[(self.sure[waiting, k] < highest) & ~hopeless]
 
@@ -251,18 +230,14 @@ class Answers:
 class AnswerRule(ExitRule):
     """The rule for one prompt at one level; `exit` is the probability of the answer."""
 
-    def __init__(
-        self, level: float, k_min: int, patience: float, k_max: int, cut: float = 0.0
-    ) -> None:
+    def __init__(self, level: float, patience: float, k_max: int, cut: float = 0.0) -> None:
         super().__init__(level, 1.0, k_max)
-        self.k_min, self.patience = k_min, patience
-        self.cut, self.exit = cut, -np.inf
+        self.patience, self.cut, self.exit = patience, cut, -np.inf
 
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
         self.n_samples += 1
         k, best = self.n_samples, int(np.argmax(text))
-        sure = sure_after(text[best], k, self.k_max, self.patience)
-        if k >= self.k_min and sure >= self.level:
+        if sure_after(text[best], k, self.k_max, self.patience) >= self.level:
             self.members, self.exit, self.stopped = [best], float(text[best]), True
         elif hopeless_after(text[best], k, self.k_max, self.cut):
             self.stopped = True

@@ -1,7 +1,7 @@
 """One answer where it is likely to be right; elsewhere the prompt is handed over."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,7 +14,6 @@ from sklearn_clm.calibration._answer import (
     AnswerPath,
     AnswerRule,
     Answers,
-    ShareOfDraws,
     search_answers,
 )
 from sklearn_clm.calibration._certify import count_passed, settle
@@ -26,7 +25,7 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.policies._base import Policy
-from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
+from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two, share_that_teaches
 from sklearn_clm.policies._judging import Judging, classifier_factory, one_thread
 from sklearn_clm.policies._rules import Everything, Row, Rule
 from sklearn_clm.policies._verdicts import bounding
@@ -34,10 +33,9 @@ from sklearn_clm.policies._verdicts import bounding
 
 @dataclass(frozen=True)
 class AnswerLevel(LevelRule):
-    """Answers at a certified level, from draw `k_min` on; fields as in LevelRule."""
+    """Answers at a certified level; fields as in LevelRule."""
 
-    k_min: int = 1
-    patience: float = 0.0  # how much less doubt is tolerated after fewer draws
+    patience: float = 1.0  # how much less doubt is tolerated after fewer draws
     cut: float = 0.0  # below it a prompt is hopeless after the last draw
 
     kind: ClassVar[str] = "answer level"
@@ -46,7 +44,7 @@ class AnswerLevel(LevelRule):
     @property
     def words(self) -> str:
         share = "" if self.result is None else f", {percent(self.result.size)} answered"
-        return f"level {self.level:.6g} from draw {self.k_min} on{share}"
+        return f"level {self.level:.6g}{share}"
 
     @property
     def costs(self) -> tuple[float, float]:
@@ -57,7 +55,6 @@ class AnswerLevel(LevelRule):
         found = self.result
         rows = [
             ("level", f"{self.level:.6g}", "probability of being right that answers after K draws"),
-            ("first draw", str(self.k_min), "answer no prompt before"),
             ("patience", f"{self.patience:g}", "after k draws doubt counts (K / k)^this times"),
         ]
         if found is not None:
@@ -70,17 +67,15 @@ class AnswerLevel(LevelRule):
         return None
 
     def stopping(self) -> AnswerRule:
-        return AnswerRule(self.level, self.k_min, self.patience, self.k_max, self.cut)
+        return AnswerRule(self.level, self.patience, self.k_max, self.cut)
 
     def content(self) -> dict[str, Any]:
-        own = {"k_min": self.k_min, "patience": self.patience, "cut": self.cut}
-        return {**super().content(), **own}
+        return {**super().content(), "patience": self.patience, "hopeless": self.cut}
 
     @classmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
-        patience, cut = float(content["patience"]), float(content["cut"])
-        rule = super().of_content(claim, content, k_max)
-        return replace(rule, k_min=int(content["k_min"]), patience=patience, cut=cut)
+        patience, cut = float(content["patience"]), float(content["hopeless"])
+        return replace(super().of_content(claim, content, k_max), patience=patience, cut=cut)
 
 
 class AnswerPolicy(Policy):
@@ -98,8 +93,8 @@ class AnswerPolicy(Policy):
         Tolerated share of wrong answers among the prompts that are answered, in (0, 1).
     estimator : classifier with ``predict_proba``, default=None
         Gives the probability that a text is admissible, from the features of an
-        :class:`ExitPolicy`. None tries a logistic regression, and one of degree 2. Against the
-        share of a text among the draws that one is chosen which is expected to answer most.
+        :class:`ExitPolicy`. None is a logistic regression of degree 2, in which all texts of a
+        prompt together weigh as much as one.
 
     Attributes
     ----------
@@ -145,6 +140,9 @@ class AnswerPolicy(Policy):
     def promise(self, epsilon: float) -> dict[str, Any]:
         return {**super().promise(self.alpha), "about": "answers"}
 
+    def searched_share(self, n_prompts: int) -> float:
+        return share_that_teaches(n_prompts)
+
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnswerPath:
         labels, _ = judging.labels(table, rows, table.texts[rows])
         part, n = table.part(rows).with_labels(labels), table.data.n_prompts - len(rows)
@@ -182,11 +180,15 @@ class AnswerPolicy(Policy):
         self, data: CalibrationData, n: int, delta: float, tiers: Tiers | None
     ) -> AnswerPath:
         """What prompts tell for a calibration with n others."""
-        classifiers: list[Callable[[], Any]] = [classifier_factory(self.estimator), ShareOfDraws]
-        if self.estimator is None:
-            classifiers.append(degree_two)
+        if self.estimator is not None:
+            new_classifier = classifier_factory(self.estimator)
+        else:
+            # a prompt has a row for each text after each draw; they tell as much as one or two
+            draws = np.arange(data.k_max)
+            n_rows = np.mean((data.first == draws) @ (data.k_max - draws))
+            new_classifier = partial(degree_two, C=1.0 / n_rows)
         with one_thread():
-            return search_answers(data, classifiers, n, self.alpha, delta, tiers)
+            return search_answers(data, new_classifier, n, self.alpha, delta, tiers)
 
     def test(self, path: AnswerPath, table: Table, part: Part, claim: Claim) -> Rule:
         n, judged_before = len(part.rows), table.n_judgements
@@ -216,8 +218,8 @@ class AnswerPolicy(Policy):
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         claim = replace(claim, answered=result.size)
-        when = {"k_min": path.k_min, "patience": path.patience, "cut": path.cut}
-        return AnswerLevel.of(claim, path.model, table, result, **when)
+        own = {"patience": path.patience, "cut": path.cut}
+        return AnswerLevel.of(claim, path.model, table, result, **own)
 
 
 def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:

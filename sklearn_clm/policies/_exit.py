@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
-from sklearn_clm.calibration._answer import ShareOfDraws
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed
@@ -221,34 +220,39 @@ def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
     )
 
 
-def degree_two() -> Any:
+def share_that_teaches(n_prompts: int) -> float:
+    """Beyond a few, a prompt that finds the level saves more than one that teaches."""
+    return min(max(1 / 5, _ENOUGH_PROMPTS / n_prompts), 1 / 3)
+
+
+def degree_two(C: float = 1.0) -> Any:
     """A logistic regression on products of features, too."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import PolynomialFeatures
 
     # features lie between 0 and 1, but for the number of draws
-    return make_pipeline(PolynomialFeatures(2), LogisticRegression(solver="newton-cholesky"))
+    linear = LogisticRegression(C=C, solver="newton-cholesky")
+    return make_pipeline(PolynomialFeatures(2), linear)
 
 
 def _classifier_content(classifier: Any) -> dict[str, Any]:
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import Pipeline
 
-    if isinstance(classifier, ShareOfDraws):
-        return {"share_of_draws": True}
     if isinstance(classifier, ConstantClassifier):
         return {"probability": float(classifier.probability)}
-    squares = repr(classifier) == repr(degree_two())
-    linear = classifier[-1] if squares else classifier
-    if isinstance(linear, LogisticRegression):
+    linear = classifier[-1] if isinstance(classifier, Pipeline) else classifier
+    squares = linear is not classifier
+    if isinstance(linear, LogisticRegression) and (
+        not squares or repr(classifier) == repr(degree_two(linear.C))
+    ):
         content = {"coefficients": linear.coef_[0].tolist(), "intercept": linear.intercept_.item()}
         return {**content, "n_features": int(classifier.n_features_in_)} if squares else content
     return {"other": type(classifier).__name__, "hash": joblib.hash(classifier)}
 
 
 def _classifier_of(content: dict[str, Any]) -> Any:
-    if "share_of_draws" in content:
-        return ShareOfDraws()
     if "probability" in content:
         return ConstantClassifier(float(content["probability"]))
     if "hash" in content:
@@ -389,8 +393,7 @@ class ExitPolicy(Policy):
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
 
     def searched_share(self, n_prompts: int) -> float:
-        # beyond these few, a prompt that finds the level saves more than one that teaches
-        return min(max(1 / 5, _ENOUGH_PROMPTS / n_prompts), 1 / 3)
+        return share_that_teaches(n_prompts)
 
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> ExitModel:
         _, known = judging.labels(table, rows, self.texts(table, rows))

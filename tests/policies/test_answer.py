@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration._answer import AnswerPath, Answers, ShareOfDraws
+from sklearn_clm.calibration._answer import AnswerPath, Answers
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
@@ -151,8 +151,7 @@ def test_null_escalates_all():
 def test_files(tmp_path):
     sampler, prompts = fitted()
     path, X = tmp_path / "calibration.json", np.random.default_rng(0).random((50, 6))
-    # each of the classifiers that are tried
-    for classifier in (ShareOfDraws(), degree_two(), LogisticRegression()):
+    for classifier in (degree_two(0.01), LogisticRegression()):
         classifier.fit(X, X[:, 0] > 0.5)
         model = replace(sampler.calibration_.rule.model, text_classifier=classifier)
         rules = {None: replace(sampler.calibration_.rule, model=model)}
@@ -184,8 +183,7 @@ def test_hopeless_prompts_are_drawn_from_no_more():
     assert early
     assert all(one.stopped and not len(one) and one.n_samples >= 5 for one in early)
     data = sampler.calibration_data_
-    when = rule.k_min, rule.patience
-    path = AnswerPath(rule.model, *when, 0, *np.empty((4, 0)), cut=rule.cut)
+    path = AnswerPath(rule.model, rule.patience, 0, *np.empty((3, 0)), cut=rule.cut)
     answers = Answers(Table(data), np.arange(300), path, rule.level)
     assert np.array_equal(sampler.predict(prompts[:300]).n_samples, answers.at(rule.level)[1])
 
