@@ -412,6 +412,13 @@ def test_each_reference_of_a_list_is_judged_by_itself_and_a_dict_whole(kind):
     assert seen == {str, dict}
 
 
+def test_numbers_as_references_of_texts_are_refused_before_all_is_drawn(tmp_path):
+    log = tmp_path / "log"
+    with pytest.raises(TypeError, match="must be texts"):
+        toy_sampler(log=log).fit(questions(60)[0], np.arange(60))
+    assert len(log.read_text().splitlines()) < 60
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     n=st.integers(20, 60),

@@ -1,7 +1,7 @@
 """Admission A: whether a response is acceptable (section 3)."""
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Reversible, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Reversible, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from numbers import Real
@@ -396,3 +396,20 @@ def warn_of_references(admission: str | Admission, admissions: Sequence[Any]) ->
         checked = checked_admissions(admissions, len(admissions))
         references = [aliases for aliases in checked if not callable(aliases)]
         warn_of_script("admission", judge.metric, chain.from_iterable(references))
+
+
+def refuse_numbers(
+    admission: str | Admission, admissions: Sequence[Any], responses: Iterable[Response]
+) -> None:
+    """Refuse numbers as references of texts, which equal none."""
+    checked = checked_admissions(admissions, len(admissions))
+    references = [one for aliases in checked if not callable(aliases) for one in aliases]
+    if get_admission(admission) is not exact_match or not all(
+        isinstance(one, Real) for one in references
+    ):
+        return
+    if references and all(isinstance(response, str) for response in responses):
+        raise TypeError(
+            "admissions (y) must be texts where responses are texts, since exact_match admits no "
+            f"text for a number, got {references[0]!r} instead."
+        )
