@@ -162,19 +162,20 @@ True
 A report says what each generator costs, and
 :class:`sklearn_clm.inspection.TradeOffDisplay` compares it with each alone at the same promise,
 nulls included. On simulated models whose first draws are right for 38 and 71 % of the prompts, 300
-prompts, prices 1 : 25 and 10 and 4 draws, a prompt costs 45 at epsilon = 0.15 and 24 at 0.2,
-against 80 and 61 with the dear model alone, for sets of 3.2 responses in place of 1.7 and 1.5; the
+prompts, prices 1 : 25 and 10 and 4 draws, a prompt costs 40 at epsilon = 0.15 and 21 at 0.2,
+against 76 and 53 with the dear model alone, for sets of 3.3 responses in place of 2.4 and 1.4; the
 cheap one alone certifies nothing in nearly all calibrations. With 1,000 questions of TriviaQA,
-which people judged, FiD and GPT-3.5 at 1 and GPT-4 at 25, one draw each, a question costs 5 at
-epsilon = 0.14, 8 at 0.12 and 21 at 0.1. GPT-4 alone costs 25; it certifies nothing at 0.1, nor at
-0.12 in four of 16 splits, and the other two alone certify 0.12 in one of them and 0.14 in nine.
+which people judged, FiD and GPT-3.5 at 1 and GPT-4 at 25, one draw each, and ``draw_price=0.1``, a
+question costs 5 at epsilon = 0.14, 8 at 0.12 and 21 at 0.1. GPT-4 alone costs 25; it certifies
+nothing at 0.1, nor at 0.12 in four of 16 splits, and the other two alone certify 0.12 in one of
+them and 0.14 in nine.
 It does not pay
 
-- where prices are near each other: at 1 : 2 the same two cost 17 in place of 5, since all draws of
+- where prices are near each other: at 1 : 2 the same two cost 14 in place of 4, since all draws of
   the cheap one are made before the first dear one. Give it few in `n_draws` then, or none;
 - where sets must be small: texts of both models stand in a set. A lower `draw_price` makes them
   smaller and dearer;
-- for promises about answers (:class:`AnswerPolicy`): nearly half of the price goes into prompts
+- for promises about answers (:class:`AnswerPolicy`): much of the price goes into prompts
   that are not answered, and have paid for draws of all generators;
 - where few draws of the optimisation part are judged, so that nothing is learnt of who needs the
   dear model: give ``LazyJudging(optimization_judgements=None)``.

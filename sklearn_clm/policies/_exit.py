@@ -294,9 +294,9 @@ class ExitPolicy(Policy):
         Similarity above which a response counts as a repetition of an earlier text, whose first
         response is shown and judged. "auto" learns from labels above which similarity they agree,
         and takes none where they do not. None: only equal responses are one text.
-    draw_price : float, default=0.1
-        Price of a draw, >= 0, where that of a response shown is 1; it shapes the policy, never the
-        guarantee.
+    draw_price : float or "auto", default="auto"
+        Price of a draw, >= 0, where that of a response shown is 1; of a cascade that of a draw of
+        price 1. It shapes the policy, never the guarantee. "auto" is 0.1, and 0.25 for a cascade.
 
     Attributes
     ----------
@@ -319,7 +319,7 @@ class ExitPolicy(Policy):
         "guarantee": [StrOptions({"pac", "marginal"})],
         "look_ahead": [Interval(Integral, 1, None, closed="left")],
         "same_text": [None, StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
-        "draw_price": [Interval(Real, 0, None, closed="left")],
+        "draw_price": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
@@ -329,7 +329,7 @@ class ExitPolicy(Policy):
         guarantee: Literal["pac", "marginal"] = "pac",
         look_ahead: int = 4,
         same_text: float | str | None = "auto",
-        draw_price: float = 0.1,
+        draw_price: float | str = "auto",
     ) -> None:
         self.estimator = estimator
         self.guarantee = guarantee
@@ -366,7 +366,9 @@ class ExitPolicy(Policy):
         check_data(data, labels=False)
         check_level(epsilon, "epsilon")
         check_tiers(tiers, data.k_max)
-        labels, same_text = data.labels, self.same_text
+        labels, same_text, draw_price = data.labels, self.same_text, self.draw_price
+        if isinstance(draw_price, str):
+            draw_price = 0.1 if tiers is None else 0.25
         if isinstance(same_text, str):
             same_text = same_text_of(data.similarity, data.first, labels)
         texts = texts_of_draws(data.similarity, data.first, same_text)
@@ -380,7 +382,7 @@ class ExitPolicy(Policy):
             new_classifier=classifier_factory(self.estimator, solver="newton-cholesky"),
             epsilon=epsilon,
             look_ahead=self.look_ahead,
-            draw_price=self.draw_price,
+            draw_price=draw_price,
             tiers=tiers,
         )
         self.model_ = replace(model, same_text=same_text, seen=prompt_digests(data))

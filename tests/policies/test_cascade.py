@@ -43,7 +43,7 @@ def cascade_of(tiers, prices=(1, 25)):
 def fitted(n=300, epsilon=0.2, policy=None, seed=0, tiers=None, prices=(1, 25), **choices):
     tiers = answers_of(n + 400, np.random.default_rng(seed)) if tiers is None else tiers
     prompts, generator = cascade_of(tiers, prices)
-    choices |= {"k_max": sum(generator.n_draws), "policy": policy or ExitPolicy(draw_price=0.2)}
+    choices |= {"k_max": sum(generator.n_draws), "policy": policy or ExitPolicy()}
     choices = {**PARTS, **choices}
     sampler = toy_sampler(generator, epsilon=epsilon, random_state=seed, **choices)
     return sampler.fit(prompts[:n], ["0"] * n), prompts[n:]

@@ -440,6 +440,7 @@ BAD_PARTS = [
     ("select", policy(select="best")),
     ("guarantee", {"policy": ExitPolicy(guarantee="sure")}),
     ("draw_price", {"policy": ExitPolicy(draw_price=-1)}),
+    ("draw_price", {"policy": ExitPolicy(draw_price="cheap")}),
     ("optimization_judgements", {"judging": LazyJudging(optimization_judgements=6)}),
     ("optimization_admission", {"judging": LazyJudging(optimization_admission="nonsense")}),
     ("weight_bound", {"shift": CovariateShift(len, weight_bound=-1)}),
