@@ -33,8 +33,8 @@ critical count, over the number m of calibration prompts that are answered and o
 wrong answers, as uncertain as the optimisation part leaves it. A hundred prompts, of which few are
 answered wrongly, tell little of that share: it counts a quarter as (e + 1/2) / (m + 1), and three
 quarters as the mean of 1 - p there, out-of-fold. Of several g and cuts those are taken that answer
-nearly as many as the best, over the levels that are expected to be the last to pass, after the
-fewest draws.
+nearly as many as the best, over the levels that are expected to be the last to pass, by the
+cheapest draws.
 
 *Without labels* each prompt's last draw stands for its reference, so that the share of a text is
 its chance to be right. Where a model is sure of what is wrong the start is poor; the promise stays.
@@ -64,7 +64,7 @@ from sklearn_clm.calibration._tiers import Tiers
 _CUT_FROM = 5  # draws
 _PATIENCE = (0.5, 1.0, 2.0)
 _N_LEVELS = 40
-_NEARLY = 0.92  # of the largest share, where fewer draws are needed
+_NEARLY = 0.92  # of the largest share, where draws cost less
 _COUNTED = 1 / 4  # of the share of wrong answers; the rest is as the model has it
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
 _CUTS = np.arange(10, -1, -1) / 8  # of the level of the start
@@ -124,10 +124,14 @@ def search_answers(
     model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
     texts, chance = score.argmax(axis=2), score.max(axis=2)
     wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
+    draws = np.arange(1, data.k_max + 1)
+    costs = draws if tiers is None else tiers.price_of(draws)
     found = []
     for patience in _PATIENCE:
         sure = sureness(chance, in_use, patience)
-        path = AnswerPath(model, patience, data.n_prompts, *_levels(sure, chance, wrong))
+        levels = _levels(sure)
+        measured = _measured(levels, sure, chance, wrong, costs)
+        path = AnswerPath(model, patience, data.n_prompts, levels, *measured[:2])
         chances = path.chances(n, alpha, delta)
         start = int(np.argmax(chances))
         passed = np.minimum.accumulate(chances[start:])
@@ -135,12 +139,12 @@ def search_answers(
         last = passed - np.append(passed[1:], 0.0)
         if not labeled:
             last = np.full(len(passed), passed[0] / len(passed))
-        for cut in path.levels[start] * _CUTS:
+        for cut in levels[start] * _CUTS:
             sure = sureness(chance, in_use, patience, cut)
-            shares, risks, draws = _measured(path.levels, sure, chance, wrong)
+            shares, risks, prices = _measured(levels, sure, chance, wrong, costs)
             with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
-            needed = last @ draws[start:] / max(passed[0], np.finfo(float).tiny)
-            found.append((with_cut, last @ shares[start:], needed))
+            price = last @ prices[start:] / max(passed[0], np.finfo(float).tiny)
+            found.append((with_cut, last @ shares[start:], price))
     enough = _NEARLY * max(share for _, share, _ in found)
     return min((one for one in found if one[1] >= enough), key=lambda one: one[2])[0]
 
@@ -164,21 +168,17 @@ def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
     return (draws >= _CUT_FROM) & (chance < cut * (draws / k_max) ** 0.5)
 
 
-def _levels(
-    sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Levels, descending; the share answered, and that of wrong answers, at each."""
+def _levels(sure: np.ndarray) -> np.ndarray:
+    """Levels, descending, each of which answers about as many prompts more."""
     reached = np.sort(sure.max(axis=1))[::-1]
     places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
-    levels = np.unique(reached[places])[::-1]
-    shares, risks, _ = _measured(levels, sure, chance, wrong)
-    return levels, shares, risks
+    return np.unique(reached[places])[::-1]
 
 
 def _measured(
-    levels: np.ndarray, sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray
+    levels: np.ndarray, sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray, costs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """At each level the share answered, that of wrong answers, and the draws of a prompt."""
+    """At each level the share answered, that of wrong answers, and the price of a prompt."""
     k_max = sure.shape[1]
     before = np.sum(np.maximum.accumulate(sure, axis=1)[..., np.newaxis] < levels, axis=1)
     answered, at = before < k_max, np.minimum(before, k_max - 1)
@@ -190,7 +190,7 @@ def _measured(
     counted, believed = (n_wrong + 0.5) / (m + 1.0), doubt / np.maximum(m, 1)
     draws = np.where(answered, before + 1, np.isfinite(sure).sum(axis=1, keepdims=True))
     risks = _COUNTED * counted + (1.0 - _COUNTED) * believed
-    return m / len(sure), risks, draws.mean(axis=0)
+    return m / len(sure), risks, costs[draws - 1].mean(axis=0)
 
 
 def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
