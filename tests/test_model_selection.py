@@ -28,9 +28,6 @@ def strip_all(texts):
     return [text.strip() for text in texts]
 
 
-# --- pipelines ------------------------------------------------------------------------------------
-
-
 def test_text_cleaning_before_the_sampler():
     pipeline = make_pipeline(FunctionTransformer(strip_all), toy_sampler())
     pipeline.fit([f"  {text} " for text in X], Y)
@@ -48,9 +45,6 @@ def test_metadata_is_not_swallowed():
         with pytest.raises((TypeError, ValueError), match="sample_weight"):
             cross_val_score(toy_sampler(), X, Y, params={"sample_weight": np.ones(len(X))})
         assert len(cross_val_score(toy_sampler(), X, Y, cv=2)) == 2
-
-
-# --- grid search ----------------------------------------------------------------------------------
 
 
 def k_max_search(generator, n_jobs=None):
@@ -114,9 +108,6 @@ def test_null_ranks_last():
     assert search.cv_results_["mean_test_score"].tolist()[::2] == [-np.inf, -np.inf]
     assert search.cv_results_["rank_test_score"].tolist() == [2, 1, 2]
     assert search.best_params_ == {"epsilon": 0.45}
-
-
-# --- scorers --------------------------------------------------------------------------------------
 
 
 def test_scorers_agree_with_the_metrics():

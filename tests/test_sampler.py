@@ -224,9 +224,6 @@ def test_seed_of_draws(tmp_path):
     assert set(drawn(log)) == {("7", str(j), prompt) for prompt in X for j in range(8)}
 
 
-# --- null -----------------------------------------------------------------------------------------
-
-
 def test_null_warns_and_returns_every_draw_without_guarantee():
     X, y = questions(120)
     # a score that reaches every threshold stops nothing
@@ -290,9 +287,6 @@ def test_too_few_prompts_says_how_many_it_takes():
     assert sampler.fit(*questions(13)).lambda_hat_ is not None
 
 
-# --- errors ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("row", [["  "] * 3, ["", "yes", "yes"]])
 def test_empty_responses_are_draws_unless_all_are_empty(row):
     sampler = toy_sampler(Answering(row), k_max=3, quality=lambda prompt, draw: 1.0)
@@ -328,9 +322,6 @@ def test_a_failing_score_is_found_on_a_few_draws_and_loses_none(tmp_path, judgin
     data, wanted = (one.calibration_data_ for one in (failing, sampler.fit(*questions(30))))
     assert data.quality.tolist() == wanted.quality.tolist()
     assert data.admissible.tolist() == wanted.admissible.tolist()
-
-
-# --- ordinary life --------------------------------------------------------------------------------
 
 
 def test_progress_counts_draws(capsys):

@@ -94,9 +94,6 @@ def test_supervised_steps_are_noticed_wherever_they_stand(make):
         clone(last).set_params(generator=EstimatorGenerator(inside)).fit(rows, labels)
 
 
-# --- what is logged -------------------------------------------------------------------------------
-
-
 def test_null_calibrations_are_logged(caplog):
     with pytest.warns(NullCalibrationWarning):
         toy_sampler(ResamplingGenerator(), k_max=2, epsilon=0.1).fit(X[:60], Y[:60])

@@ -33,9 +33,6 @@ def assert_same(a, b):
         assert_array_equal(first, second)
 
 
-# Files
-
-
 @settings(max_examples=40, deadline=None)
 @given(data=calibration_data())
 def test_save_and_load_give_the_same_bits(tmp_path_factory, data):
@@ -128,9 +125,6 @@ def test_from_arrays_of_bad_files(tmp_path, content):
         CalibrationData.load(tmp_path / "none.npz")
 
 
-# Provenance
-
-
 @pytest.mark.parametrize("make_data", [lambda known: make(provenance=known), components])
 def test_provenance_is_carried_along(tmp_path, make_data):
     data = make_data(KNOWN)
@@ -161,9 +155,6 @@ def test_provenance_of_parts_and_of_bare_arrays():
     assert KNOWN.differences(Provenance()) == Provenance().differences(KNOWN) == ()
     other = replace(KNOWN, seed=1, admission=None, k_max=5)
     assert KNOWN.differences(other) == other.differences(KNOWN) == ("seed", "k_max")
-
-
-# Parts
 
 
 @settings(max_examples=60, deadline=None)
@@ -234,9 +225,6 @@ def test_take_and_truncate():
     short = data.truncate(3)
     assert (short.n_prompts, short.k_max) == (5, 3)
     assert_array_equal(short.similarity, data.similarity[:, :3, :3])
-
-
-# Arrays
 
 
 def test_numbers_are_held_exactly():

@@ -148,9 +148,6 @@ def test_a_plain_callable_sees_each_accepted_prefix_of_a_prompt_once():
     assert len(calls) == len(set(calls))
 
 
-# Packed sums
-
-
 @settings(max_examples=200, deadline=None)
 @given(k=st.integers(1, 200), n_prompts=st.integers(1, 10**9))
 def test_totals_fit_into_the_types_that_hold_them(k, n_prompts):

@@ -308,9 +308,6 @@ def test_bare_arrays_are_of_unknown_provenance(report, data):
     assert "with which generator, seed they were collected" in text
 
 
-# policies, losses and shifts
-
-
 def test_exit_policies_and_both_guarantees():
     one = fitted(policy=ExitPolicy())
     text = str(report_of(one))
@@ -391,9 +388,6 @@ def test_what_holds_within_groups_and_under_shift():
     assert "from the same distribution" not in text
 
 
-# groups
-
-
 def grouped(data, names, **options):
     return toy_sampler(k_max=4, **options).calibrate(data, groups=names)
 
@@ -432,9 +426,6 @@ def test_what_each_group_will_get(policy):
     assert rows["rare"]["errors"].startswith("there are 2 calibration prompts")
     for name, text in zip(("hard", "rare"), report.warnings):
         assert text.startswith(f"Group '{name}' is null")
-
-
-# selectors
 
 
 @pytest.fixture(scope="module")

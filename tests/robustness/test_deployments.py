@@ -40,9 +40,6 @@ def report_of(estimator):
     return str(CalibrationReport.from_estimator(estimator))
 
 
-# --- losses ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("k_max", [5, [2, 5]])
 @pytest.mark.parametrize("set_score", ["max", "sum", "first_k", "first_k_reject", np.mean])
 def test_losses_see_the_sets_that_predict_returns(set_score, k_max):
@@ -101,9 +98,6 @@ def test_nobody_is_given_references_that_a_pickle_has_lost(params):
         copied.set_params(epsilon=0.3).calibrate(copied.calibration_data_)
 
 
-# --- groups ----------------------------------------------------------------------------------
-
-
 def test_rules_of_other_groups_are_another_calibration(fitted):
     data = fitted.calibration_data_
     names = ["a" if i < 200 else "b" for i in range(N)]
@@ -113,9 +107,6 @@ def test_rules_of_other_groups_are_another_calibration(fitted):
     assert sampler().calibrate(data, groups=names).calibration_.digest == one.calibration_.digest
 
 
-# --- shift -----------------------------------------------------------------------------------
-
-
 def test_audited_prompts_are_kept_by_their_weight_as_others_are():
     monitor = RiskMonitor(0.3, share=0.3, seed=0)
     # whoever has no other identifier of a request than its prompt
@@ -123,9 +114,6 @@ def test_audited_prompts_are_kept_by_their_weight_as_others_are():
     shift = CovariateShift(weight_bound=2.0)
     kept, _ = shift.applied(np.full(len(audited), 0.5), audited.digests, 0)
     assert abs(len(kept) / len(audited) - 0.25) < 5 * np.sqrt(0.25 * 0.75 / len(audited))
-
-
-# --- watching --------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:gamma_hat_")
