@@ -25,12 +25,12 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.evaluation import run_trials
-from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import set_loss
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
 from sklearn_clm.scoring import SelfConsistency, Support
 from tests.reports import ReportModel, TrainedReportModel, cases
-from tests.toy import ToyModel, Trained, questions
+from tests.toy import Answering, ToyModel, Trained, questions
 from tests.toy import toy_sampler as sampler
 
 N, K, EPSILON = 120, 5, 0.4
@@ -390,17 +390,9 @@ def test_a_foreign_generator_is_not_trained_again_under_a_fitted_sampler():
 SERVED = {"model": "old"}
 
 
-class Served(BaseGenerator):
-    """A model behind a name that stays, whatever it stands for."""
-
-    gives_logprobs = False
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [[Generation(SERVED["model"])] * n_samples for _ in prompts]
-
-
 def test_draws_of_a_model_that_nobody_knows_was_exchanged_are_let_go_by_hand(monkeypatch):
-    one = sampler(Served(), quality="self_consistency", epsilon=0.9).fit(X, Y)
+    served = Answering(lambda prompt, draw: SERVED["model"])
+    one = sampler(served, quality="self_consistency", epsilon=0.9).fit(X, Y)
     monkeypatch.setitem(SERVED, "model", "new")
     drawn = [one.fit(X, Y).calibration_draws_[0][0].response]
     one.memory_.clear()

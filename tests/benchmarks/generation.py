@@ -75,24 +75,16 @@ def _one_prompt_at_a_time(model: Any, tokenizer: Any, prompt: str) -> None:
 def _token_rows(generator: Any, tokenizer: Any, prompts: list[str], draws: Any) -> Iterator[Row]:
     """Tokens run through the model beside the fewest that could be."""
     lengths = [len(ids) for ids in tokenizer(prompts)["input_ids"]]
-    fewest = N_SHARED + sum(length - N_SHARED for length in lengths)
-    per_draw = N_DRAWS * sum(lengths)
-    prefilled = generator.n_prefilled_tokens_
-    yield Row(
-        f"tokens prefilled (fewest possible {fewest:,})",
-        f"{per_draw:,} (every prompt for every draw)",
-        f"{prefilled:,}",
-        per_draw / prefilled,
-    )
-    fewest = sum(draw.n_tokens - 1 for row in draws for draw in row)
-    padded = len(prompts) * N_DRAWS * (N_NEW - 1)
-    decoded = generator.n_decoded_tokens_
-    yield Row(
-        f"tokens decoded (fewest possible {fewest:,})",
-        f"{padded:,} (every draw to the end of its batch)",
-        f"{decoded:,}",
-        padded / decoded,
-    )
+    own = sum(length - N_SHARED for length in lengths)
+    decoded = sum(draw.n_tokens - 1 for row in draws for draw in row)
+    per_draw, padded = N_DRAWS * sum(lengths), len(prompts) * N_DRAWS * (N_NEW - 1)
+    of = generator
+    for step, fewest, usual, why, found in (
+        ("prefilled", N_SHARED + own, per_draw, "prompt for every draw", of.n_prefilled_tokens_),
+        ("decoded", decoded, padded, "draw to the end of its batch", of.n_decoded_tokens_),
+    ):
+        what = f"tokens {step} (fewest possible {fewest:,})"
+        yield Row(what, f"{usual:,} (every {why})", f"{found:,}", usual / found)
 
 
 def _stopping_rows(what: str, quick: bool) -> Iterator[Row]:

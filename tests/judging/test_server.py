@@ -24,9 +24,9 @@ def client(judge, pairs=PAIRS, **options):
     return TestClient(app, base_url=ORIGIN)
 
 
-def post(page, pair, key="y", *, path=f"/{TOKEN}/verdict", **headers):
+def post(page, pair, key="y", *, path=f"/{TOKEN}/verdict", content=None, **headers):
     headers = {"origin": ORIGIN, "content-type": "application/json", **headers}
-    content = json.dumps({"id": pair.id, "key": key})
+    content = json.dumps({"id": pair.id, "key": key}) if content is None else content
     return page.post(path, content=content, headers=headers)
 
 
@@ -62,8 +62,7 @@ def test_a_verdict_is_kept_and_the_next_pair_comes_with_the_answer(judge):
     undone = post(page, PAIRS[0], "u", host=name, origin=f"http://{name}")
     assert undone.json()["pair"]["id"] == PAIRS[0].id
     content = json.dumps({"id": PAIRS[0].id, "key": "y", "note": "語" * 300}, ensure_ascii=False)
-    headers = {"origin": ORIGIN, "content-type": "application/json"}
-    page.post(f"/{TOKEN}/verdict", content=content.encode(), headers=headers)
+    post(page, PAIRS[0], content=content.encode())
     assert judge.history()[-1].note == "語" * 300
 
 
@@ -103,8 +102,7 @@ def test_a_verdict_needs_an_origin_and_json(judge):
     kind = {"content-type": "application/json"}
     assert page.post(path, content=content, headers=kind).status_code == 403
     for other in ("text/plain", "application/x-www-form-urlencoded", ""):
-        headers = {"origin": ORIGIN, "content-type": other}
-        assert page.post(path, content=content, headers=headers).status_code == 403
+        assert post(page, PAIRS[0], **{"content-type": other}).status_code == 403
     assert judge.history() == []
 
 
@@ -145,9 +143,7 @@ def test_paths_lead_nowhere_else(judge):
     ],
 )
 def test_what_is_no_verdict_is_refused(judge, content):
-    headers = {"origin": ORIGIN, "content-type": "application/json"}
-    page = client(judge)
-    answer = page.post(f"/{TOKEN}/verdict", content=content, headers=headers)
+    answer = post(client(judge), PAIRS[0], content=content)
     assert answer.status_code == 400
     assert judge.history() == []
     assert "default-src 'none'" in answer.headers["content-security-policy"]

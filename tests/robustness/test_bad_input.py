@@ -624,8 +624,8 @@ def test_generators_that_misbehave(change, log, tmp_path):
     assert fitted.calibration_data_.quality.tolist() == wanted.quality.tolist()
 
 
-class Pairs:
-    """A similarity that is used whole."""
+class Whole:
+    """A similarity, a quality, or a score of components that is used whole."""
 
     def __init__(self, of):
         self.of = of
@@ -633,25 +633,11 @@ class Pairs:
     def pairwise(self, a, b=None):
         return self.of(len(a), len(a if b is None else b))
 
-
-class Whole:
-    """A quality that is used whole."""
-
-    def __init__(self, of):
-        self.of = of
-
     def score_draws(self, prompts, generations, start):
         return self.of(len(prompts), len(generations[0]) - start)
 
-
-class Rows:
-    """A component score of whole prompts that returns what it is told to."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
     def score_components(self, prompts, generations, spans):
-        return self.rows
+        return self.of
 
 
 TWICE = np.ones(2, dtype=bool)
@@ -661,13 +647,13 @@ CALLED = [
     (sampler, "quality", *map(returning, (NAN, None, "0.5", [0.5, 0.5])), WIDE, NANS, failing),
     (sampler, "quality", Whole(lambda n, k: None), LogisticRegression()),
     (sampler, "similarity", *map(returning, (NAN, "same", 1j)), failing),
-    (sampler, "similarity", Pairs(lambda n, m: np.ones(n)), Pairs(lambda n, m: [[1, 2], [1]])),
-    (sampler, "similarity", Pairs(lambda n, m: np.full((n, m), NAN))),
+    (sampler, "similarity", Whole(lambda n, m: np.ones(n)), Whole(lambda n, m: [[1, 2], [1]])),
+    (sampler, "similarity", NANS),
     (sampler, "policy__set_score", returning("high"), failing),
     (sampler, "policy__set_score", lambda quality, accepted: np.ones(3)),
     (selector, "splitter", *map(returning, ([(0, 10**6)], [(5, 2)], "words"))),
     (selector, "component_score", *map(returning, (NAN, None)), failing),
-    (selector, "component_score", *map(Rows, ([], [[[0.5]]]))),
+    (selector, "component_score", *map(Whole, ([], [[[0.5]]]))),
     (selector, "admission", returning(2), failing),
 ]
 

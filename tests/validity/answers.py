@@ -111,11 +111,6 @@ def coin_answers(
     return None if found is None else True
 
 
-def unlabeled_answers(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """The same with a path that was learnt from prompts without labels."""
-    return answers(world, set_score, setting, rng, kind="unlabeled")
-
-
 def _largest_passing(passes: np.ndarray, start: int) -> int | None:
     """Broken: the most selective of all levels that pass."""
     return int(passes.argmax()) if passes.any() else None
@@ -126,7 +121,10 @@ def _start_of_calibration(passes: np.ndarray, start: int) -> int | None:
     return _in_order(passes, int(passes.argmax()))
 
 
-ANSWER_PROCEDURES = named(answers, unlabeled_answers, coin_answers)
+ANSWER_PROCEDURES = named(answers, coin_answers) | {
+    # by a path that was learnt from prompts without labels
+    "unlabeled_answers": functools.partial(answers, kind="unlabeled"),
+}
 
 ANSWER_MUTATIONS = {
     "the most selective level of answers that passes": _largest_passing,

@@ -5,6 +5,7 @@ What is certified must then have the risk that the arrays say.
 """
 
 import warnings
+from functools import partial
 
 import numpy as np
 
@@ -43,11 +44,6 @@ def sampler_groups_all(
         _loss(world, rule, set_score)[of_prompt == group].mean() > setting.epsilon
         for group, rule in known.items()
     )
-
-
-def sampler_groups_each(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """The same for the claim on the hard group alone."""
-    return sampler_groups_all(world, set_score, setting, rng, guarantee="each", watched=(1,))
 
 
 def sampler_shift(world: World, set_score, setting: Setting, rng) -> bool | None:
@@ -91,4 +87,7 @@ def _quietly(call, *arguments, **options) -> None:
         call(*arguments, **options)
 
 
-DEPLOYED_PROCEDURES = named(sampler_groups_each, sampler_groups_all, sampler_shift, sampler_losses)
+DEPLOYED_PROCEDURES = named(sampler_groups_all, sampler_shift, sampler_losses) | {
+    # the claim on the hard group alone
+    "sampler_groups_each": partial(sampler_groups_all, guarantee="each", watched=(1,)),
+}

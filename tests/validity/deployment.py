@@ -111,16 +111,6 @@ def losses(world: World, set_score, setting: Setting, rng, *, p_value) -> bool |
     return _failed(p_values, risks > setting.epsilon, setting.delta)
 
 
-def losses_betting(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """By betting."""
-    return losses(world, set_score, setting, rng, p_value=betting_p_value)
-
-
-def losses_hoeffding_bentkus(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """By the Hoeffding-Bentkus bound."""
-    return losses(world, set_score, setting, rng, p_value=hoeffding_bentkus_p_value)
-
-
 def two_risks(world: World, set_score, setting: Setting, rng, combine=np.maximum) -> bool | None:
     """Is one of two risks of a certified step too high? The larger p-value of each step counts."""
     chosen = world.draw(setting.n, rng)
@@ -143,9 +133,10 @@ def ordered_by_loss(losses: np.ndarray, epsilon: float) -> np.ndarray:
     return betting_p_value(ordered[places], epsilon)
 
 
-DEPLOYMENT_PROCEDURES = named(
-    *(weights_rejection, weights_betting, losses_betting, losses_hoeffding_bentkus, two_risks)
-)
+DEPLOYMENT_PROCEDURES = named(weights_rejection, weights_betting, two_risks) | {
+    "losses_betting": partial(losses, p_value=betting_p_value),
+    "losses_hoeffding_bentkus": partial(losses, p_value=hoeffding_bentkus_p_value),
+}
 DEPLOYMENT_MUTATIONS = {
     "weights ignored, rejection": ("weights_rejection", partial(weights_rejection, weigh=ignored)),
     "weights ignored, betting": ("weights_betting", partial(weights_betting, weigh=ignored)),

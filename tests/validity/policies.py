@@ -134,26 +134,6 @@ def exit_policy(
     return _fails(found, scores, setting, n_errors)
 
 
-def meaningless_policy(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """The same with a policy that learnt labels without meaning."""
-    return exit_policy(world, set_score, setting, rng, kind="meaningless")
-
-
-def unlabeled_policy(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """The same with a policy that learnt from prompts without labels."""
-    return exit_policy(world, set_score, setting, rng, kind="unlabeled")
-
-
-def cascade(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """The same where later draws are dear, and the policy knows it."""
-    return exit_policy(world, set_score, setting, rng, kind="cascade")
-
-
-def near_copies(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """The same with a policy that takes near copies for one text, though their labels differ."""
-    return exit_policy(world, set_score, setting, rng, kind="near_copies")
-
-
 def copies_by_any_label(world: World, set_score, setting: Setting, rng) -> bool | None:
     """Broken: a text counts as admissible where any of its copies is, though the first is shown."""
     tau, scores = _population_scores(world.name, int(rng.integers(4)), "near_copies")
@@ -289,7 +269,10 @@ def marginal(world: World, set_score, setting: Setting, rng) -> bool:
     return bool(scores[world.draw(1, rng)[0]] < level)
 
 
-POLICY_PROCEDURES = named(
-    *(exit_policy, cascade, meaningless_policy, unlabeled_policy, near_copies),
-    *(marginal, lazy_thresholds),
-)
+POLICY_PROCEDURES = named(exit_policy, marginal, lazy_thresholds) | {
+    # labels without meaning, prompts without labels, dear later draws, copies of other labels
+    "meaningless_policy": functools.partial(exit_policy, kind="meaningless"),
+    "unlabeled_policy": functools.partial(exit_policy, kind="unlabeled"),
+    "cascade": functools.partial(exit_policy, kind="cascade"),
+    "near_copies": functools.partial(exit_policy, kind="near_copies"),
+}
