@@ -126,8 +126,7 @@ def test_every_command_reads_every_kind_of_file(logs, kind, capsys):
     asked, _, drawn = map(list, zip(*logs.sums(40, 5, 2)))
     generator = PrecomputedGenerator(asked, drawn, key=KEY[1])
     sampler = ConformalSampler(generator, k_max=5, epsilon=0.4, random_state=3, **parts)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         sets = sampler.load_calibration("calibration.json").predict(asked)
     assert capsys.readouterr().err == ""
     written = [json.loads(line) for line in Path("sets.jsonl").read_text().splitlines()]

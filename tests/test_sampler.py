@@ -422,8 +422,7 @@ def test_fit_transform_equals_transform_and_calibration_risk(n, k_max, epsilon, 
     X, y = questions(n, first=seed % 1000)
     policy = ThresholdPolicy(set_score=set_score)
     sampler = toy_sampler(k_max=k_max, epsilon=epsilon, policy=policy, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullCalibrationWarning)
+    with warnings.catch_warnings(action="ignore", category=NullCalibrationWarning):
         sets = sampler.fit_transform(X, y)
     assert sets == sampler.transform(X)
     if sampler.lambda_hat_ is not None:

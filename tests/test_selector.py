@@ -68,8 +68,7 @@ def test_texts_in_a_script_that_rouge_does_not_know_are_warned_of():
         fitted = ConformalSampler(drawn_before, **parts).fit(prompts, right)
     with pytest.warns(UserWarning, match="^admission='rouge_l' compares ASCII letters"):
         ComponentSelector(fitted, component_score="support").collect(prompts, right)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         fitted.set_params(similarity="exact_match").fit(prompts, right)
         judged = ComponentSelector(fitted, component_score="support", admission=parts["admission"])
         judged.collect(prompts, right)
@@ -219,8 +218,7 @@ def test_null_gives_empty_selections_and_a_warning():
 
 
 def test_too_few_prompts_for_any_test():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullCalibrationWarning)
+    with warnings.catch_warnings(action="ignore", category=NullCalibrationWarning):
         few = sampler().fit(X[:8], Y[:8])
     with pytest.warns(NullCalibrationWarning, match="there are 8 .* 1 are lacking"):
         selector = ComponentSelector(few, **OPTIONS).fit(X[:8], Y[:8])
@@ -282,8 +280,7 @@ def test_numbers_are_their_own_components():
     rng = np.random.default_rng(0)
     features, labels = rng.random((120, 2)), rng.integers(2, size=120)
     sampler = ConformalSampler(k_max=3, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullCalibrationWarning)
+    with warnings.catch_warnings(action="ignore", category=NullCalibrationWarning):
         selector = ComponentSelector(sampler, alpha=0.8).fit(features, labels)
     sets = selector.predict(features[:4])
     assert sets.shape == (4, 3)

@@ -162,8 +162,7 @@ def test_vectorised_set_scores_see_nothing_but_the_set():
 def test_lazy_prediction_equals_the_rule_on_all_draws(set_score, n_values, lambdas):
     sampler = sampler_for(set_score, n_values, k_max=8)
     data = sampler.collect(PROMPTS[:6], PROMPTS[:6])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullCalibrationWarning)
+    with warnings.catch_warnings(action="ignore", category=NullCalibrationWarning):
         sampler.calibrate(data)
     use(sampler, lambdas, 8)
     for i, one in enumerate(sampler.predict(PROMPTS[:6])):

@@ -27,8 +27,7 @@ from tests.toy import ToyModel, questions, toy_sampler
 
 def calibrated(data, epsilon=0.3, k_max=None, policy=None):
     k_max = data.k_max if k_max is None else k_max
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return toy_sampler(k_max=k_max, epsilon=epsilon, policy=policy).calibrate(data)
 
 
@@ -38,8 +37,7 @@ def few(n_lambdas=6, **options):
 
 def fitted(n=200, references=None, **options):
     prompts, right = questions(n)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullCalibrationWarning)
+    with warnings.catch_warnings(action="ignore", category=NullCalibrationWarning):
         return toy_sampler(**options).fit(prompts, references or right)
 
 
@@ -437,8 +435,7 @@ def parts():
 
 def selecting(data, names=None, alpha=0.3, **options):
     one = ComponentSelector(alpha=alpha, component_score="support", **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return one.calibrate(data, **({} if names is None else {"groups": names}))
 
 

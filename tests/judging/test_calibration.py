@@ -145,8 +145,7 @@ def test_a_cheap_judge_takes_the_optimisation_part(judge):
 def test_changed_verdicts_reach_the_next_calibration(judge, judging):
     sampler = lazy_sampler(judge, judging=judging)
     asked = judge.asked(PROMPTS, REFERENCES)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         judged(judge, lambda: sampler.fit(PROMPTS, asked))
         before, data = sampler.lambda_hat_, sampler.calibration_data_
         sampler.calibrate(data)

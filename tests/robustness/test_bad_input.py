@@ -80,10 +80,8 @@ X, Y = questions(30)
 
 def refused(call, error, name):
     """The call raises an error that names an argument, and warns of nothing before."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(error) as caught:
-            call()
+    with warnings.catch_warnings(action="error"), pytest.raises(error) as caught:
+        call()
     words = rf"(?<![\w.]){re.escape(name)}(?!\w)" if name.isidentifier() else re.escape(name)
     assert re.search(words, str(caught.value)), str(caught.value)
 

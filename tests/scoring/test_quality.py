@@ -22,8 +22,7 @@ def draws(*rows):
 @given(st.floats(max_value=0.0, allow_nan=False), st.integers(1, 4000))
 def test_likelihood_is_equation_of_the_paper(logprob, n_tokens):
     generation = Generation("y", logprob=logprob, n_tokens=n_tokens)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         quality = likelihood("x", generation)
     assert quality == pytest.approx(math.exp(logprob / ((5 + n_tokens) ** 0.6 / 6**0.6)), rel=1e-12)
     assert 0.0 <= quality <= 1.0

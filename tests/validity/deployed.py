@@ -82,8 +82,7 @@ def sampler_losses(world: World, set_score, setting: Setting, rng) -> bool | Non
 
 
 def _quietly(call, *arguments, **options) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         call(*arguments, **options)
 
 

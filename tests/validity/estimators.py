@@ -119,8 +119,7 @@ def estimators(world: World, set_score, setting: Setting, rng) -> bool | None:
     """``fit`` and what it promises."""
     prompts, references, seed = sample_of(world, setting, rng)
     sampler = sampler_for(world, set_score, setting, seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         sampler.fit(prompts, references)
     return _failed(world, sampler, set_score)
 
@@ -129,8 +128,7 @@ def files(world: World, set_score, setting: Setting, rng) -> bool | None:
     """Collected data and the calibration go through files into a new sampler."""
     prompts, references, seed = sample_of(world, setting, rng)
     sampler = sampler_for(world, set_score, setting, seed)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         data, calibration = Path(folder, "data.npz"), Path(folder, "calibration.json")
         sampler.collect(prompts, references).save(data)
         sampler.calibrate(CalibrationData.load(data)).save_calibration(calibration)
@@ -142,8 +140,7 @@ def command_line(world: World, set_score, setting: Setting, rng) -> bool | None:
     """Bare arrays go through ``sklearn-clm calibrate`` into a sampler."""
     part = world.population.take(world.draw(setting.n, rng))
     seed = int(rng.integers(2**31))
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         data = Path(folder, "data.npz")
         CalibrationData(part.quality, part.similarity, part.admissible).save(data)
         command = ["calibrate", "--data", str(data), "--set-score", set_score]
@@ -161,8 +158,7 @@ def command_line(world: World, set_score, setting: Setting, rng) -> bool | None:
 def component_files(world: World, set_score, setting: Setting, rng) -> bool | None:
     """Component scores go through a file into a selector; sets hold all draws."""
     data = components_of(world, world.draw(setting.n, rng))
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         path = Path(folder, "components.npz")
         data.save(path)
         selector = ComponentSelector(
