@@ -124,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     tables.add_options(add, judged=False)
     add("--id", metavar="COLUMN", help="what identifies a prompt, to be written beside its set")
     add("--calibration", required=True, metavar="FILE", help=thresholds)
-    text = "where to write, .jsonl, or .csv with a response a row (default: the screen)"
+    text = "where to write: .jsonl, or .csv of a row a response, draws from 0 (default: the screen)"
     add("-o", "--output", type=_file(".jsonl", ".csv"), metavar="FILE", help=text)
 
     add = command(_plan, "how many prompts to collect, from a pilot", _PLAN + tables.SAMPLES)
@@ -234,10 +234,11 @@ def _predict(arguments: argparse.Namespace) -> None:
     written = [id_ | one.to_dict() for id_, one in zip(ids, sets)]
     if output is None:
         print("".join(json.dumps(one) + "\n" for one in written), end="")
-    elif output.suffix.lower() == ".csv":
-        _write(output, _table(written))
     else:
-        _write(output, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in written))
+        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in written)
+        is_table = output.suffix.lower() == ".csv"
+        _write(output, _table(written) if is_table else "".join(lines))
+        print(f"Wrote {output}.")
 
 
 def _table(sets: list[dict[str, Any]]) -> str:
@@ -301,11 +302,8 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         f"Thresholds (lambda-hat): {sampler.lambda_hat_}, set score {arguments.set_score}, at most "
         f"{counted(sampler.k_max_, 'draw')}."
     )
-    if provenance.unknown:
-        print(
-            f"Provenance unknown: {', '.join(provenance.unknown)}. The guarantee holds only for "
-            "the sampler that these data come from."
-        )
+    if unknown := ", ".join(provenance.unknown):
+        print(f"The data do not name their {unknown}: the promise is about whatever was used.")
     print(f"Wrote {arguments.output}.")
 
 

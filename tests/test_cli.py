@@ -44,7 +44,7 @@ def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
     assert sampler.lambda_hat_ == expected
     assert sampler.seed_ == 3
     assert content["provenance"]["seed"] is None
-    assert "Provenance unknown: generator, seed, quality" in output
+    assert "do not name their generator, seed, quality" in output
     policy = ThresholdPolicy(set_score="sum")
     other = toy_sampler(Answering(), k_max=6, epsilon=0.35, policy=policy)
     with pytest.raises(ValueError, match="set_score"):
@@ -58,7 +58,7 @@ def test_known_provenance_goes_into_the_file(files, data, capsys):
     assert main(["calibrate", "--data", "own.npz", "--epsilon", "0.5", "--random-state", "1"]) == 0
     known = json.loads(Path("calibration.json").read_text(encoding="utf-8"))["provenance"]
     assert known == {**known, **given, "admission": None}
-    assert "Provenance unknown: admission." in capsys.readouterr().out
+    assert "do not name their admission:" in capsys.readouterr().out
 
 
 def test_calibrate_searches_budgets(files, capsys):
