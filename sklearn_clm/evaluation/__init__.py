@@ -49,9 +49,7 @@ JSON is read too. Newer versions compress by Zstandard, which needs ``pip instal
 before Python 3.14. Samples in chunks, and runs that failed or were stopped, are refused.
 
 The draws of a prompt must be independent draws of one model: no vote, and no best of several. Of
-verdicts the judge is marked as unknown.
-
-``calibrate`` and ``plan`` read what ``CalibrationData.save`` writes, too (``--data``).
+verdicts the judge is marked as unknown. ``--data`` reads what ``CalibrationData.save`` writes.
 
 ## Planning
 
@@ -139,9 +137,8 @@ other (``python tests/benchmarks --only service``):
 | | 0.1 | 0.54 | 1.00 |
 | | 0.3 | 0.34 | 1.06 |
 
-*MLflow, W&B.* What sets of held-out prompts are worth, as a flat dict of numbers, is
-``set_outcomes(references, sets).means()`` (:func:`sklearn_clm.metrics.set_outcomes`), for
-``mlflow.log_metrics`` or ``wandb.log``; ``sampler.get_params()`` are the parameters.
+*MLflow, W&B.* ``sklearn_clm.metrics.set_outcomes(references, sets).means()`` is a flat dict of
+numbers for ``mlflow.log_metrics`` or ``wandb.log``; ``sampler.get_params()`` are the parameters.
 
 ## A watch on the risk in use
 

@@ -132,7 +132,7 @@ def plan_audits(
     delta : float, default=0.05
         Level of the test, in (0, 1).
     power : float, default=0.8
-        Wanted probability that something is certified, in (0, 1).
+        Wanted probability, in (0, 1), that something is certified, often only all draws together.
 
     Returns
     -------

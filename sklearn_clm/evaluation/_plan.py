@@ -85,7 +85,7 @@ class Plan:
         """The plan as text with a table in Markdown."""
         low, high = self.share_interval
         exact, cautious = (
-            "no number of prompts" if n is None else f"{n} prompts"
+            "no number of prompts suffices" if n is None else f"{n} prompts suffice"
             for n in (self.n_recommended, self.n_recommended_cautious)
         )
         if self.n_recommended is None:
@@ -97,8 +97,8 @@ class Plan:
             advice = "The pilot does not tell: collect a larger one, or raise epsilon."
         else:
             advice = (
-                f"Collect {cautious}. The smaller number is enough if a pilot of {self.n_pilot} "
-                "happens to have the true share of errors."
+                f"Collect {self.n_recommended_cautious} prompts. The smaller number is enough if "
+                "the pilot's share is the true one."
             )
         rows = [("prompts", "calibration part", "smallest epsilon", f"chance of {self.epsilon:g}")]
         sizes = zip(self.n_prompts, self.n_calibration, self.smallest_epsilon, self.chance)
@@ -110,9 +110,8 @@ class Plan:
             f"{self.delta:g}.",
             f"Share of prompts without any admissible draw: {_interval((self.share, low, high))}. "
             "No number of prompts certifies an epsilon below it.",
-            f"With probability {self.power:g} a calibration succeeds with {exact}, if the "
-            f"share of errors is {self.share:.3f}, and with {cautious}, if it is {high:.3f}. "
-            f"{advice}",
+            f"For a calibration to succeed with probability {self.power:g}, {exact} if the share "
+            f"of errors is {self.share:.3f}, and {cautious} if it is {high:.3f}. {advice}",
             DECIDE_BEFOREHAND,
             markdown_table(rows).rstrip("\n"),
             "In brackets: 95 % intervals.",

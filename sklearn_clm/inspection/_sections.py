@@ -72,6 +72,7 @@ _SYMBOLS = Section(
         ("u-hat; gamma-hat", "chosen level of an exit policy; chosen threshold of components"),
         ("configuration", "one choice of thresholds; inf and -inf switch a threshold off"),
         ("frontier", "what the optimisation part found best, from the safest to the cheapest"),
+        ("excess", "share of the draws made after the first admissible one"),
         ("objective", "what a configuration costs in set size and excess draws (Eq. 7)"),
         ("p-value", "chance of so few errors if the risk were above the tolerated one"),
         (_INTERVAL, "where the share or mean of all such prompts lies, shares exactly"),
@@ -108,7 +109,8 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
         details.append(_thresholds(tests))
     if data is not None and claim.about == "responses" and claim.audit is None:
         details += _band(AchievableBandDisplay._of(estimator))
-    yield from (replace(one, folded=True) for one in (*details, _IN_USE, _SYMBOLS))
+    details += [_IN_USE, _SYMBOLS] if record.certified else [_SYMBOLS]
+    yield from (replace(one, folded=True) for one in details)
 
 
 def _guarantee(record: Record) -> Section:
@@ -237,12 +239,13 @@ def _enough(record: Record, n_prompts: int) -> Section:
         n_errors, part = tests.errors_of_safest, n / n_prompts
         chance = 1.0 - chance_of_null(n_errors, n, level, delta)
         needed = prompts_to_collect(n_errors / n, level, delta, _POWER, 1.0 - part, _MOST_PROMPTS)
-        advice = f"and about {needed}, split alike, with probability {percent(_POWER)}"
+        advice = f"about {needed}, with the same split, in {percent(_POWER)}"
         if needed is None:
-            advice = f"and {_MOST_PROMPTS:,} hardly more often"
+            advice = f"{_MOST_PROMPTS:,} hardly more often"
+        safest = "taking all draws" if claim.about == "responses" else "the safest rule"
         texts.append(
-            f"As many others certify {claim.level_name} = {level:g} with probability "
-            f"{percent(chance)}, {advice}, if the safest rule keeps its share of errors, "
+            f"Another {n_prompts} prompts would certify {claim.level_name} = {level:g} in "
+            f"{percent(chance)} of cases; {advice}, if {safest} still errs for "
             f"{percent(n_errors / n)}."
         )
     return Section("Were these prompts enough?", (" ".join(texts),))

@@ -147,10 +147,7 @@ class SetRule(Rule):
     lambda_hat: Configuration | None
     means: dict[str, float]
     priced: ClassVar[tuple[str, ...]] = ("size", "draws")
-    counts: ClassVar[str] = (
-        "Size counts the responses in a set; draws, those made for it. Excess is the share of the "
-        "draws after the first admissible one."
-    )
+    counts: ClassVar[str] = "Size counts the responses in a set; draws, those made for it."
 
     @abstractmethod
     def batched(self, sampling: Sampling) -> BatchedRule:

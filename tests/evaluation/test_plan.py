@@ -61,7 +61,7 @@ def test_every_number_of_prompts_from_the_recommended_one_on_will_do(errors, n, 
 @pytest.mark.parametrize(
     ("errors", "n", "said"),
     [
-        (20, 60, "no number of prompts, if the share of errors is 0.333"),
+        (20, 60, "no number of prompts suffices if the share of errors is 0.333"),
         (17, 60, "The pilot does not tell: collect a larger one"),
         (5, 60, "Collect {0.n_recommended_cautious} prompts. The smaller number is enough"),
     ],
