@@ -124,9 +124,9 @@ example of :class:`ComponentSelector` shows it. Both promises hold at once with 
 ((), True)
 
 Both carry what they were collected with (generator and its training, seed, scores, judge, budget).
-A sampler of other parts refuses them and says what differs. Code of your own counts by its name
-and its source, under every Python alike, so it may move from a script to a module; code that will
-be edited stays the same one as ``CachedGenerator(generator, store, key="a name")``, from the first
+A sampler of other parts refuses them and says what differs. Code of your own is recognised by
+its name and source, under every Python alike, so it may move from a script to a module; code that
+will be edited stays the same as ``CachedGenerator(generator, store, key="a name")``, from the first
 run on. Bare arrays, which cannot know, are allowed, and the result says "provenance unknown".
 
 ## Questions that are often asked

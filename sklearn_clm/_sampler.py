@@ -83,12 +83,14 @@ class ConformalSampler(CalibratedEstimator):
         Quality Q of a draw: "likelihood", "self_consistency", "p_true", a callable
         ``quality(prompt, generation) -> float``, or a fitted classifier with ``predict_proba``.
     similarity : str, callable or object with ``pairwise``, default="rouge_l"
-        Similarity S of two responses: a name or ``similarity(a, b) -> float``.
+        Similarity S of two responses: a name or ``similarity(a, b) -> float``. One that finds free
+        texts of one meaning alike lets thresholds reject draws that agree, so that few sets stop
+        early: then take ``quality="self_consistency"``, or an :class:`ExitPolicy`.
     policy : ThresholdPolicy, ExitPolicy or AnswerPolicy, default=None
         When sampling stops, and what is returned. None is ``ThresholdPolicy()``, as in the paper.
     judging : {"all", "lazy"}, LazyJudging or AuditedJudging, default="all"
-        "all": ``fit`` makes and judges all draws. "lazy": only draws that decide a test. With an
-        :class:`AuditedJudging` people audit `admission`.
+        "all": ``fit`` judges all draws. "lazy": only those that decide a test; with an exit policy
+        fewer are made, too. With an :class:`AuditedJudging` people audit `admission`.
     groups : Groups, default=None
         A guarantee within each group of prompts. None: one guarantee for all prompts together,
         unless ``fit`` is given groups.

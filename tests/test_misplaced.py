@@ -150,7 +150,7 @@ def test_calibration_files(files, wrong, file):
     assert not hasattr(other, "calibration_")
     of_code = ("generator", "quality", "similarity", "admission")
     assert ("edited or renamed" in str(raised.value)) == (name in of_code)
-    assert ("here, ToyModel. Set" in str(raised.value)) == (name == "generator")
+    assert ("here, ToyModel. Restore" in str(raised.value)) == (name == "generator")
 
 
 @pytest.mark.parametrize("other", [None, ExitPolicy(guarantee="marginal")])

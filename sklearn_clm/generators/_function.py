@@ -37,9 +37,9 @@ class FunctionGenerator(ConcurrentGenerator):
         1 for a function that must not be called by two threads at once.
     draw_ahead : float, default=0.0
         The share of draws that may be made in vain so that a prompt is answered sooner, in [0, 1].
-        Calls that would be idle make a draw where, of the calibration prompts that took as many
-        draws, at least ``1 - draw_ahead`` took this one, too. A draw in vain is not waited for, and
-        its errors are logged only.
+        A free call makes the next draw of a prompt before it is asked for, if a share of at least
+        ``1 - draw_ahead`` of the calibration prompts that came so far needed it. A draw in vain is
+        not waited for, and its errors are logged only.
     max_retries : int, default=2
         How often a call that raised an error is repeated, after pauses of 0.5, 1, 2 ... seconds.
 

@@ -35,7 +35,9 @@ keyed and kept, so a search over `k_max` makes each of them once where the gener
 ['test_coverage', 'test_neg_excess']
 
 Search on a part of its own. The budget that looks best on the prompts that then calibrate was
-chosen by their noise, and its certificate is too good.
+chosen by their noise, and its certificate is too good. With groups, `score` counts all draws of a
+group that is null, so that a budget may look best that fails a group: compare the ``groups_`` of
+each budget, or fix `k_max`.
 
 ## Where steps of a pipeline belong
 

@@ -58,10 +58,10 @@ Then something cheap may take the optimisation part, such as
 ``LazyJudging(optimization_admission="rouge_l")``: labels there may be wrong, and the guarantee
 holds.
 
-``fit`` then makes fewer draws, too: on the calibration part none beyond the last that a test asks
-for. An exit policy needs a prompt's draws up to its level, as many as `predict` makes. Thresholds
-need those of all certified configurations, and with ``ThresholdPolicy(select="last")`` those of the
-one that is chosen. ``collect`` always makes all draws, for many calibrations of the same data.
+Verdicts are always saved; draws mostly with an exit policy (below), which needs a calibration
+prompt's draws up to its level, as many as `predict` makes. Thresholds need those of all certified
+configurations, which are all K; with ``select="last"`` those of the one that is chosen, often all
+but for a few. ``collect`` always makes all draws, for many calibrations of the same data.
 
 ## People's standard, at the price of a model
 

@@ -102,8 +102,8 @@ class AuditedJudging(BaseEstimator, Judging):
         admission, ``people(reference, response) -> bool``.
     n_audits : int, default=100
         How many prompts people audit, with "betting" at most; of each group where there are groups.
-        It is fixed before the labels are known: more audits after a failure are another test on the
-        same prompts.
+        The fewest that certify often certify the set of all draws alone; more give smaller sets. It
+        is fixed before the labels are known: after a failure more are another test.
     design : {"auto", "two-phase", "betting", "people"}, default="auto"
         Two phases show people one response of each of `n_audits` prompts, of which the model admits
         one, or all components that are selected. "betting" does so until the verdicts certify the

@@ -299,8 +299,8 @@ def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -
         warn(
             f"draws {half} and later are equal for {n_alike} of {len(draws)} prompts: a "
             f"temperature of 0, or a cache between {name} and its model, does that. Copies of one "
-            "draw are no sample: wanted a temperature above 0 and no such cache (a "
-            "sklearn_clm.caching.CachedGenerator keeps draws apart), unless the model is as sure."
+            "draw are no sample: wanted a temperature above 0 and no such cache (a CachedGenerator "
+            "keeps draws apart), unless the model really always gives the same answer."
         )
     rows = [[draw.logprob for draw in row if draw.logprob is not None] for row in draws]
     telling = [row for row in rows if len(set(row)) >= _ENOUGH_DRAWS]  # by chance for 1 in 6

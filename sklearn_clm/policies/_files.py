@@ -106,6 +106,6 @@ def refuse_differences(
         if None not in (there, value) and there != value:
             raise ValueError(
                 f"{name} was made with another {key}: {there!r:.200} there, {value!r:.200} here"
-                f"{f', {named}' if named else ''}. Set it to what it was, or call fit again, for "
-                f"which kept draws are not made anew.{_ADVICE if key in _OF_CODE else ''}"
+                f"{f', {named}' if named else ''}. Restore it, or call fit again (kept draws are "
+                f"reused).{_ADVICE if key in _OF_CODE else ''}"
             )

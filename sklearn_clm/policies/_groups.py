@@ -68,8 +68,8 @@ def given_or_computed(name: str, by: str, given: object, computed: object) -> ob
     """Values that are either given or computed, not both."""
     if (given is None) == (computed is None):
         raise ValueError(
-            f"{name} must be given, one for each prompt, or computed by {by} from prompts that are "
-            f"known, got {'neither' if given is None else 'both'} instead."
+            f"{name} must be passed, {name}= with one for each prompt, or computed by {by} from "
+            f"prompts, got {'neither' if given is None else 'both'} instead."
         )
     return computed if given is None else given
 

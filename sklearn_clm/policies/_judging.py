@@ -110,11 +110,11 @@ class Judging:
 
 
 class LazyJudging(BaseEstimator, Judging):
-    """Judge, and draw, only what decides the tests.
+    """Judge only what decides the tests.
 
-    On the calibration part draws are made and judged until each test is decided; the decision is
-    always the same as with all draws and labels. On the optimisation part a few draws of each
-    prompt are judged, and the other labels are estimated: they only shape the path of the tests.
+    On the calibration part draws are judged until each test is decided; the decision is always the
+    same as with all labels. An exit policy saves draws, too; thresholds need nearly all. On the
+    optimisation part a few draws of each prompt are judged, and the other labels are estimated.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class SpanLikelihood(BaseEstimator):
             raise ValueError(
                 "component_score='span_likelihood' needs token_logprobs of at most 0, and "
                 f"token_spans, got {draw!r:.200} instead. Use a generator that gives them, or "
-                "component_score='support', which counts draws that agree, or a callable."
+                "component_score='support', for sets that seldom stop early, or a callable."
             )
         return float(length_normalised(math.fsum(inside), n_tokens)) if inside else 0.0
 
@@ -114,7 +114,9 @@ class SpanLikelihood(BaseEstimator):
 class Support(BaseEstimator):
     """Number of draws that hold the component, or nearly so.
 
-    All draws taken for a prompt count, accepted or not, each of them once.
+    All draws taken for a prompt count, accepted or not, each of them once. Calibration counts among
+    all K: where sets stop early, fewer draws agree, and selections may be empty. Another score
+    avoids that; ``ThresholdPolicy(size_weight=1, excess_weight=0)``, which stops late, lessens it.
 
     Parameters
     ----------
@@ -127,9 +129,7 @@ class Support(BaseEstimator):
     -----
     Proposition 4.4 needs a component of a prediction set never to score higher than among all K
     draws, which calibrate. The first S <= K draws of a prompt are the same in both (draws are
-    keyed), so those among them that hold the component are a subset of those among all K, and are
-    no more. Rejected draws count on both sides: near-duplicates, which the sampling rule rejects,
-    are the agreement that is looked for.
+    keyed), so those among them that hold the component are a subset of those among all K.
 
     Examples
     --------
