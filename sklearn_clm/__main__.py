@@ -234,11 +234,18 @@ def _predict(arguments: argparse.Namespace) -> None:
     written = [id_ | one.to_dict() for id_, one in zip(ids, sets)]
     if output is None:
         print("".join(json.dumps(one) + "\n" for one in written), end="")
+        return
+    if output.suffix.lower() == ".csv":
+        # the cells of a table are short, so the promise is printed, once
+        promises = dict.fromkeys(one.pop("guarantee") for one in written)
+        for content, one in zip(written, sets):
+            content["remarks"] = "; ".join(one.remarks())
+        _write(output, _table(written))
+        print(*promises, sep="\n")
     else:
         lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in written)
-        is_table = output.suffix.lower() == ".csv"
-        _write(output, _table(written) if is_table else "".join(lines))
-        print(f"Wrote {output}.")
+        _write(output, "".join(lines))
+    print(f"Wrote {output}.")
 
 
 def _table(sets: list[dict[str, Any]]) -> str:

@@ -1,6 +1,7 @@
 """Samples in tables and logs, by the command line's names."""
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -91,6 +92,13 @@ def read(arguments: argparse.Namespace) -> SampleLog:
     log = SampleLog.of(records, names, given.get("threshold"))
     if not log.prompts:
         raise ValueError(f"SAMPLES must hold samples, got none in {', '.join(files)}.")
+    least = given.get("threshold")
+    if least is not None and (log.verdicts is None or not math.isfinite(least)):
+        labels = "no labels" if log.verdicts is None else "labels"
+        raise ValueError(
+            f"--threshold must be a finite number, for labels (--label) that are numbers, got "
+            f"{least} for {labels} instead."
+        )
     return log
 
 

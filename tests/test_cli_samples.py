@@ -199,6 +199,18 @@ def test_of_equal_texts_the_strictest_verdict_counts():
     assert log.verdicts == [{"x": False}]
 
 
+def test_the_threshold_of_labels_is_a_number_and_needs_labels(logs, capsys):
+    write_csv("samples.csv", list(rows_of(logs)))
+    command = ["calibrate", "samples.csv", *NAMES, *KEY]
+    for wrong, column in (
+        ("nan", "--label=right"),
+        ("inf", "--label=right"),
+        (".5", "--reference=truth"),
+    ):
+        assert main([*command, column, "--threshold", wrong]) == 2
+        assert "--threshold must be" in capsys.readouterr().err
+
+
 def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, capsys):
     rows = list(rows_of(logs))
     write_csv("first.csv", rows)
@@ -258,9 +270,13 @@ def test_ids_come_back_with_the_sets(logs, capsys):
     sets = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["id"] for one in sets] == [f"n{i}" for i in range(20)]
     assert main([*predict, "-o", "sets.csv"]) == 0
+    assert capsys.readouterr().out == f"{sets[0]['guarantee']}\nWrote sets.csv.\n"
     with open("sets.csv", newline="", encoding="utf-8") as file:
-        rows = [(row["id"], row["prompt"], row["response"]) for row in csv.DictReader(file)]
+        table = list(csv.DictReader(file))
+    rows = [(row["id"], row["prompt"], row["response"]) for row in table]
     assert rows == [(one["id"], one["prompt"], said) for one in sets for said in one["responses"]]
+    promised = [(row["guaranteed"], row["remarks"]) for row in table]
+    assert promised == [("True", "")] * len(rows)
 
 
 def test_a_key_lets_thresholds_of_a_table_serve_a_service(logs, capsys):

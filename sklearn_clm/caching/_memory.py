@@ -5,7 +5,10 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
+
+from sklearn.utils import check_scalar
 
 from sklearn_clm.caching._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators import DrawQueue, Generation, Generator
@@ -57,6 +60,7 @@ class DrawMemory:
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
+        check_scalar(max_bytes, "max_bytes", Integral, min_val=0)
         self.max_bytes = max_bytes
         self._lock = threading.RLock()
         self.clear()

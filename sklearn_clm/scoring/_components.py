@@ -226,10 +226,16 @@ def component_scores(
             f"component_score {name_of(score)} must return scores for {n_wanted} draws of the "
             f"prompts, got {n_given} instead."
         )
-    return [
+    scores = [
         [
             as_scores(given, (len(parts),), "component_score", score)
             for given, parts in zip(row, wanted)
         ]
         for row, wanted in zip(rows, spans)
     ]
+    if any(np.inf in given for row in scores for given in row):
+        raise ValueError(
+            f"component_score {name_of(score)} must return scores below inf, the threshold at "
+            "which nothing is selected, got inf instead."
+        )
+    return scores

@@ -6,6 +6,7 @@ the text exactly.
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class SentenceSplitter(BaseEstimator):
     language : str, default="en"
         ISO 639-1 code of the language of the text; it decides which abbreviations are known, and
         whether a number with a period is an ordinal: "de" keeps "am 3. Mai" together, "en" ends a
-        sentence there.
+        sentence there. A code that is not known, such as "en-US", splits as "en" does.
 
     Notes
     -----
@@ -86,21 +87,23 @@ class CheckedSplitter:
         """Offsets of the components, without white space around them."""
         offsets: Offsets = []
         end = 0
-        for part in self.function(text):
-            if isinstance(part, str):
-                start = text.find(part, end)
-                stop = start + len(part)
-            else:
-                start, stop = part
+        parts = self.function(text)
+        if isinstance(parts, str) or not isinstance(parts, Iterable):
+            raise self._error(parts, text, end)
+        for part in parts:
+            start, stop = _place(part, text, end)
             if not end <= start <= stop <= len(text):
-                raise ValueError(
-                    f"splitter {name_of(self.function)} must return parts of the text, or their "
-                    f"(start, stop) offsets, in order and without overlap, got {part!r:.80} after "
-                    f"position {end} of {text!r:.80} instead."
-                )
+                raise self._error(part, text, end)
             offsets.append((start, stop))
             end = stop
         return _trimmed(text, offsets)
+
+    def _error(self, got: object, text: str, end: int) -> ValueError:
+        return ValueError(
+            f"splitter {name_of(self.function)} must return a list of parts of the text, or of "
+            f"their (start, stop) offsets, in order and without overlap, got {got!r:.80} after "
+            f"position {end} of {text!r:.80} instead."
+        )
 
 
 def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
@@ -186,6 +189,18 @@ def scores_of_components(
         pairs += [(prompt, component) for component in components]
     scores = score(pairs)
     return [[scores[numbers] for numbers in row] for row in ids]
+
+
+def _place(part: Any, text: str, end: int) -> Span:
+    """Offsets of a part behind `end`, negative where it is none."""
+    if isinstance(part, str):
+        start = text.find(part, end)
+        return start, start + len(part)
+    try:
+        start, stop = map(index, part)
+    except (TypeError, ValueError):
+        return -1, -1
+    return start, stop
 
 
 def _trimmed(text: str, offsets: Iterable[tuple[int, int]]) -> Offsets:

@@ -216,6 +216,8 @@ def test_least_recently_used_prompts_go_first():
     nothing = DrawMemory(max_bytes=0)
     assert sample(nothing, generator, PROMPTS, 2) == rows_of(PROMPTS, 2)
     assert nothing.n_bytes == 0
+    with pytest.raises(ValueError, match="max_bytes"):
+        DrawMemory(max_bytes=-1)
 
 
 def test_clear_forgets():

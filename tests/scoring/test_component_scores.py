@@ -146,6 +146,13 @@ def test_classifier():
         scored(by_length, "No effusion.")
 
 
+def test_no_score_reaches_the_threshold_of_an_empty_selection():
+    # which is inf
+    certain = get_component_score(lambda prompt, component: math.inf)
+    with pytest.raises(ValueError, match=r"component_score .* below inf"):
+        scored(certain, "No effusion.")
+
+
 def test_callable_is_asked_once_for_each_component():
     asked = []
 
