@@ -94,7 +94,8 @@ certifies nothing at epsilon = 0.15 with probability
 With a pilot of 50 to 100 prompts, :func:`sklearn_clm.evaluation.plan` (from the shell:
 ``sklearn-clm plan``) estimates what calibrations of several sizes will do.
 `sklearn_clm.inspection` draws figures of it. A null calibration is not silent: `fit` warns and
-names the smallest epsilon that would have worked, and `predict` marks its sets as not guaranteed.
+says what is lacking (the smallest epsilon that would have worked, more prompts), and `predict`
+marks its sets as not guaranteed.
 
 Data are collected once and calibrated as often as you like. But the guarantee is spent once: an
 epsilon chosen after a look at what these data certify is chosen too well.

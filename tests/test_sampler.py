@@ -275,12 +275,12 @@ def test_null_raised_keeps_what_was_collected(log):
 
 def test_too_few_prompts_says_how_many_it_takes():
     X, y = questions(12)
-    with pytest.warns(NullCalibrationWarning, match="fewer than 9.*takes at least 13 prompts"):
+    with pytest.warns(NullCalibrationWarning, match="fewer than 9.*at least 13 prompts are needed"):
         sampler = toy_sampler().fit(X, y)
     assert sampler.lambda_hat_ is None
     assert sampler.result_ is None
     assert sampler.predict(X[:2]).sizes.tolist() == [8, 8]
-    with pytest.raises(NullCalibrationError, match="takes at least 13 prompts"):
+    with pytest.raises(NullCalibrationError, match="at least 13 prompts"):
         toy_sampler(on_null="raise").fit(X, y)
     # so many are enough where every draw is right
     sampler = toy_sampler(admission=lambda reference, response: True)

@@ -220,7 +220,7 @@ def test_null_gives_empty_selections_and_a_warning():
 def test_too_few_prompts_for_any_test():
     with warnings.catch_warnings(action="ignore", category=NullCalibrationWarning):
         few = sampler().fit(X[:8], Y[:8])
-    with pytest.warns(NullCalibrationWarning, match="there are 8 .* 1 are lacking"):
+    with pytest.warns(NullCalibrationWarning, match="is 8, .* fewer than 9"):
         selector = ComponentSelector(few, **OPTIONS).fit(X[:8], Y[:8])
     assert selector.gamma_hat_ == np.inf
     assert selector.p_values_.size == 0

@@ -182,13 +182,10 @@ def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
     reason = f"no p-value can reach delta={claim.delta:g} at {at}"
     if claim.guarantee == "marginal":
         reason = f"no level is certified on average at {at}"
-    text = (
-        f"there are {n} calibration prompts, and {reason} with fewer than {needed}; "
-        f"{needed - n} are lacking."
-    )
+    text = f"the number of calibration prompts is {n}, and {reason} with fewer than {needed}."
     if searched:
         in_all = size_that_leaves(needed, searched)
-        text += f" Split so, it takes at least {in_all} prompts that train nothing, if none errs."
+        text += f" With this split at least {in_all} prompts are needed, even if no set errs."
     return text
 
 

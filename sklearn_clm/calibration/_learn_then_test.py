@@ -56,8 +56,12 @@ class AchievableEpsilon(NamedTuple):
         """The band of `k_max` draws in a sentence, if known."""
         if math.isnan(self.low):
             return ""
+        if self.low == 1.0:
+            return "No draw of these prompts is admissible: check `admission`, or the labels."
+        if k_max == 1:
+            return f"The one draw errs for {percent(self.low)} of the prompts."
         between = "epsilon can sensibly lie between the two (appendix C)."
-        if self.low == self.high and k_max > 1:
+        if self.low == self.high:
             between = "the other draws found nothing more."
         return (
             f"Sets of the first draw alone err for {percent(self.high)} of the prompts, and sets "

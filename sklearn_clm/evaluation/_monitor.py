@@ -22,6 +22,7 @@ from sklearn_clm.caching._store import open_store
 from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration._betting import RiskEProcess, check_losses, confidence_sequence
 from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._claim import nulls_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -294,11 +295,11 @@ def _certified(target: object) -> tuple[float, str]:
         )
     check_is_fitted(target, "calibration_")
     record = target.calibration_
-    if not all(claim.holds for claim in record.claims_in_use):
+    if (nulls := nulls_of(record.claims_in_use)) is not None:
         raise ValueError(
-            "target must be certified, in all groups, to give what is admissible, got one of "
-            f"which this holds instead: {record.claim.sentence()} Give the level that is watched, "
-            "and update with losses of guaranteed sets."
+            "target must be certified, in all groups, to give its level, got one of which this "
+            f"holds instead:\n{nulls}\nGive the level that is watched, and update with losses of "
+            "guaranteed sets."
         )
     text = f"{record.digest} {record.provenance}"
     return float(record.claim.level), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

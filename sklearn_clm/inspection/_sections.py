@@ -115,11 +115,8 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
 
 def _guarantee(record: Record) -> Section:
     """What is promised, and on which conditions."""
-    if not record.certified:
-        return Section("Guarantee", (record.stated.sentence(), _of_what(record)))
-    # groups may share delta, and then all claims hold with the confidence that was asked for
-    claim = replace(record.stated, delta=record.delta)
-    return Section("Guarantee", (claim.sentence(), _of_what(record), *record.conditions()))
+    conditions = record.conditions() if record.certified else ()
+    return Section("Guarantee", (record.claim.sentence(), _of_what(record), *conditions))
 
 
 def _of_what(record: Record) -> str:
@@ -280,7 +277,7 @@ def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
 def _losses(record: Record) -> Iterable[Section]:
     """Levels of other losses, and what was observed of them."""
     if record.claim.losses:
-        means = record.rule.means
+        means = record.rule.means if record.by_group is None else {}
         rows = [
             (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
             for name, level in record.claim.losses.items()

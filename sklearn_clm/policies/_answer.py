@@ -53,9 +53,11 @@ class AnswerLevel(LevelRule):
 
     def facts(self, set_score: str) -> list[Row]:
         found = self.result
+        k_max, level = self.k_max, f"{self.level:.6g}"
+        doubt = f"after k draws an answer may have (k / {k_max}) ** patience times the doubt"
         rows = [
-            ("level", f"{self.level:.6g}", "probability of being right that answers after K draws"),
-            ("patience", f"{self.patience:g}", "after k draws doubt counts (K / k)^this times"),
+            ("level", level, f"probability of being right that answers after {k_max} draws"),
+            ("patience", f"{self.patience:g}", doubt),
         ]
         if found is not None:
             bound, wrong = found.errors_of_choice
@@ -104,8 +106,9 @@ class AnswerPolicy(Policy):
     Notes
     -----
     ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others:
-    all of them where nothing can be certified. ``score`` is the share answered. A larger `alpha`
-    may answer fewer prompts, by fewer draws: more of them are given up early.
+    all of them where nothing can be certified, with sets of all draws. ``score`` is the share
+    answered. A larger `alpha` may answer fewer prompts, by fewer draws: more of them are given up
+    early.
 
     Examples
     --------
@@ -223,9 +226,11 @@ class AnswerPolicy(Policy):
 
 
 def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:
-    known = "at least " if table.is_lazy else ""
+    known, wrong = "at least " if table.is_lazy else "", int(np.sum(answered.labels == 0))
+    m, needed = answered.n_prompts, claim.fewest_prompts
+    lacking = f"; it takes {needed} answers at least, even if none is wrong" if m < needed else ""
     advice = (
-        "At the level that was most likely to pass, "
-        f"{known}{int(np.sum(answered.labels == 0))} of {answered.n_prompts} answers are wrong."
+        f"At the level that was most likely to pass, {known}{wrong} of {m} answers are "
+        f"wrong{lacking}."
     )
     return nothing_passed(claim, n, "level of answers", np.nan, advice=advice)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
@@ -12,6 +13,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration._data import refuse_common_prompts
+from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
@@ -113,7 +115,8 @@ class Policy(BaseEstimator, ABC):
             with nullcontext() if len(parts) == 1 else bounded():
                 return judging.test(self, path, table, part, own)
 
-        return rules_of_parts(parts, claim, partial(Everything, k_max=table.k_max), test)
+        rules = rules_of_parts(parts, claim, partial(Everything, k_max=table.k_max), test)
+        return {part.group: _explained(rules[part.group], table, part) for part in parts}
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """All texts without a label, while the path is unknown.
@@ -125,3 +128,14 @@ class Policy(BaseEstimator, ABC):
         texts, draws = self.texts(table, rows), np.arange(table.k_max)
         labels = table.labels_at(rows[:, np.newaxis], draws[np.newaxis])
         return np.asarray((texts == draws) & (labels < 0))
+
+
+def _explained(rule: Any, table: Table, part: Part) -> Rule:
+    """A rule whose null says what the labels tell, if all are known."""
+    claim = rule.claim
+    if claim.holds or claim.losses or claim.audit is not None or table.is_lazy:
+        return rule
+    band = AchievableEpsilon.of_labels(table.labels[[*part.searched, *part.rows]] == 1)
+    if claim.about == "answers" and band.low < 1.0:
+        return rule
+    return replace(rule, claim=claim.nullified(f"{claim.null} {band.words(table.k_max)}"))

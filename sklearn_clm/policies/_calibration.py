@@ -54,7 +54,7 @@ class Calibration(ABC):
 
     def __str__(self) -> str:
         conditions = self.conditions() if self.certified else ()
-        return " ".join((self.stated.sentence(), *conditions))
+        return " ".join((self.claim.sentence(), *conditions))
 
     @property
     def rule(self) -> Any:
@@ -63,8 +63,13 @@ class Calibration(ABC):
 
     @property
     def claim(self) -> Claim:
-        """The claim for all prompts together."""
-        return self.rule.claim
+        """The claim of the rules in use; of several groups one that holds, if any does."""
+        claim = max(self.claims_in_use, key=lambda claim: claim.holds)
+        if self.by_group is None or not claim.holds:
+            return claim
+        # groups may share delta, and then all claims hold with the confidence that was asked for
+        audit = None if claim.audit is None else f"Group {claim.group!r}: {claim.audit}"
+        return replace(claim, delta=self.delta, group=None, answered=None, audit=audit)
 
     @property
     def tests(self) -> Any:
@@ -87,14 +92,9 @@ class Calibration(ABC):
         return [rule.claim for rule in self.in_use.values()]
 
     @property
-    def stated(self) -> Claim:
-        """A claim in use: one that holds, if any does."""
-        return max(self.claims_in_use, key=lambda claim: claim.holds)
-
-    @property
     def certified(self) -> bool:
         """Whether anything is guaranteed."""
-        return self.stated.holds
+        return self.claim.holds
 
     @property
     def delta(self) -> float:
@@ -125,7 +125,7 @@ class Calibration(ABC):
 
     def conditions(self) -> tuple[str, ...]:
         """Conditions of the guarantee, in sentences."""
-        return self.stated.conditions()
+        return self.claim.conditions()
 
     @property
     def doubt(self) -> str | None:
@@ -312,7 +312,7 @@ class SelectorCalibration(Calibration):
         conditions, confidence = super().conditions(), "1 - 2 delta"
         if self.sampler is not None:
             sets = self.sampler.calibration_
-            conditions += (f"Of the sampler's sets: {sets.stated.sentence()}",)
+            conditions += (f"Of the sampler's sets: {sets.claim.sentence()}",)
             if not (sets.certified and sets.claim.guarantee == "pac"):
                 return conditions
             if sets.delta != self.delta:

@@ -21,7 +21,6 @@ from sklearn_clm.calibration._exit_model import (
     impute_labels,
 )
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
-from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
@@ -436,9 +435,6 @@ class ExitPolicy(Policy):
         )
         if level == -np.inf:
             # lazily, what was not judged may be right
-            exact, all_labels = not table.is_lazy, table.labels[[*part.searched, *part.rows]]
-            band = AchievableEpsilon.of_labels(all_labels == 1)
-            advice = band.words(path.k_max) if exact else ""
-            why = nothing_passed(claim, n, "exit level", smallest, exact=exact, advice=advice)
+            why = nothing_passed(claim, n, "exit level", smallest, exact=not table.is_lazy)
             return Everything(claim.nullified(why), path.k_max, result)
         return LevelRule.of(claim, path, table, result)

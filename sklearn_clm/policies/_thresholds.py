@@ -236,17 +236,14 @@ class ThresholdPolicy(Policy):
         return ThresholdRule.of(claim, result, columns[position].samples, means)
 
     def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
-        n, advice = (
-            result.n_calibration,
-            result.achievable_epsilon.words(result.frontier.k_max.max()),
-        )
+        advice = ""
         if means:
             # the first configuration that was tested
             shown = "".join(f", mean {name} {value:.3g}" for name, value in means.items())
             advice = f"The first that was tested has a p-value of {result.p_values[0]:.3g}{shown}."
         return nothing_passed(
             claim,
-            n,
+            result.n_calibration,
             "configuration",
             result.smallest_epsilon,
             exact=result.n_judgements is None,

@@ -121,7 +121,7 @@ def test_unknown_labels_are_kept_and_refused_where_they_matter():
 
 def test_too_few_prompts():
     data = as_data([[(0.5, True)]] * 9)
-    with pytest.raises(ValueError, match=r"there are 8 .* fewer than 9"):
+    with pytest.raises(ValueError, match=r"is 8, .* fewer than 9"):
         component_learn_then_test(data.take(np.arange(8)), 0.3)
     assert component_learn_then_test(data, 0.3).gamma_hat == 0.5
 

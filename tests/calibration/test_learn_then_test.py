@@ -198,7 +198,7 @@ def test_ties_of_the_objective_go_to_the_safer_configuration():
 def test_too_few_prompts():
     data = simulate(n=30)
     for few, n in ((data, 20), (simulate(n=42), 28)):
-        with pytest.raises(ValueError, match=rf"{n} .* fewer than 29; .* at least 43 prompts"):
+        with pytest.raises(ValueError, match=rf"is {n}, .* fewer than 29. .* at least 43 prompts"):
             learn_then_test(few, 0.1)
     learn_then_test(simulate(n=43), 0.1)
     # of several, the largest decides

@@ -421,7 +421,7 @@ def test_what_each_group_will_get(policy):
     assert easy[1] < 4
     for name in ("hard", "rare"):
         assert (rows[name]["size"], rows[name]["draws"]) == ("4", "4")
-    assert rows["rare"]["errors"].startswith("there are 2 calibration prompts")
+    assert rows["rare"]["errors"].startswith("the number of calibration prompts is 2, ")
     for name, text in zip(("hard", "rare"), report.warnings):
         assert text.startswith(f"Group '{name}' is null")
 
@@ -462,7 +462,7 @@ def test_report_of_a_null_selector(parts):
     assert "every selection is empty" in section(report, "Guarantee").paragraphs[0]
     assert any("is null" in text for text in report.warnings)
     report = report_of(selecting(parts.take(range(8)), alpha=0.1))
-    assert "there are 8 calibration prompts" in report.warnings[0]
+    assert "calibration prompts is 8, " in report.warnings[0]
 
 
 def components(seed=0, n=400):
@@ -504,7 +504,7 @@ def test_reports_of_selectors_say_what_each_group_will_get():
             "0",
         )
     assert rows["wrong"]["errors"] == f"0 of {np.sum(names == 'wrong')}"
-    assert "are lacking" in rows["rare"]["errors"]
+    assert "with fewer than" in rows["rare"]["errors"]
     null = [f"Group {str(name)!r} is null" for name in rows if rows[name][""] == "null"]
     assert [text.split(":")[0] for text in report.warnings] == null
 

@@ -172,7 +172,7 @@ def test_unknown_groups(kind):
 def test_of_many_small_groups_a_few_are_told_in_full():
     data = kind_of("sampler").fitted.calibration_data_
     names = [f"group {i % 100}" for i in range(N)]
-    counted = r"are lacking\.\nSo are 95 more, 100 of 100 in all\."
+    counted = r"with fewer than \d+\..*\nSo are 95 more, 100 of 100 in all\."
     with pytest.warns(NullCalibrationWarning, match=counted) as caught:
         sampler().calibrate(data, groups=names)
     assert str(caught[0].message).count("Group 'group ") == 5
@@ -180,12 +180,16 @@ def test_of_many_small_groups_a_few_are_told_in_full():
 
 def test_small_groups_are_null_and_say_what_they_lack(kind):
     names, data = ["rare" if i < 5 else "common" for i in range(N)], kind.fitted.calibration_data_
-    lacks = r"Group 'rare' is null: .* lacking"
+    lacks = r"Group 'rare' is null: .* with fewer than"
     with pytest.warns(NullCalibrationWarning, match=lacks):
         one = kind.again().calibrate(data, groups=names)
     rare, common = one.predict(kind.new[:2], groups=["rare", "common"])
     size = 0 if kind.make is selector else 5
     assert (rare.guaranteed, len(rare), common.guaranteed) == (False, size, True)
+    # what is promised is that of a certified group, with the delta of all
+    claim = one.calibration_.claim
+    assert (claim.holds, claim.group, claim.delta) == (True, None, one.delta)
+    assert "a new prompt of a certified group" in claim.sentence()
     with pytest.raises(NullCalibrationError, match=lacks):
         kind.again(on_null="raise").calibrate(data, groups=names)
     with pytest.warns(NullCalibrationWarning, match="is null"):
@@ -280,7 +284,7 @@ def test_nothing_is_said_of_sets_of_groups_where_none_is_certified():
     X, Y = cases(120)
     of_each = toy_sampler(ReportModel(), k_max=3, epsilon=0.5, groups=Groups(lambda prompt: prompt))
     sets = of_each.fit(X, Y).calibration_
-    assert sets.claim.holds
+    assert sets.rule.certified
     assert not sets.certified
     told = selector(of_each).fit(X, Y).calibration_.conditions()[-1]
     assert "without any guarantee" in told

@@ -145,14 +145,12 @@ def test_a_policy_from_elsewhere_spends_no_prompt():
 def test_null_exit_policies():
     prompts, references = questions(80)
     one = sampler(policy=ExitPolicy(), epsilon=0.01)
-    with pytest.warns(NullCalibrationWarning, match="4 are lacking|fewer than"):
+    with pytest.warns(NullCalibrationWarning, match="fewer than"):
         one.fit(prompts, references)
     assert not one.calibration_.certified
     prompts, references = questions(200)
     wrong = ["no such answer"] * 200
-    with pytest.warns(
-        NullCalibrationWarning, match="no exit level is certified.*first draw alone err for 100 %"
-    ):
+    with pytest.warns(NullCalibrationWarning, match="no exit level.*No draw .* check `admission`"):
         one = sampler(policy=ExitPolicy()).fit(prompts, wrong)
     assert not one.calibration_.certified
     sets = one.predict(prompts[:3])
