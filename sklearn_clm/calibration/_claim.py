@@ -90,6 +90,10 @@ class Claim:
         """The same claim as a null, with its reason."""
         return replace(self, null=why)
 
+    def advised(self, advice: str) -> "Claim":
+        """The same claim, with advice where it is a null."""
+        return self if self.null is None else self.nullified(f"{self.null} {advice}".rstrip())
+
     def why_null(self) -> str | None:
         """The reason for a null, as a sentence, or None."""
         if self.null is None:

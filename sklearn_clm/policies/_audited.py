@@ -473,8 +473,7 @@ class Audit(Judging):
 
     @staticmethod
     def _with_words(rule: Any, words: str) -> Any:
-        null = None if rule.certified else f"{rule.claim.null} {words}"
-        return replace(rule, claim=replace(rule.claim, null=null, audit=words))
+        return replace(rule, claim=replace(rule.claim.advised(words), audit=words))
 
     def _chosen(self, steps: Steps, n_audits: int) -> tuple[int, str]:
         """The step that is tested, and the design, from the part that shapes alone."""

@@ -131,11 +131,11 @@ class Policy(BaseEstimator, ABC):
 
 
 def _explained(rule: Any, table: Table, part: Part) -> Rule:
-    """A rule whose null says what the labels tell, if all are known."""
+    """A rule that says what the labels tell, if nothing is certified and all are known."""
     claim = rule.claim
     if claim.holds or claim.losses or claim.audit is not None or table.is_lazy:
         return rule
     band = AchievableEpsilon.of_labels(table.labels[[*part.searched, *part.rows]] == 1)
     if claim.about == "answers" and band.low < 1.0:
         return rule
-    return replace(rule, claim=claim.nullified(f"{claim.null} {band.words(table.k_max)}"))
+    return replace(rule, claim=claim.advised(band.words(table.k_max)))
