@@ -31,6 +31,7 @@ from sklearn_clm.generators._draws import prompt_bytes
 TRAINED_ON = "_trained_on"  # attribute that holds the digest of a training
 # no part of what an object has learnt; a vectoriser notes an address, another one in each process
 _INCIDENTAL = {TRAINED_ON, "_sklearn_version", "_stop_words_id"}
+_TRIED_TEXT = "Él vio CAFÉ Paris, 東京: isn't it 1.5 km?"
 
 _PLAIN = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
@@ -192,7 +193,8 @@ def _object(value: Any, inner: _Inner) -> Any:
         return of_torch
     tokenizers = sys.modules.get("transformers.tokenization_utils_base")
     if tokenizers is not None and isinstance(value, tokenizers.PreTrainedTokenizerBase):
-        return tokenizer_state(value)
+        # what scores of texts that are too long depend on
+        return [tokenizer_state(value), value.truncation_side, str(value.model_max_length)]
     if hasattr(value, "get_params"):
         params = value.get_params(deep=False)
         learnt = attributes_of(value)
@@ -250,7 +252,8 @@ def tokenizer_state(tokenizer: Any) -> str:
         state.pop("truncation", None)
         core = json.dumps(state, sort_keys=True)
     else:
-        core = repr(sorted(tokenizer.get_vocab().items()))
+        # options in Python, such as lower case, show in what it does
+        core = repr((sorted(tokenizer.get_vocab().items()), tokenizer.tokenize(_TRIED_TEXT)))
     special = sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
     clean = getattr(tokenizer, "clean_up_tokenization_spaces", None)
     return repr((type(tokenizer).__name__, core, special, tokenizer.chat_template, clean))

@@ -304,7 +304,9 @@ class LevelSteps(SetSteps):
     def levels(self) -> np.ndarray:
         """From the lowest, at which all texts are returned."""
         every = self._seen.tau[self._seen.tau > -np.inf]
-        return np.unique(np.append(self._v[self._v > -np.inf], every.min()))
+        # of a group that no searched prompt belongs to; no text has less
+        lowest = every.min() if len(every) else 0.0
+        return np.unique(np.append(self._v[self._v > -np.inf], lowest))
 
     @property
     def refusals(self) -> np.ndarray:  # type: ignore[override]
@@ -349,11 +351,11 @@ class ComponentSteps(Steps):
     ) -> None:
         self.data, self.part, self.level, self.people = data, part, alpha, people
         self.digests, self.by_model = data.prompts, data.labels[:, np.newaxis]
-        seen = ComponentEntries(data.take(part.searched))
-        self.refusals = seen.n_at_least(seen.labels == 0)
-        self.thresholds = seen.thresholds[::-1]
-        if not len(self.thresholds):  # no component was seen, and none is selected
-            self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
+        self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
+        if np.isin(data.prompt_index, part.searched).any():  # or else none is selected
+            seen = ComponentEntries(data.take(part.searched))
+            self.refusals = seen.n_at_least(seen.labels == 0)
+            self.thresholds = seen.thresholds[::-1]
 
     def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
         data, rows, of_prompt = self.data, self.part.rows, self.data.prompt_index

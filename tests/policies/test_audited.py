@@ -11,6 +11,7 @@ from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Claim, two_phase_p_value
 from sklearn_clm.calibration._betting import audit_p_values
+from sklearn_clm.calibration._data import split_of
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import draw_stream
@@ -224,6 +225,18 @@ def test_each_group_has_audits_of_its_own():
         assert np.all(indices[rows[g]] % 2 == g)
 
 
+@pytest.mark.parametrize("policy", [ThresholdPolicy(), ExitPolicy()])
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_a_group_without_a_searched_prompt_is_audited_at_the_lowest_level(policy):
+    sampler = audited(policy=policy, epsilon=0.5, n_audits=12, design="two-phase")
+    data = sampler.collect(PROMPTS, REFERENCES)
+    tested = split_of(data, 1 / 3, sampler.random_state)[1]
+    rare = np.isin(np.arange(240), tested[:5]).astype(int)
+    rule = sampler.set_params(optimization_fraction=1 / 3).calibrate(data, groups=rare).groups_[1]
+    assert rule.result.n_optimization == 0
+    assert rule.result.audit.n_prompts == 5
+
+
 def test_a_frontier_from_other_data_spends_no_prompt_on_the_search():
     frontier = audited().fit(*questions(200, first=5000)).calibration_.result.frontier
     sampler = audited(design="two-phase", policy=ThresholdPolicy(frontier=frontier))
@@ -327,7 +340,7 @@ def test_people_judge_all_that_is_selected_and_one_rejection_is_an_error():
 
 def shaping_of(selector):
     """Prompts that chose the threshold."""
-    return selector._split(selector.calibration_data_)[0]
+    return selector._split(selector._collected.data)[0]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -353,6 +366,16 @@ def test_people_alone_walk_the_thresholds_of_few_prompts():
     selector = selector_audited(design="people").fit(*CASES)
     assert selector.result_.n_calibration == 60
     assert selector.calibration_.claim.audit.startswith("People")
+
+
+def test_a_group_that_chose_no_threshold_is_given_no_component():
+    selector = selector_audited().set_params(alpha=0.5)
+    data = selector.collect(*CASES)
+    rare = np.isin(np.arange(240), np.setdiff1d(np.arange(240), shaping_of(selector))[:6])
+    assert selector.calibrate(data, groups=rare).groups_ == {
+        False: selector.gamma_hat_,
+        True: np.inf,
+    }
 
 
 def test_people_who_audit_components_see_them_in_their_responses(judge):

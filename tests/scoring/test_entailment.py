@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._identity import score_fingerprint
+from sklearn_clm.generators._identity import score_fingerprint, tokenizer_state
 from sklearn_clm.scoring import EntailmentScore, threshold_admission
 from sklearn_clm.scoring._admission import judge
 
@@ -195,6 +195,22 @@ def test_its_use_makes_no_other_score_of_it(loaded):
     assert score_fingerprint(admission) == before
     other = EntailmentScore(model, tokenizer=word_tokenizer(("</s>", "<s>")))
     assert score_fingerprint(threshold_admission(other, 0.7)) != before
+    for name, value in {"truncation_side": "left", "model_max_length": 5}.items():
+        changed = copy.deepcopy(tokenizer)
+        setattr(changed, name, value)
+        score = EntailmentScore(model, tokenizer=changed)
+        assert score_fingerprint(threshold_admission(score, 0.7)) != before
+
+
+def test_a_tokenizer_written_in_python_is_known_by_what_it_does(tmp_path):
+    legacy = pytest.importorskip("transformers.models.bert.tokenization_bert_legacy")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "paris", "Paris"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    plain, lower, again = (
+        legacy.BertTokenizerLegacy(str(tmp_path / "vocab.txt"), do_lower_case=one)
+        for one in (False, True, False)
+    )
+    assert tokenizer_state(plain) == tokenizer_state(again) != tokenizer_state(lower)
 
 
 def test_it_can_admit_components(classifier):
