@@ -110,7 +110,9 @@ class ConformalSampler(CalibratedEstimator):
         returns all draws, with ``guaranteed=False``.
     random_state : int, RandomState instance or None, default=None
         An int is the seed of the draws and of the splits. With None the seed of the draws is 0,
-        and the splits are computed from the prompts: fitting again gives the same result.
+        and the splits are computed from the prompts: fitting again gives the same result. An
+        int splits prompts in another order otherwise, None does not; but the folds on which exit
+        and answer policies learn go by the order, so their sets may differ, the guarantee not.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0

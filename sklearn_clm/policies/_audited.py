@@ -109,8 +109,9 @@ class AuditedJudging(BaseEstimator, Judging):
         one, or all components that are selected. "betting" does so until the verdicts certify the
         risk, or cannot: fewer verdicts on average, at less power than two phases of `n_audits`.
         With "people" the model has no part in the test: people judge the sets of `n_audits`
-        prompts. "auto" takes two phases or people alone, what has more power by `rejected` and by
-        the model's labels of the part that shapes.
+        prompts, and ``result_`` is that of the usual test on these, its ``audit`` None. "auto"
+        takes two phases or people alone, what has more power by `rejected` and by the model's
+        labels of the part that shapes.
     rejected : float, default=0.02
         Share of the prompts admitted by the model that people are expected to reject, from a
         pilot on other prompts (:func:`sklearn_clm.evaluation.plan_audits`). The choice of the rule
