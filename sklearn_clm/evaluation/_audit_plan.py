@@ -214,7 +214,7 @@ def plan_audits(
     design = min(designs, key=lambda design: typical[design])
 
     def after(n: int) -> float:
-        """What the design takes that is named after n further verdicts on refused prompts."""
+        """People's verdicts expected, after n more on refused prompts."""
         chances = binom.pmf(np.arange(n + 1), n, mistaken.reshape(-1, 1)) / len(_QUANTILES)
         return float(np.exp(np.min(logarithms @ chances, axis=0).sum()))
 

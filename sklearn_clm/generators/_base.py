@@ -39,7 +39,7 @@ class Generator(Protocol):
     """
 
     def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
-        """Draws ``start`` to ``start + n_samples - 1`` of each prompt."""
+        """`n_samples` draws of each prompt, from draw `start` on."""
 
 
 class BaseGenerator(BaseEstimator):

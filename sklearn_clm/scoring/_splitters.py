@@ -192,7 +192,7 @@ def scores_of_components(
 
 
 def _place(part: Any, text: str, end: int) -> Span:
-    """Offsets of a part behind `end`, negative where it is none."""
+    """Offsets of a part behind `end`; negative without one."""
     if isinstance(part, str):
         start = text.find(part, end)
         return start, start + len(part)
