@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._exceptions import warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._data import check_data, split_of
+from sklearn_clm.calibration._data import check_data
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.generators import Generation, Generator
@@ -358,11 +358,8 @@ class ConformalSampler(CalibratedEstimator):
         own, source = self._origin_of(data)
         names, provenance = self._groups_of(data, own, groups), data.provenance
         policy = self._policy
-        searched, tested = np.arange(0), np.arange(data.n_prompts)
-        if policy.path is None and data.n_prompts > 1:
-            share = self._searched_share(data.n_prompts)
-            searched, tested = split_of(data, share, self.random_state)
-        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        halves = policy.split(data, self.optimization_fraction, self.random_state)
+        parts = (self.groups or Groups()).parts(*halves, self.delta, names)
         losses = {} if self.losses is None else self.losses.claimed()
         grouped, promise = names is not None, policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)
@@ -480,10 +477,6 @@ class ConformalSampler(CalibratedEstimator):
     @property
     def _policy(self) -> Policy:
         return ThresholdPolicy() if self.policy is None else self.policy
-
-    def _searched_share(self, n_prompts: int) -> float:
-        fraction = self.optimization_fraction
-        return self._policy.searched_share(n_prompts) if isinstance(fraction, str) else fraction
 
     @property
     def _judging(self) -> Judging:

@@ -32,6 +32,7 @@ from sklearn_clm.policies._components import (
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
+from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._rules import SelectionRule, rules_of_parts
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions, get_component_admission
@@ -225,11 +226,11 @@ class ComponentSelector(CalibratedEstimator):
         # mistakes are found before anything is paid for
         get_component_score(self.component_score)
         get_component_admission(self.admission, get_splitter(self.splitter))
+        sampler, sampled = self._given_sampler(X), None
         prompts = self._checked(X)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
         given = None if groups is None else names  # a function computes its groups again
-        sampler, sampled = self._given_sampler(X), None
         if sampler is None:
             sampler = self._new_sampler()
             of_sampler = _groups_for(sampler.groups, given)
@@ -411,8 +412,7 @@ class ComponentSelector(CalibratedEstimator):
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        if isinstance(self.judging, AuditedJudging):
-            self.judging.refuse(self.alpha, self.delta)
+        judging_of(self.judging).refuse(self.alpha, self.delta)
 
     def _split(self, data: ComponentCalibrationData) -> tuple[np.ndarray, np.ndarray]:
         """Prompts that choose an audited rule, and prompts that test."""

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.calibration import Claim
-from sklearn_clm.calibration._data import refuse_common_prompts
+from sklearn_clm.calibration import CalibrationData, Claim
+from sklearn_clm.calibration._data import refuse_common_prompts, split_of
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._rows import Part, RandomState
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._judging import Judging
@@ -81,6 +81,16 @@ class Policy(BaseEstimator, ABC):
     def searched_share(self, n_prompts: int) -> float:
         """Default share of `n_prompts` prompts for the optimisation part."""
         return 1 / 3
+
+    def split(
+        self, data: CalibrationData, fraction: float | str, random_state: RandomState
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Prompts that search the path, and prompts that test it."""
+        n = data.n_prompts
+        if self.path is not None or n == 1:
+            return np.arange(0), np.arange(n)
+        share = self.searched_share(n) if isinstance(fraction, str) else fraction
+        return split_of(data, share, random_state)
 
     @abstractmethod
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> Any:

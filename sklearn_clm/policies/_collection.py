@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._base import draw_budgets
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
-from sklearn_clm.policies._source import DrawSource, progress_bar
+from sklearn_clm.policies._source import DrawSource, progress_bar, warn_of_dependent_draws
 from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._admission import refuse_numbers, warn_of_references
@@ -34,7 +32,6 @@ _KEPT = (
     "makes the others alone."
 )
 TRIED_PROMPTS, TRIED_DRAWS = 4, 2
-_ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95
 _LOOKED_AT = 1000  # prompts in which suspicious draws are looked for
 
 
@@ -71,7 +68,6 @@ class Collection:
         self._quality, self._similarity = sampler.quality, sampler.similarity
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
         self._memory: DrawMemory = sampler.memory_
-        self._seen: list[dict[object, int]] = [{} for _ in range(n)]
         self.n_draws = np.zeros(n, dtype=np.intp)
         self._progress: Any = None
         provenance = Provenance(
@@ -174,8 +170,8 @@ class Collection:
         for i, drawn, said in zip(rows.tolist(), draws, responses, strict=True):
             self.draws[i] = drawn
             self.responses[i][start:] = said[start:]  # not twice after an interrupt
-            for j in range(start, stop):
-                data.first[i, j] = self._seen[i].setdefault(text_key(said[j]), j)
+            first: dict[object, int] = {}
+            data.first[i, :stop] = [first.setdefault(text_key(r), j) for j, r in enumerate(said)]
             self.n_draws[i] = stop
 
     def fill(self, n_draws: int, *, judges: bool, keeps: bool) -> None:
@@ -183,28 +179,16 @@ class Collection:
 
         With `judges` all are judged. With `keeps` they are kept for later verdicts or losses.
         """
-        (n, k_max), people = self.data.quality.shape, self.verdicts.of_people
+        everybody = np.arange(len(self.draws))
         with self.drawing(self._memory):
-            # a few draws are scored and judged before the others are paid for, so that faults show
-            # early; people are asked only after all draws are made
-            few, n_tried = np.arange(min(TRIED_PROMPTS, n)), min(TRIED_DRAWS, n_draws)
-            self.draw(few, n_tried)
-            drawn = chain.from_iterable(self.responses[: len(few)])
-            refuse_numbers(self.verdicts.admission, self.verdicts.references[: len(few)], drawn)
-            if judges and not people:
-                self._judge(few, n_tried)
-            with noting_kept_draws():
-                if not judges:
-                    self.verdicts.try_on(0)
-                if n_draws == 1 < min(k_max, n):  # the first call with two draws would come late
-                    first = [self.responses[i][0] for i in few.tolist()]
-                    similarity_tensor(self._similarity, [first])
-            self.draw(np.arange(n), n_draws)
+            self._try(n_draws, judges=judges)
+            self.draw(everybody, n_draws)
             self._check_draws(n_draws)
             if judges:
-                self._judge(np.arange(n), n_draws)
+                self._judge(everybody, n_draws)
+        self.data = self._with_verdicts(self.data, self.data.labels)
         if not keeps:
-            self.draws, self._seen = [[] for _ in range(n)], []
+            self.draws = [[] for _ in everybody]
             for said in self.responses:
                 said.clear()
         # last of all: calls change the fingerprint of a function that records them
@@ -214,7 +198,22 @@ class Collection:
             similarity=score_fingerprint(self._similarity),
             admission=score_fingerprint(self.verdicts.admission),
         )
-        self.data = self._with_verdicts(self.data, self.data.labels)
+
+    def _try(self, n_draws: int, *, judges: bool) -> None:
+        """Score and judge a few draws before others are paid."""
+        (n, k_max), n_tried = self.data.quality.shape, min(TRIED_DRAWS, n_draws)
+        few = np.arange(min(TRIED_PROMPTS, n))
+        self.draw(few, n_tried)
+        drawn = chain.from_iterable(self.responses[: len(few)])
+        refuse_numbers(self.verdicts.admission, self.verdicts.references[: len(few)], drawn)
+        if judges and not self.verdicts.of_people:  # people are asked once all draws are made
+            self._judge(few, n_tried)
+        with noting_kept_draws():
+            if not judges:
+                self.verdicts.try_on(0)
+            if n_draws == 1 < min(k_max, n):  # the first call with two draws would come late
+                first = [self.responses[i][0] for i in few.tolist()]
+                similarity_tensor(self._similarity, [first])
 
     def _judge(self, rows: np.ndarray, n_draws: int) -> None:
         """Judge the first draws of prompts, equal texts once."""
@@ -281,36 +280,10 @@ class Collection:
         warn_of_references(self.verdicts.admission, self.verdicts.references)
         some = slice(_LOOKED_AT)
         warn_of_script("similarity", self._similarity, chain.from_iterable(responses[some]))
-        _warn_of_dependent_draws(generator, draws[some])
+        warn_of_dependent_draws(generator, draws[some])
         if n_draws == self.data.k_max:
             scorer = bind_quality(self._quality, generator)
             warn_of_later_draws(scorer, self.prompts.prompts, draws, self.data.quality)
-
-
-def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -> None:
-    """Warn of draws that are copies, or sorted, nearly everywhere."""
-    if len(draws) < _ENOUGH_PROMPTS or len(draws[0]) < _ENOUGH_DRAWS:
-        return
-    name, half = type(generator).__name__, len(draws[0]) // 2
-    # the first draws may have filled a cache
-    later = [{text_key(draw.response) for draw in row[half:]} for row in draws]
-    n_alike = sum(len(texts) == 1 for texts in later)
-    if n_alike >= _NEARLY_ALL * len(draws) and not trait(generator, "gives_labels"):
-        warn(
-            f"draws {half} and later are equal for {n_alike} of {len(draws)} prompts: a "
-            f"temperature of 0, or a cache between {name} and its model, does that. Copies of one "
-            "draw are no sample: wanted a temperature above 0 and no such cache (a CachedGenerator "
-            "keeps draws apart), unless the model really always gives the same answer."
-        )
-    rows = [[draw.logprob for draw in row if draw.logprob is not None] for row in draws]
-    telling = [row for row in rows if len(set(row)) >= _ENOUGH_DRAWS]  # by chance for 1 in 6
-    n_sorted = sum(row == sorted(row, reverse=True) for row in telling)
-    if len(telling) >= _ENOUGH_PROMPTS and n_sorted >= _NEARLY_ALL * len(telling):
-        warn(
-            f"the log-probabilities of the draws of {name} never rise from one to the next, for "
-            f"{n_sorted} of {len(telling)} prompts: they seem sorted. Draws must be independent, "
-            "and stand in the order in which they were made; otherwise the guarantee may fail."
-        )
 
 
 @contextmanager

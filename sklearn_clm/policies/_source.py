@@ -15,12 +15,13 @@ from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._rows import RandomState, split_prompts
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
-from sklearn_clm.generators._base import trained
+from sklearn_clm.generators._base import trained, trait
 from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._protocols import Reference
 
+_ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95
 _FIRST_DRAWS = 2
 _BY_CHANCE = 1e-6
 
@@ -142,6 +143,32 @@ class DrawSource:
                 "was changed or trained since. Call fit again. Where drawing changes what it "
                 "holds, give it a method fingerprint()."
             )
+
+
+def warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -> None:
+    """Warn of draws that are copies, or sorted, nearly everywhere."""
+    if len(draws) < _ENOUGH_PROMPTS or len(draws[0]) < _ENOUGH_DRAWS:
+        return
+    name, half = type(generator).__name__, len(draws[0]) // 2
+    # the first draws may have filled a cache
+    later = [{text_key(draw.response) for draw in row[half:]} for row in draws]
+    n_alike = sum(len(texts) == 1 for texts in later)
+    if n_alike >= _NEARLY_ALL * len(draws) and not trait(generator, "gives_labels"):
+        warn(
+            f"draws {half} and later are equal for {n_alike} of {len(draws)} prompts: a "
+            f"temperature of 0, or a cache between {name} and its model, does that. Copies of one "
+            "draw are no sample: wanted a temperature above 0 and no such cache (a CachedGenerator "
+            "keeps draws apart), unless the model really always gives the same answer."
+        )
+    rows = [[draw.logprob for draw in row if draw.logprob is not None] for row in draws]
+    telling = [row for row in rows if len(set(row)) >= _ENOUGH_DRAWS]  # by chance for 1 in 6
+    n_sorted = sum(row == sorted(row, reverse=True) for row in telling)
+    if len(telling) >= _ENOUGH_PROMPTS and n_sorted >= _NEARLY_ALL * len(telling):
+        warn(
+            f"the log-probabilities of the draws of {name} never rise from one to the next, for "
+            f"{n_sorted} of {len(telling)} prompts: they seem sorted. Draws must be independent, "
+            "and stand in the order in which they were made; otherwise the guarantee may fail."
+        )
 
 
 def warn_of_repeated_draws(
