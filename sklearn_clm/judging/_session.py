@@ -40,16 +40,8 @@ class JudgingSession:
 
     Parameters
     ----------
-    judge : HumanJudge
-        Keeps the verdicts.
-    wanted : sequence of WantedVerdict or callable, default=()
-        The pairs; or a function that raises :class:`sklearn_clm.caching.VerdictsWanted` as long
-        as it wants verdicts, such as one that runs a calibration. It is called again whenever all
-        that it wanted is judged. What it returns in the end is shown as text. Where people audit
-        a model, its verdict is shown after theirs. Each person is given the prompts in an order of
-        their own, the responses of a prompt one after the other.
-    judged_by : str, default=None
-        Who judges; None is what the judge says.
+    judge, wanted, judged_by
+        As in :func:`serve`.
 
     Examples
     --------
