@@ -57,11 +57,11 @@ def test_every_chapter_has_an_example_that_runs(name):
 def test_docstrings_describe_in_ten_words_first_of_all():
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     root = Path(sklearn_clm.__file__).parent
-    later = root / "calibration", root / "policies"  # where public names alone keep to it so far
+    later = "_answer.py", "_calibration.py"  # where public names alone keep to it so far
     texts = [
         ast.get_docstring(node)
         for path in root.rglob("*.py")
-        if path.parent not in later
+        if path.name not in later
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, documented)
     ]

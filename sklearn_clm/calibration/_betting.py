@@ -1,4 +1,4 @@
-"""Tests of the mean of losses in [0, 1], by betting: of n losses, and at any time.
+"""Betting tests of a mean of losses in [0, 1].
 
 The hypothesis is that the mean loss, given all that came before, is at most epsilon, or at least
 epsilon. For losses of 0 and 1 of a fixed number of prompts the exact binomial test is the best
@@ -132,18 +132,21 @@ def _p_values(ordered: np.ndarray, epsilon: float, stake: float | np.ndarray) ->
 
 
 def _audit_stake(n_blocks: int, epsilon: float, delta: float) -> float:
-    """The best stake to reach 1 / delta with so many losses of the usual variance, or less."""
+    """The best stake for blocks of the usual variance, limited."""
     best = math.sqrt(2.0 * math.log(1.0 / delta) / (_AUDIT_VARIANCE * n_blocks))
     return min(best, _LARGEST_AUDIT_STAKE / (1.0 - epsilon))
 
 
 def fewest_audits(epsilon: float, delta: float) -> int:
-    """Audits that certify nothing if they are fewer, even where nothing is refused or rejected."""
+    """Fewest audits that certify anything, if all is admitted."""
     return math.ceil(-math.log(delta) / math.log1p(_LARGEST_AUDIT_STAKE * epsilon / (1 - epsilon)))
 
 
 def audit_p_values(losses: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
-    """P-values of a risk above epsilon after 0, 1, ... blocks of audits, of losses Z."""
+    """P-values of a risk above epsilon after each block.
+
+    The first, 1, is that before any; `losses` are the Z of the blocks.
+    """
     stake = _audit_stake(len(losses), epsilon, delta)
     return np.append(1.0, _p_values(losses, epsilon, stake))
 
@@ -156,9 +159,10 @@ def audit_power(
     epsilon: float,
     delta: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """About how often at most so many audits certify, and about how many are made on average.
+    """About how often audits certify, and how many are made.
 
-    As if the logarithm of the wealth were a Brownian motion.
+    At most `n_audits` are made; the second is their mean. As if the logarithm of the wealth were a
+    Brownian motion.
     """
     size = n_prompts // n_audits
     share = np.arange(size + 1) / size
@@ -181,7 +185,7 @@ def audit_power(
 
 
 def check_losses(losses: ArrayLike) -> np.ndarray:
-    """Losses of prompts, (n,) or (n, m), as float64 array, all of them in [0, 1]."""
+    """Losses in [0, 1] as float64, (n,) or (n, m)."""
     shape = (None,) * max(np.ndim(losses), 1)
     return as_array(losses, "losses", shape, low=0.0, high=1.0)
 
@@ -200,9 +204,9 @@ class RiskEProcess:
         return math.log(2.0) / math.log(self._count + 2.0)
 
     def update(self, losses: ArrayLike) -> np.ndarray:
-        """The e-value after each of further losses, (n,) or (n, m) for m processes side by side.
+        """E-values after each of further losses, (n,) or (n, m).
 
-        At least 1 / alpha at any time: alarm at level alpha.
+        There are m processes side by side. At least 1 / alpha at any time: alarm at level alpha.
         """
         values = check_losses(losses)
         stakes = _STAKES.reshape((-1,) + (1,) * (values.ndim - 1)) / self.epsilon
@@ -235,7 +239,7 @@ def confidence_sequence(
 
 
 def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:
-    """Largest m, to rounding downwards, against which the log wealth reaches `level`."""
+    """Largest m against which the log wealth reaches `level`."""
     low, high = np.zeros(total.shape), np.ones(total.shape)
     zeros = (n - total)[..., np.newaxis] * np.log1p(-_STAKES)
     for _ in range(_HALVINGS):
@@ -244,4 +248,4 @@ def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:
         wealth = np.logaddexp.reduce(zeros + ones, axis=-1) - math.log(len(_STAKES))
         rejected = wealth >= level
         low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
-    return low
+    return low  # rounded downwards

@@ -1,7 +1,7 @@
-"""The model of an exit policy: probabilities of texts, learnt from the optimisation part.
+"""The model of an exit policy: probabilities of texts.
 
-What is learnt here shapes the path of the calibration alone: the guarantee needs nothing of it, and
-labels may be wrong, estimated or missing.
+They are learnt from the optimisation part, and shape the path of the calibration alone: the
+guarantee needs nothing of them, and labels may be wrong, estimated or missing.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _AROUND = np.linspace(0.5, 1.2, 8)  # of epsilon: where the cost of a rho is mea
 
 
 def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """How texts compare with those of larger probability of being admissible, (m, K, 5).
+    """How texts compare with more probable ones, (m, K, 5).
 
     The probability, the chance that no text of a larger one is admissible, the largest similarity
     to these, the largest product of similarity and probability of these, and the largest quality.
@@ -56,11 +56,12 @@ def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray)
 def _arrival_features(
     n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int, tiers: Tiers | None
 ) -> np.ndarray:
-    """What tells of texts to come, given p_k(c), (..., K), -inf where there is no text.
+    """What tells of texts to come, from p_k(c) so far.
 
-    The largest p_k(c), their sum, the share of distinct texts among the draws, the logarithm of the
-    number of draws, and the share of the budget that is left. Their products come after them; with
-    tiers their depth, since few draws are of a dear one.
+    `text`, (..., K), holds them, -inf where there is no text. The largest, their sum, the share of
+    distinct texts among the draws, the logarithm of the number of draws, and the share of the
+    budget that is left. Their products come after them; with tiers their depth, since few draws are
+    of a dear one.
     """
     found = np.maximum(text, 0.0)
     # one by one, so that any batch rounds sums alike
@@ -77,11 +78,12 @@ def _arrival_features(
 def horizons(
     n_draws: np.ndarray, k_max: int, look_ahead: int, tiers: Tiers | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Up to which draws an arrival is waited for after so many, and the price of these: (h, ...).
+    """Draws up to which an arrival is awaited, and prices.
 
-    With tiers up to the first draw that is left of each, since further ones of a tier are no
-    likelier than that to bring the first admissible text, and cost as much. The price of none is
-    infinite, and the dearest draw's is 1.
+    Both of shape (h, ...), the price that of these draws after `n_draws`. With tiers up to the
+    first draw that is left of each, since further ones of a tier are no likelier than that to bring
+    the first admissible text, and cost as much. The price of none is infinite, and the dearest
+    draw's is 1.
     """
     if tiers is None:
         return (n_draws + look_ahead)[np.newaxis], np.ones((1, *n_draws.shape))
@@ -93,7 +95,7 @@ def horizons(
 
 @dataclass(frozen=True)
 class ExitModel:
-    """What was learnt on the optimisation part; `seen` are digests of its prompts."""
+    """What was learnt on the optimisation part."""
 
     text_classifier: Any  # gives the probability of being admissible
     added_classifier: Any | None  # gives p_k(c); None where that is the same
@@ -104,6 +106,7 @@ class ExitModel:
     k_max: int
     tiers: Tiers | None = None
     same_text: float | None = None  # similarity above which a response repeats an earlier text
+    # digests of the prompts of that part
     seen: np.ndarray | None = field(default=None, repr=False)
 
     def paths(self, n_prompts: int) -> TextPaths:
@@ -114,7 +117,10 @@ class ExitModel:
     def after_next_draw(
         self, table: Table, at: np.ndarray, paths: TextPaths, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """:meth:`probabilities` after the next draw of prompts, at `at` of a table."""
+        """Probabilities after the next draw of prompts in a table.
+
+        They stand at `at` in the table, at `rows` in the paths.
+        """
         draw = paths.n_draws[rows]
         table.ensure(at, draw + 1)
         data = table.data
@@ -122,7 +128,7 @@ class ExitModel:
         return self.probabilities(paths, rows)
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
+        """p_k(c), (m, K), -inf without a text, and g_k, (m,)."""
         present, features = paths.text_features(rows)
         text = probabilities(self.text_classifier, present, features)
         if self.added_classifier is not None:
@@ -142,7 +148,10 @@ def counted(before: np.ndarray, text: np.ndarray, after: np.ndarray) -> np.ndarr
 
 
 def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
-    """tau and m, both (n, K), from p_k(c) after each draw k, (n, K, K), and g_k, (n, K)."""
+    """tau and m, both (n, K), from p_k(c) and g_k.
+
+    These are given after each draw k: (n, K, K) and (n, K).
+    """
     exits = np.minimum.accumulate(arrival / rho, axis=1)
     exits[:, -1] = -np.inf
     before = np.concatenate((np.full((len(exits), 1), np.inf), exits[:, :-1]), axis=1)
@@ -150,9 +159,10 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
 
 
 def with_references(data: CalibrationData) -> CalibrationData:
-    """The same; without labels as if the last draw of each prompt were its reference, and no draw.
+    """The same; without labels, last draws stand for references.
 
-    A text among the others is then admissible if it is that one: its share is its chance.
+    They are draws no more. A text among the others is then admissible if it is that one: its share
+    is its chance.
     """
     if data.k_max == 1 or np.any(data.labels >= 0):
         return data
@@ -169,7 +179,7 @@ def fit_exit_model(
     draw_price: float = 0.1,
     tiers: Tiers | None = None,
 ) -> ExitModel:
-    """Learn the probabilities and choose rho, on the optimisation part alone.
+    """Learn probabilities and choose rho, on the optimisation part alone.
 
     Labels are all known, or none is. An admissible text is waited for `look_ahead` draws. rho is
     that of the lowest mean size and draws, at their price, at risks of about `epsilon`.
@@ -234,9 +244,10 @@ def learnt(
     taught: np.ndarray,
     present: np.ndarray,
 ) -> tuple[Any, np.ndarray]:
-    """A classifier, and cross-fitted probabilities: those of a fold are learnt from the others.
+    """A classifier, and cross-fitted probabilities.
 
-    The first axis counts prompts. It learns where `taught`, and is asked where `present`.
+    Those of a fold are learnt from the others. The first axis counts prompts. It learns where
+    `taught`, and is asked where `present`.
     """
     chances = np.full(present.shape, -np.inf)
     for fold in np.unique(folds):
@@ -248,7 +259,7 @@ def learnt(
 
 
 class ConstantClassifier:
-    """The classifier of labels that are all alike, or of none."""
+    """The classifier of labels that are alike, or of none."""
 
     def __init__(self, probability: float) -> None:
         self.probability = probability
@@ -259,7 +270,7 @@ class ConstantClassifier:
 
 
 def fitted(new_classifier: Callable[[], Any], features: np.ndarray, labels: np.ndarray) -> Any:
-    """A classifier of some rows; a constant one where their labels are all alike."""
+    """A classifier of rows; constant where labels are all alike."""
     n_positive = int(np.sum(labels))
     if 0 < n_positive < len(labels):
         return new_classifier().fit(features, labels)
@@ -267,7 +278,7 @@ def fitted(new_classifier: Callable[[], Any], features: np.ndarray, labels: np.n
 
 
 def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
-    """Probability of the second class; a row's does not depend on other rows."""
+    """Probability of the second class, independent of other rows."""
     coefficients = getattr(classifier, "coef_", None)
     if coefficients is not None and np.shape(coefficients) == (1, features.shape[1]):
         terms = features * coefficients[0]
@@ -288,15 +299,16 @@ def probabilities(classifier: Any, present: np.ndarray, features: np.ndarray) ->
 
 
 def _highest(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Whether each text is the admissible one of largest chance so far; the first of equals."""
+    """Which admissible text has the largest chance so far."""
     ranked = np.where(labels[:, np.newaxis, :], chance, -np.inf)
     highest = np.zeros(chance.shape, dtype=bool)
+    # of equals the first
     np.put_along_axis(highest, ranked.argmax(axis=2, keepdims=True), True, axis=2)
     return highest & np.isfinite(ranked)
 
 
 def _arrives(labels: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Whether a first admissible draw comes after draw k, before draw `stops`[k]: (n, K)."""
+    """Whether the first admissible draw follows k, before `stops`[k]."""
     k_max = labels.shape[1]
     first = np.where(labels.any(axis=1), labels.argmax(axis=1), np.max(stops))[:, np.newaxis]
     return (first > np.arange(k_max)) & (first < stops)
@@ -305,7 +317,7 @@ def _arrives(labels: np.ndarray, stops: np.ndarray) -> np.ndarray:
 def _best_rho(
     text: np.ndarray, arrival: np.ndarray, labels: np.ndarray, epsilon: float, costs: np.ndarray
 ) -> float:
-    """The rho of lowest cost, at the levels where it errs for shares of about epsilon.
+    """The rho of lowest cost where errors are about epsilon.
 
     `costs`, of shape (K,), are those of the first so many draws. A few prompts tell little of one
     level, and the level that a test allows errs less: logarithms of costs are averaged.
@@ -330,7 +342,7 @@ def impute_labels(
     new_classifier: Callable[[], Any],
     random_state: int = 0,
 ) -> np.ndarray:
-    """Labels for the optimisation part, of shape (n, K), where few draws were judged.
+    """All labels of the optimisation part, where few were judged.
 
     A classifier on quality, frequency and similarity to judged draws gives each unjudged text a
     probability, and its label is drawn from it, so that shares of admissible texts are right on
@@ -339,7 +351,7 @@ def impute_labels(
     copies is learnt from the pairs of judged texts.
 
     Only for the optimisation part: there labels shape the path of the tests, and the guarantee
-    needs nothing of them. `known` is 1, 0, or -1 where a draw was not judged.
+    needs nothing of them. `known`, (n, K), is 1, 0, or -1 where a draw was not judged.
     """
     first = texts_of_draws(data.similarity, first, same_text_of(data.similarity, first, known))
     known = _shared(known, first)
@@ -361,7 +373,7 @@ def impute_labels(
 
 
 def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Labels with which unknown draws of a text share the label of its first known draw."""
+    """Labels; unknown ones follow the text's first judged draw."""
     shared = known.copy()
     for draw in range(known.shape[1]):
         same = (first == first[:, [draw]]) & (known[:, [draw]] >= 0)

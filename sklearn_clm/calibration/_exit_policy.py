@@ -1,4 +1,4 @@
-"""Exit policy: one nested level decides when to stop and what to return.
+"""Exit policy: one nested level stops sampling and chooses members.
 
 After k draws a model ranks the distinct texts seen so far by their probability of being admissible,
 and gives, for each text c, the probability p_k(c) that c is admissible and no text ranked above it
@@ -43,7 +43,7 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 
 
 class ExitRule:
-    """The exit policy for one prompt at level u: feed it probabilities until it says stop."""
+    """The exit policy for one prompt, fed draw by draw."""
 
     def __init__(self, level: float, rho: float, k_max: int) -> None:
         self.level, self.rho, self.k_max = level, rho, k_max
@@ -58,7 +58,10 @@ class ExitRule:
         return self.stopped or self.n_samples >= self.k_max
 
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
-        """Take p_k(c) at the first occurrence of each text, and g_k; returns whether to stop."""
+        """Take p_k(c) and g_k; return whether to stop.
+
+        `text` holds p_k(c) at the first occurrence of each text.
+        """
         if self.done:
             raise RuntimeError("the exit rule has stopped; it takes no further draw")
         before, self.n_samples = self.exit, self.n_samples + 1
@@ -73,7 +76,7 @@ class ExitRule:
 
 
 class ExitEntries(DrawEntries):
-    """All draws of the prompts at `rows` of a table, scored by tau as far as draws were made.
+    """All draws of some prompts, scored by tau once made.
 
     A repetition has no score: it is judged by the response that stands for its text, the first one.
     """

@@ -1,4 +1,4 @@
-"""Distinct texts of prompts, as their draws arrive: what is known of each after every draw."""
+"""Distinct texts of prompts, and their features after each draw."""
 
 import numpy as np
 
@@ -18,9 +18,10 @@ _GROWING = ("n_draws", "first", "counts", "quality", "similarity", "alike")
 
 
 class ScoreScale:
-    """Empirical distribution function of scores, through a few ascending quantiles, `knots`.
+    """Empirical distribution function of scores, through a few quantiles.
 
-    Features on this scale lie in [0, 1], whatever the unit of a score, infinite ones included.
+    These are `knots`, ascending. Features on this scale lie in [0, 1], whatever the unit of a
+    score, infinite ones included.
     """
 
     def __init__(self, knots: np.ndarray) -> None:
@@ -42,7 +43,7 @@ class ScoreScale:
 
 
 class TextPaths:
-    """The distinct texts of n prompts, as their draws arrive one by one.
+    """The distinct texts of n prompts, draw by draw.
 
     All arithmetic is row by row and in the order of the draws: the same bits in any batch.
     """
@@ -78,7 +79,7 @@ class TextPaths:
         texts: np.ndarray,
         tiers: Tiers | None = None,
     ) -> tuple["TextPaths", np.ndarray, np.ndarray]:
-        """Paths of prompts whose scores make the scales, at their end.
+        """Paths after all draws, whose scores make the scales.
 
         With their :meth:`text_features` after each draw, (n, K, K) and (n, K, K, f).
         """
@@ -96,10 +97,11 @@ class TextPaths:
     def update(
         self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, equal: np.ndarray
     ) -> None:
-        """Take the next draw of each of the prompts at `rows`, each at most once.
+        """Take the next draw of each prompt at `rows`.
 
-        `similarity`, of shape (m, at least the draws so far), is that to earlier draws, and `equal`
-        the draw that holds an equal response first, the draw itself where there is none.
+        Each prompt stands there at most once. `similarity`, of shape (m, at least the draws so
+        far), is that to earlier draws, and `equal` the draw that holds an equal response first, the
+        draw itself where there is none.
         """
         draw = self.n_draws[rows]
         first = text_of_draw(self.first[rows], equal, draw, similarity, self.same_text)
@@ -135,14 +137,15 @@ class TextPaths:
             setattr(self, name, np.concatenate((array, more)))
 
     def clear(self, row: int) -> None:
-        """Forget the draws of the prompt at `row`, so that it can stand for another."""
+        """Forget the prompt at `row`, whose place another may take."""
         for name in _GROWING:
             getattr(self, name)[row] = 0
 
     def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which draws bring a new text, (m, K), and its :data:`TEXT_FEATURES`, (m, K, 6).
+        """Which draws bring a new text, and its features.
 
-        With tiers, the share of the text in each and the depth come after them.
+        Of shapes (m, K) and (m, K, 6), see :data:`TEXT_FEATURES`. With tiers, the share of the text
+        in each and the depth come after them.
         """
         counts, quality = self.counts[rows].sum(axis=2), self.quality[rows]
         present = counts > 0
@@ -174,7 +177,10 @@ class TextPaths:
 def texts_of_draws(
     similarity: np.ndarray, equal: np.ndarray, same_text: float | None
 ) -> np.ndarray:
-    """Draw in which each draw's text occurs first, near duplicates counted as one: (n, K)."""
+    """Draw in which each draw's text occurs first, (n, K).
+
+    Near duplicates count as one text.
+    """
     texts = equal.copy()
     for j in range(equal.shape[1]):
         draw = np.full(len(equal), j)
@@ -189,12 +195,12 @@ def text_of_draw(
     similarity: np.ndarray,
     same_text: float | None,
 ) -> np.ndarray:
-    """Draw in which the text of the next draw occurs first, near duplicates counted as one.
+    """Draw in which the next draw's text occurs first.
 
     Of m prompts, whose next draw is `draw`, `texts`, (m, K), says the same for earlier draws, and
-    `equal` is the draw that holds an equal response first, `draw` itself where there is none. A
-    response repeats the earliest text to which its similarity is above `same_text`; clusters do not
-    chain.
+    `equal` is the draw that holds an equal response first, `draw` itself where there is none. Near
+    duplicates count as one text: a response repeats the earliest text to which its similarity is
+    above `same_text`; clusters do not chain.
     """
     new = equal == draw
     text = np.where(new, draw, texts[np.arange(len(texts)), equal])
@@ -207,7 +213,7 @@ def text_of_draw(
 
 
 def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -> float | None:
-    """Similarity above which the labels of two texts agree; None if there is no such.
+    """Similarity above which labels of two texts agree, or None.
 
     Pairs are taken from the most similar on, as long as they differ at most a quarter as often as
     all judged pairs of a prompt do.

@@ -1,4 +1,4 @@
-"""A test of what people would say, from a model's verdicts and few of people's.
+"""A test of people's verdicts by a model and audits.
 
 A model judges the responses of each of N prompts, until it admits one, the *witness*, or refuses
 all of them. Of the prompts with a witness, n are drawn at random, and people say whether they admit
@@ -79,7 +79,7 @@ class AuditRecord:
 
 
 class _Design:
-    """N prompts, n audits and epsilon: the statistic, and its law on the boundary."""
+    """Statistic of a design, and its law on the boundary."""
 
     def __init__(self, n_prompts: int, n_audited: int, epsilon: float) -> None:
         self.n_prompts, self.n_audited, self.epsilon = n_prompts, n_audited, epsilon
@@ -123,18 +123,18 @@ class _Design:
         return np.asarray(of_refused + of_missed)
 
     def most_missed(self, least: float) -> np.ndarray:
-        """The down-set {G >= least}: for each K the largest X, or -1."""
-        return np.asarray(np.sum(self.statistic >= least, axis=1) - 1)
+        """For each K the largest X of {G >= least}."""
+        return np.asarray(np.sum(self.statistic >= least, axis=1) - 1)  # -1: no X
 
     def p_value(self, least: float) -> float:
-        """Bound of the probability of {G >= least} on the boundary."""
+        """Bound of P(G >= least) on the boundary."""
         if least == -np.inf:
             return 1.0
         within = self._of_missed[:, self.most_missed(least) + 1]
         return float(min(np.max(np.sum(self._of_refused * within, axis=1)), 1.0))
 
     def rejected(self, delta: float) -> np.ndarray:
-        """For each K the largest X whose p-value is at most delta, or -1."""
+        """For each K the largest X that certifies at delta."""
         levels = np.unique(self.statistic[self.statistic > -np.inf])
         low, high = 0, len(levels)  # p-values fall as G rises
         while low < high:
@@ -222,7 +222,7 @@ def two_phase_smallest_epsilon(
 
 
 def smallest_level(certified: Callable[[float], bool]) -> float:
-    """Smallest tolerated risk that is certified, at most 1e-5 above it; 1.0 where none is."""
+    """Smallest certified risk, rounded up to 1e-5; 1.0 without one."""
     low, high = 0.0, 1.0
     while high - low > 1e-5:
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""A model judges everything, people audit a little, and the guarantee is about people.
+"""A model judges, people audit, the guarantee is about people.
 
 1. The part that shapes (the optimisation part; of components a third of the prompts) chooses one
    rule by the model's labels, and the design of the audit. Both are fixed before a label of the
@@ -182,7 +182,7 @@ class AuditedJudging(BaseEstimator, Judging):
 
 
 class Steps(ABC):
-    """Rules of which an audit tests one, the safest first, and what the model says of them.
+    """Rules of which an audit tests one, the safest first.
 
     `what` is their name. Of the searched prompts the model refuses `refusals`, one for each step.
     """
@@ -196,7 +196,7 @@ class Steps(ABC):
 
     @property
     def shares(self) -> np.ndarray:
-        """Quantiles of the share of prompts that the model refuses, (steps, m)."""
+        """Quantiles of the share that the model refuses, (steps, m)."""
         n, others = len(self.part.searched), np.arange(len(self.refusals)) > 0
         # those that look best of many are refused more often elsewhere; the first is always there
         refusals = np.minimum(self.refusals + others, n)[:, np.newaxis]
@@ -204,17 +204,17 @@ class Steps(ABC):
 
     @abstractmethod
     def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
-        """Which tested prompts the model refuses, and what others, by position, are admitted for.
+        """Which tested prompts the model refuses, and what it admits.
 
-        All of that has to be admitted by people."""
+        The latter of prompts by position: people have to admit all of that."""
 
     @abstractmethod
     def by_people(self, step: int, part: Part, claim: Claim) -> Any:
-        """The usual test on the prompts of a part, with people for its judge."""
+        """The usual test of a part, judged by people."""
 
     @abstractmethod
     def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Any:
-        """The rule of a step of which this is claimed; `tests` are fields of what was found."""
+        """The rule of a step, with its claim and tests."""
 
 
 class SetSteps(Steps):
@@ -229,7 +229,7 @@ class SetSteps(Steps):
 
     @abstractmethod
     def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Members of the sets of the tested prompts, (n, K), and which is relied on most."""
+        """Members of the tested sets, and their preference, (n, K)."""
 
     def only(self, step: int) -> Any:
         """A path of this step alone."""
@@ -393,11 +393,11 @@ class ComponentSteps(Steps):
 
 @dataclass(frozen=True)
 class Audit(Judging):
-    """An audit by people, whom `verdicts` asks; `seed` is that of the random choice of prompts."""
+    """An audit by people, whom `verdicts` asks."""
 
     judging: AuditedJudging
     verdicts: Verdicts
-    seed: int
+    seed: int  # of the random choice of prompts
 
     def test(self, policy: Policy, path: Any, table: Table, part: Part, claim: Claim) -> Any:
         steps = ThresholdSteps if isinstance(policy, ThresholdPolicy) else LevelSteps
@@ -459,7 +459,7 @@ class Audit(Judging):
     def _by_betting(
         self, steps: Steps, blocks: list[np.ndarray], refused: np.ndarray, pairs_of: Pairing
     ) -> tuple[np.ndarray, float, float]:
-        """Who was audited until it was decided, the p-value, and the smallest risk certified."""
+        """Who was audited, the p-value, and the smallest risk certified."""
         level, delta = steps.level, steps.part.delta
         losses = np.array([refused[block].mean() for block in blocks])  # if none is rejected
         first = np.array([block[refused[block].argmin()] for block in blocks])
@@ -479,7 +479,7 @@ class Audit(Judging):
         return replace(rule, claim=replace(rule.claim.advised(words), audit=words))
 
     def _chosen(self, steps: Steps, n_audits: int) -> tuple[int, str]:
-        """The step that is tested, and the design, from the part that shapes alone."""
+        """The tested step and design, from the optimisation part alone."""
         part, rejected, n_prompts = steps.part, self.judging.rejected, len(steps.part.rows)
         # many thresholds of components have equal refusals
         shares, step_of = np.unique(steps.shares, axis=0, return_inverse=True)
@@ -503,13 +503,16 @@ class Audit(Judging):
         return step, max(expected, key=lambda design: expected[design][step])
 
     def _order(self, steps: Steps) -> np.ndarray:
-        """A random order of the tested prompts, the same however they were given."""
+        """A random order of tested prompts, however they were given."""
         rows, digests = steps.part.rows, steps.digests
         order = np.random.default_rng(self.seed).permutation(len(rows))
         return order if digests is None else np.argsort(digests[rows], kind="stable")[order]
 
     def _rejected(self, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
-        """Prompts of which people reject a pair, asked for at once; `later` they may be asked."""
+        """Prompts of which people reject a pair, asked at once.
+
+        They may be asked for `later` pairs as well, by default for these alone.
+        """
         labels = self.verdicts.labels
         owner, *asked = pairs
         left, now = np.zeros((2, *labels.shape), dtype=bool)

@@ -141,7 +141,7 @@ class Policy(BaseEstimator, ABC):
 
 
 def _explained(rule: Any, table: Table, part: Part) -> Rule:
-    """A rule that says what the labels tell, if nothing is certified and all are known."""
+    """A null rule says what the labels tell, if known."""
     claim = rule.claim
     if claim.holds or claim.losses or claim.audit is not None or table.is_lazy:
         return rule

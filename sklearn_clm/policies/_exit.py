@@ -1,4 +1,4 @@
-"""One nested level that decides when to stop and what to return."""
+"""ExitPolicy: one nested level stops sampling and chooses members."""
 
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral, Real
@@ -66,7 +66,7 @@ class LevelResult:
 
     @classmethod
     def at(cls, level: float, entries: ExitEntries, **found: Any) -> Self:
-        """What the sets at a level are, with what else was found."""
+        """The result at a level, with what else was found."""
         sizes = np.sum(entries.tau >= level, axis=1)
         draws = 1 + np.sum(entries.exits[:, :-1] >= level, axis=1)
         return cls(level=level, sizes=sizes, draws=draws, **found)
@@ -88,7 +88,7 @@ class LevelResult:
 
     @property
     def errors_of_choice(self) -> tuple[str, int]:
-        """Errors at the level, after "at most " where not all texts were judged."""
+        """Errors at the level, after a bound."""
         return "" if self.n_judgements is None else "at most ", self.n_errors
 
 
@@ -133,7 +133,7 @@ class LevelRule(SetRule):
         return rows + self.costs_of_tiers()
 
     def costs_of_tiers(self) -> list[Row]:
-        """What draws of each tier cost the calibration prompts; nothing without tiers."""
+        """What draws of each tier cost the calibration prompts."""
         tiers = self.model.tiers
         if tiers is None or not self.taken:
             return []
@@ -188,7 +188,7 @@ class LevelRule(SetRule):
 
 
 def _model_content(model: ExitModel) -> dict[str, Any]:
-    """An exit model as values for JSON; of classifiers that are not linear a hash alone."""
+    """An exit model for JSON, nonlinear classifiers as a hash."""
     added = model.added_classifier
     return {
         "text": _classifier_content(model.text_classifier),
@@ -220,7 +220,8 @@ def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
 
 
 def share_that_teaches(n_prompts: int) -> float:
-    """Beyond a few, a prompt that finds the level saves more than one that teaches."""
+    """Share of prompts that teach: a fifth, of few more."""
+    # beyond a few, a prompt that finds the level saves more than one that teaches
     return min(max(1 / 5, _ENOUGH_PROMPTS / n_prompts), 1 / 3)
 
 
@@ -388,7 +389,7 @@ class ExitPolicy(Policy):
         return self
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """Draw in which each draw's text occurs first, near duplicates counted as one."""
+        """First draw of each text, near duplicates counted as one."""
         known = self.same_text if self.path is None else self.path.same_text
         same_text = None if isinstance(known, str) else known
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)

@@ -40,7 +40,7 @@ class Judging:
         return self
 
     def test(self, policy: Any, path: Any, table: Table, part: Part, claim: Claim) -> Any:
-        """Test the path of a policy on the prompts of a part."""
+        """Test the path of a policy on a part's prompts."""
         return policy.test(path, table, part, claim)
 
     def refuse_policy(self, policy: Any, k_max: int) -> None:
