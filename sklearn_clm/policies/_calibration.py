@@ -63,7 +63,8 @@ class Calibration(ABC):
 
     @property
     def claim(self) -> Claim:
-        """The claim of the rules in use; of several groups one that holds, if any does."""
+        """The claim of the rules that predict uses."""
+        # of several groups one that holds, if any does
         claim = max(self.claims_in_use, key=lambda claim: claim.holds)
         if self.by_group is None or not claim.holds:
             return claim
