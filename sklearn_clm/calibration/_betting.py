@@ -86,6 +86,8 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
     units of their variance, after one prior observation of each.
     """
     values = check_losses(losses)
+    if not len(values):
+        raise ValueError("losses must be those of at least one prompt, got none instead.")
     check_probability(epsilon, "epsilon")
     ordered = values[np.random.default_rng(seed).permutation(len(values))]
     count = np.arange(1, len(ordered) + 1).reshape((-1,) + (1,) * (ordered.ndim - 1))

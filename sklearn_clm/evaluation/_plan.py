@@ -18,7 +18,7 @@ from sklearn_clm.calibration import (
     critical_count,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._binomial import check_counts, check_level
 from sklearn_clm.calibration._data import check_data
 from sklearn_clm.calibration._rows import optimization_size, size_that_leaves
 
@@ -283,6 +283,7 @@ def smallest_epsilons(
     >>> smallest_epsilons(30, 300, [100, 300, 3000], 0.05).round(3)
     array([0.164, 0.133, 0.109])
     """
+    check_counts(n_errors, n)
     sizes = np.asarray(sizes, dtype=np.int64)
     # in integers: a rounded share would at times count one error more
     return np.asarray(smallest_epsilon(-(-sizes * n_errors // n), sizes, delta))
@@ -309,6 +310,7 @@ def chance_of_null(n_errors: int, n: int, epsilon: float, delta: float) -> float
     >>> round(chance_of_null(30, 300, 0.15, 0.05), 3)
     0.191
     """
+    check_counts(n_errors, n)
     return 1.0 - float(chance_to_certify(n, n_errors / n, epsilon, delta))
 
 

@@ -35,7 +35,15 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
 from sklearn_clm.calibration._search import threshold_grid
-from sklearn_clm.evaluation import RiskMonitor, plan, plan_audits, run_component_trials, run_trials
+from sklearn_clm.evaluation import (
+    RiskMonitor,
+    chance_of_null,
+    plan,
+    plan_audits,
+    run_component_trials,
+    run_trials,
+    smallest_epsilons,
+)
 from sklearn_clm.generators import (
     DrawQueue,
     EstimatorGenerator,
@@ -185,6 +193,8 @@ FUNCTIONS = {
     SamplingRule: {"configuration": CONFIGURATION, "set_score": get_set_score("max")},
     run_trials: {"data": DATA, **TRIALS},
     run_component_trials: {"data": {"a": COMPONENTS}, "alphas": [0.5]},
+    smallest_epsilons: {"n_errors": 3, "n": 100, "sizes": [50], "delta": 0.1},
+    chance_of_null: {"n_errors": 3, "n": 100, "epsilon": 0.1, "delta": 0.1},
     plan: {"data": DATA, "epsilon": 0.3, "sizes": [100]},
     plan_audits: {"by_model": [True], "by_people": [True], "n_prompts": 100, "epsilon": 0.2},
     RiskMonitor: {"target": 0.3},
@@ -253,7 +263,7 @@ BAD_ARGUMENTS = [
     (component_learn_then_test, "data", Q, DATA),
     (component_learn_then_test, "alpha", 0, 0.01, 1, NAN, [0.3]),
     (component_learn_then_test, "delta", 1, [0.1]),
-    (betting_p_value, "losses", [1.1], [-0.1], [NAN], 0.5),
+    (betting_p_value, "losses", [1.1], [-0.1], [NAN], 0.5, []),
     (betting_p_value, "epsilon", 1.0),
     (weighted_betting_p_value, "losses", [0.5, 0.5], [1.5]),
     (keep_by_weight, "weights", [2.5], [-1.0], [NAN], [0.0], [[1.0]]),
@@ -284,6 +294,9 @@ BAD_ARGUMENTS = [
     (run_component_trials, "reference_scores", {"b": []}, {"a": [[0.1]]}),
     (run_component_trials, "calibration_fraction", 1.0),
     (run_component_trials, "n_trials", 0),
+    (smallest_epsilons, "n", 0, 2, 100.0),
+    (chance_of_null, "n_errors", -1, 101, 0.5),
+    (chance_of_null, "n", 0),
     (plan, "sizes", [], [10.5], [1]),
     (plan, "power", 1.0),
     (plan, "optimization_fraction", 0, "a"),
