@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 from scipy.stats import binom
+from sklearn.utils import check_scalar
 
 from sklearn_clm.calibration import prompts_needed, two_phase_power
 from sklearn_clm.calibration._betting import audit_power
@@ -86,7 +88,7 @@ class AuditPlan:
             f"{_BETTER[self.design]} better here. {pilot} For a power of {self.power:g} with "
             f"{self.n_prompts} prompts: audits in two phases, {fixed or none}; by betting, "
             f"{betting or none}; prompts that people judge alone, {alone or none}. Typically "
-            f"enough: {typical}."
+            f"enough, or all prompts where nothing is: {typical}."
         )
 
     def to_markdown(self) -> str:
@@ -174,6 +176,7 @@ def plan_audits(
         )
     epsilon, delta = check_level(epsilon, "epsilon"), check_level(delta, "delta")
     power = check_level(power, "power")
+    check_scalar(n_prompts, "n_prompts", Integral)
     fewest = prompts_needed(epsilon, delta)
     if n_prompts < fewest:
         raise ValueError(

@@ -303,7 +303,7 @@ BAD_ARGUMENTS = [
     (plan, "epsilon", [0.1, 0.2]),
     (RiskMonitor, "target", None, "0.3", 2),
     (plan_audits, "by_model", [1], [], [True, False]),
-    (plan_audits, "n_prompts", 5),
+    (plan_audits, "n_prompts", 5, None, 100.5),
     (plan_audits, "epsilon", 1.5),
     (plan_audits, "power", 0.0),
     (RiskMonitor, "share", "a", 0),
