@@ -1,18 +1,20 @@
 """Answer or escalate: one answer where it is likely to be right, none elsewhere.
 
-After k draws a model gives each distinct text c the probability p_k(c) that c is admissible. With
-patience g > 0, the text of largest p_k has the sureness
+After k draws a model gives each distinct text c the probability p_k(c) that c is admissible. The
+text of largest p_k has the sureness
 
-    s_k = 1 - (1 - p_k) (K / k)^g,
+    s_k = 1 - (1 - p_k) w_K / w_k,
 
-so that less doubt is tolerated after fewer of the K draws: whoever answers at the first k of a p_k
-of at least u has answers that are hardly surer than u. The rule at level u answers that text at the
-first k with s_k >= u, and escalates a prompt that has no such k up to K. A prompt is also
-escalated, and drawn from no more, once from draw 5 on the largest p_k is below a cut times
-(k / K)^(1/2): it is hopeless, whatever the level. A lower level answers whatever a higher one does,
-no later, though perhaps by another text.
+where w_k is the number k of these draws, or in a cascade, if that answers more, their price. So
+less doubt is tolerated after fewer of the K draws: of 20 draws, a level of 0.8 wants p_k to be 0.8
+after all, 0.9 after ten, and 0.98 after two. Whoever answers at the first k of a p_k of at least u
+has answers that are hardly surer than u. The rule at level u answers that text at the first k with
+s_k >= u, and escalates a prompt that has no such k up to K. A prompt is also escalated, and drawn
+from no more, once from draw 5 on the largest p_k is below a cut times (k / K)^(1/2): it is
+hopeless, whatever the level. A lower level answers whatever a higher one does, no later, though
+perhaps by another text.
 
-*One level.* The model, g, cut and levels u_1 > ... > u_J come from the optimisation part.
+*One level.* The model, w, cut and levels u_1 > ... > u_J come from the optimisation part.
 Given these, calibration prompts are independent and identically distributed. At level u_j let a
 share r_j of the answers be wrong. If m_j calibration prompts are answered, e_j of them wrongly,
 then, given m_j, e_j is Bin(m_j, r_j). So p_j = P(Bin(m_j, alpha) <= e_j), and 1 where m_j = 0, is a
@@ -32,15 +34,15 @@ wrongly. So s is the level of the greatest chance to pass: the mean of P(e <= c(
 critical count, over the number m of calibration prompts that are answered and over the share of
 wrong answers, as uncertain as the optimisation part leaves it. A hundred prompts, of which few are
 answered wrongly, tell little of that share: it counts a quarter as (e + 1/2) / (m + 1), and three
-quarters as the mean of 1 - p there, out-of-fold. Of several g and cuts those are taken that answer
-nearly as many as the best, over the levels that are expected to be the last to pass, by the
-cheapest draws.
+quarters as the mean of 1 - p there, out-of-fold. Of several cuts, and of both w, those are taken
+that answer nearly as many as the best, over the levels that are expected to be the last to pass, by
+the cheapest draws.
 
 *Without labels* each prompt's last draw stands for its reference, so that the share of a text is
 its chance to be right. Where a model is sure of what is wrong the start is poor; the promise stays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,9 +64,8 @@ from sklearn_clm.calibration._texts import TextPaths
 from sklearn_clm.calibration._tiers import Tiers
 
 _CUT_FROM = 5  # draws
-_PATIENCE = (0.5, 1.0, 2.0)
-_N_LEVELS = 40
-_NEARLY = 0.92  # of the largest share, where draws cost less
+_N_LEVELS = 100
+_NEARLY = 0.96  # of the largest share, where draws cost less
 _COUNTED = 1 / 4  # of the share of wrong answers; the rest is as the model has it
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
 _CUTS = np.arange(10, -1, -1) / 8  # of the level of the start
@@ -78,7 +79,7 @@ class AnswerPath:
     """
 
     model: ExitModel  # its probabilities are those of being admissible
-    patience: float
+    patience: tuple[float, ...]  # how many times doubt counts after each number of draws
     n_seen: int  # prompts that it was learnt from
     levels: np.ndarray
     shares: np.ndarray
@@ -124,11 +125,12 @@ def search_answers(
     model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
     texts, chance = score.argmax(axis=2), score.max(axis=2)
     wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
-    draws = np.arange(1, data.k_max + 1)
+    draws = np.arange(1, in_use + 1)
     costs = draws if tiers is None else tiers.price_of(draws)
     found = []
-    for patience in _PATIENCE:
-        sure = sureness(chance, in_use, patience)
+    for spent in (draws,) if tiers is None else (draws, costs):
+        patience = tuple((spent[-1] / spent).tolist())
+        sure = sureness(chance, patience)
         levels = _levels(sure)
         measured = _measured(levels, sure, chance, wrong, costs)
         path = AnswerPath(model, patience, data.n_prompts, levels, *measured[:2])
@@ -140,7 +142,7 @@ def search_answers(
         if not labeled:
             last = np.full(len(passed), passed[0] / len(passed))
         for cut in levels[start] * _CUTS:
-            sure = sureness(chance, in_use, patience, cut)
+            sure = sureness(chance, patience, cut)
             shares, risks, prices = _measured(levels, sure, chance, wrong, costs)
             with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
             price = last @ prices[start:] / max(passed[0], np.finfo(float).tiny)
@@ -149,18 +151,17 @@ def search_answers(
     return min((one for one in found if one[1] >= enough), key=lambda one: one[2])[0]
 
 
-def sureness(chance: np.ndarray, k_max: int, patience: float, cut: float = 0.0) -> np.ndarray:
+def sureness(chance: np.ndarray, patience: Sequence[float], cut: float = 0.0) -> np.ndarray:
     """s_k of the largest p_k, (n, draws); -inf after the draw that shows a prompt hopeless."""
     draws = np.arange(1, chance.shape[1] + 1)
-    low = hopeless_after(chance, draws, k_max, cut)
-    return np.where(
-        np.cumsum(low, axis=1) > low, -np.inf, sure_after(chance, draws, k_max, patience)
-    )
+    low = hopeless_after(chance, draws, len(patience), cut)
+    sure = sure_after(chance, np.array(patience)[draws - 1])
+    return np.where(np.cumsum(low, axis=1) > low, -np.inf, sure)
 
 
-def sure_after(chance: Any, draws: Any, k_max: int, patience: float) -> Any:
-    """s_k of the largest p_k after k draws."""
-    return 1.0 - (1.0 - chance) * (k_max / draws) ** patience
+def sure_after(chance: Any, doubted: Any) -> Any:
+    """s_k of the largest p_k, where doubt counts so many times."""
+    return 1.0 - (1.0 - chance) * doubted
 
 
 def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
@@ -213,7 +214,7 @@ class Answers:
             text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
             chance, self.texts[waiting, k] = text.max(axis=1), text.argmax(axis=1)
             self.made[waiting] = k + 1
-            self.sure[waiting, k] = sure_after(chance, k + 1, path.k_max, path.patience)
+            self.sure[waiting, k] = sure_after(chance, path.patience[k])
             hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
             waiting = waiting[(self.sure[waiting, k] < highest) & ~hopeless]
 
@@ -230,14 +231,14 @@ class Answers:
 class AnswerRule(ExitRule):
     """The rule for one prompt at one level; `exit` is the probability of the answer."""
 
-    def __init__(self, level: float, patience: float, k_max: int, cut: float = 0.0) -> None:
-        super().__init__(level, 1.0, k_max)
+    def __init__(self, level: float, patience: Sequence[float], cut: float = 0.0) -> None:
+        super().__init__(level, 1.0, len(patience))
         self.patience, self.cut, self.exit = patience, cut, -np.inf
 
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
         self.n_samples += 1
         k, best = self.n_samples, int(np.argmax(text))
-        if sure_after(text[best], k, self.k_max, self.patience) >= self.level:
+        if sure_after(text[best], self.patience[k - 1]) >= self.level:
             self.members, self.exit, self.stopped = [best], float(text[best]), True
         elif hopeless_after(text[best], k, self.k_max, self.cut):
             self.stopped = True

@@ -122,9 +122,11 @@ place of its reference; then all prompts with references calibrate:
 
 :class:`AnswerPolicy` gives one answer, or none: the prompt is escalated, to a dearer model or to a
 person. With confidence 1 - delta at most a share `alpha` of the *answers* is wrong; nothing is said
-of the other prompts, and `epsilon` plays no part. Levels are tested in one order, from a start that
-the optimisation part chooses to less selective ones: the largest level that passes would be wrong
-too often, since more selective answers need not be better.
+of the other prompts, and `epsilon` plays no part. Less doubt is tolerated after few draws: of 20,
+a level of 0.8 wants an answer to be right with probability 0.8 after all, 0.9 after ten, and 0.98
+after two. Levels are tested in one order, from a start that the optimisation part chooses to less
+selective ones: the largest level that passes would be wrong too often, since more selective answers
+need not be better.
 
 >>> from sklearn_clm.policies import AnswerPolicy
 >>> sure = fitted(policy=AnswerPolicy(alpha=0.1))
@@ -136,6 +138,14 @@ too often, since more selective answers need not be better.
 >>> rights = [references[450 + i] for i in answered]
 >>> bool(set_loss(rights, sets[answered]) <= 0.1)  # of the answers, not of all prompts
 True
+
+Here, too, prompts without references can teach, where texts repeat, and all others calibrate. How
+often draws agree then stands for how often they are right; where that is far off, little or nothing
+is certified, and a few labels are better:
+
+>>> taught = AnswerPolicy(alpha=0.15).fit(unlabeled)
+>>> fitted(policy=taught).calibration_.rule.result.n_calibration
+450
 
 ## Answer, escalate, cascade
 

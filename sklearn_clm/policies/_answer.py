@@ -35,7 +35,7 @@ from sklearn_clm.policies._verdicts import bounding
 class AnswerLevel(LevelRule):
     """Answers at a certified level; fields as in LevelRule."""
 
-    patience: float = 1.0  # how much less doubt is tolerated after fewer draws
+    patience: tuple[float, ...] = ()  # how many times doubt counts after each number of draws
     cut: float = 0.0  # below it a prompt is hopeless after the last draw
 
     kind: ClassVar[str] = "answer level"
@@ -53,11 +53,11 @@ class AnswerLevel(LevelRule):
 
     def facts(self, set_score: str) -> list[Row]:
         found = self.result
-        k_max, level = self.k_max, f"{self.level:.6g}"
-        doubt = f"after k draws an answer may have (k / {k_max}) ** patience times the doubt"
+        level, most = self.level, self.patience[0]
+        at_first = f"{1 - (1 - level) / most:.6g}"
         rows = [
-            ("level", level, f"probability of being right that answers after {k_max} draws"),
-            ("patience", f"{self.patience:g}", doubt),
+            ("level", f"{level:.6g}", f"probability that answers after {self.k_max} draws"),
+            ("after one draw", at_first, f"the same then, where doubt counts {most:g} times"),
         ]
         if found is not None:
             bound, wrong = found.errors_of_choice
@@ -69,14 +69,14 @@ class AnswerLevel(LevelRule):
         return None
 
     def stopping(self) -> AnswerRule:
-        return AnswerRule(self.level, self.patience, self.k_max, self.cut)
+        return AnswerRule(self.level, self.patience, self.cut)
 
     def content(self) -> dict[str, Any]:
-        return {**super().content(), "patience": self.patience, "hopeless": self.cut}
+        return {**super().content(), "patience": list(self.patience), "hopeless": self.cut}
 
     @classmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
-        patience, cut = float(content["patience"]), float(content["hopeless"])
+        patience, cut = tuple(map(float, content["patience"])), float(content["hopeless"])
         return replace(super().of_content(claim, content, k_max), patience=patience, cut=cut)
 
 

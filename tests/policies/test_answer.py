@@ -175,7 +175,7 @@ def test_what_does_not_go_together_is_refused():
 
 
 def test_hopeless_prompts_are_drawn_from_no_more():
-    sampler, prompts = fitted(alpha=0.25)
+    sampler, prompts = fitted()
     rule = sampler.calibration_.rule
     assert rule.cut > 0
     sets = sampler.predict(prompts[300:])
