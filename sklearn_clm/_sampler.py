@@ -188,10 +188,7 @@ class ConformalSampler(CalibratedEstimator):
         "shift": [None, CovariateShift],
         "losses": [None, Losses],
         "training_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "optimization_fraction": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, 1, closed="neither"),
-        ],
+        "optimization_fraction": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="neither")],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
         "n_jobs": N_JOBS,
@@ -640,9 +637,5 @@ class ConformalSampler(CalibratedEstimator):
             verbose=self.verbose,
         )
         return PredictionSets(
-            sets,
-            record.width,
-            sampler=self,
-            provenance=record.drawn_with,
-            index=prompts.index,
+            sets, record.width, sampler=self, provenance=record.drawn_with, index=prompts.index
         )

@@ -352,10 +352,7 @@ class ComponentSelector(CalibratedEstimator):
     def _frozen(self) -> dict[str, Any]:
         # copied first: an adapted score hides its parts
         splitter, score = frozen(self.splitter), frozen(self.component_score)
-        return {
-            "splitter": get_splitter(splitter),
-            "component_score": get_component_score(score),
-        }
+        return {"splitter": get_splitter(splitter), "component_score": get_component_score(score)}
 
     def _asked(self, groups: Groups | None) -> dict[str, Any]:
         levels = {"alpha": float(self.alpha), "delta": float(self.delta)}

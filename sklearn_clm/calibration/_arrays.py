@@ -118,9 +118,8 @@ class Provenance:
         and scores components.
     seed, k_max : int or None
         Seed of the draws, and their number for each prompt.
-    shift, sampler : str or None
-        A description of the shift by whose weights prompts were kept, and a digest of the
-        calibration whose sets the data hold; None for all prompts, or all draws.
+    shift : str or None
+        A description of the shift by whose weights prompts were kept; None for all prompts.
 
     Examples
     --------
@@ -141,12 +140,11 @@ class Provenance:
     component_score: str | None = None
     k_max: int | None = None
     shift: str | None = None
-    sampler: str | None = None
 
     @property
     def unknown(self) -> tuple[str, ...]:
         """Names of the unknown fields."""
-        optional = ["shift", "sampler"]
+        optional = ["shift"]
         if self.splitter is None and self.component_score is None:
             optional += ["splitter", "component_score"]
         return tuple(

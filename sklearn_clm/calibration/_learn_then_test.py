@@ -198,14 +198,11 @@ def learn_then_test(
         refuse_too_few(data.n_prompts, largest)
     columns = Columns(Table(data), tested, frontier, score)
     tests = [AdmissionTest(columns, level, delta) for level in epsilons]
-    results = tuple(
-        certify_frontier(columns, test, searched=seen, weights=weights) for test in tests
-    )
+    results = tuple(certify_frontier(test, searched=seen, weights=weights) for test in tests)
     return results[0] if np.ndim(epsilon) == 0 else results
 
 
 def certify_frontier(
-    columns: Columns,
     admission: AdmissionTest,
     others: Sequence[LossTest] = (),
     *,
@@ -219,7 +216,8 @@ def certify_frontier(
     of errors and p-values, and the objective leaves out the excess, which needs labels that no test
     asks for.
     """
-    n, m = admission.n_prompts, len(columns)
+    columns, n = admission.columns, admission.n_prompts
+    m = len(columns)
     tests: list[AdmissionTest | LossTest] = [admission, *others]
     lazily, before = columns.table.is_lazy, columns.table.n_judgements
 
@@ -231,7 +229,7 @@ def certify_frontier(
     n_passed = count_passed(passes, m, admission.likely_last() if lazily else 0)
     smallest, band = math.nan, AchievableEpsilon(math.nan, math.nan)
     if lazily:
-        risks, exact = _bounds(columns, admission, n_passed, select)
+        risks, exact = _bounds(admission, n_passed, select)
         p_values = binomial_p_value(risks.n_errors, n, admission.epsilon)
         p_values[n_passed + 1 :] = np.nan
         objective = replace(risks, excess=np.zeros(m)).objective(**weights)
@@ -267,13 +265,14 @@ def certify_frontier(
 
 
 def _bounds(
-    columns: Columns, admission: AdmissionTest, n_passed: int, select: str
+    admission: AdmissionTest, n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
     """Bounds of errors, and costs, of a lazy table.
 
     Errors are the most there can be where a configuration is certified, the fewest where it is not.
     """
-    n, m = admission.n_prompts, len(columns)
+    columns, n = admission.columns, admission.n_prompts
+    m = len(columns)
     exact, n_errors = np.zeros(m, dtype=bool), np.full(m, n)
     sizes, samples = np.full((2, m), np.nan)
     tested = range(min(n_passed + 1, m))

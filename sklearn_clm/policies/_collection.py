@@ -151,11 +151,7 @@ class Collection:
                 self._score(at, part.take(members).prompts, draws, start)
 
     def _score(
-        self,
-        rows: np.ndarray,
-        prompts: Any,
-        draws: list[list[Generation]],
-        start: int,
+        self, rows: np.ndarray, prompts: Any, draws: list[list[Generation]], start: int
     ) -> None:
         """Score and keep draws from `start` on."""
         stop, data = len(draws[0]), self.data

@@ -30,14 +30,7 @@ from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._judging import Judging, classifier_factory
 from sklearn_clm.policies._open_sets import BatchedExit, Sampling
-from sklearn_clm.policies._rules import (
-    Everything,
-    Outcomes,
-    Row,
-    Rule,
-    SetRule,
-    shares_taken,
-)
+from sklearn_clm.policies._rules import Everything, Outcomes, Row, Rule, SetRule, shares_taken
 from sklearn_clm.policies._verdicts import bounding
 
 _ENOUGH_PROMPTS = 60  # to learn from
@@ -338,11 +331,7 @@ class ExitPolicy(Policy):
         self.draw_price = draw_price
 
     def fit(
-        self,
-        data: CalibrationData,
-        *,
-        epsilon: float = 0.3,
-        tiers: Tiers | None = None,
+        self, data: CalibrationData, *, epsilon: float = 0.3, tiers: Tiers | None = None
     ) -> Self:
         """Learn the probabilities from draws, with labels or without.
 

@@ -77,9 +77,8 @@ class Judging:
         if self.optimization_admission is not None and isinstance(table.judge, Verdicts):
             # in a table of its own, so that none of these labels enters a test
             other = table.judge.by(self.optimization_admission)
-            unknown: np.ndarray = np.full(table.texts.shape, -1, dtype=np.int8)
-            unknown[:] = other.labels[:, : unknown.shape[1]]
-            table = Table(table.filled().with_labels(unknown), judge=other)
+            said = other.labels[:, : table.k_max]
+            table = Table(table.filled().with_labels(said), judge=other)
         n, k_max = texts.shape
         wanted = self.judgements_per_prompt(n, k_max)
         rng = np.random.default_rng(random_state)
@@ -91,10 +90,11 @@ class Judging:
         # in one call, with the draws of a prompt side by side
         chosen = np.zeros((n, k_max), dtype=bool)
         np.put_along_axis(chosen, order[:, :wanted], True, axis=1)
-        prompts, draws = np.nonzero(chosen & is_text & (self._known(table, rows, texts) < 0))
+        at = rows[:, np.newaxis]
+        prompts, draws = np.nonzero(chosen & is_text & (table.labels_at(at, texts) < 0))
         if len(prompts):
             table.ask(rows[prompts], draws)
-        known = self._known(table, rows, texts)
+        known = table.labels_at(at, texts)
         if (known >= 0).any():
             factory = classifier_factory(None)
             with one_thread():
@@ -102,11 +102,6 @@ class Judging:
         counts = np.sum(texts[:, :, np.newaxis] == texts[:, np.newaxis, :], axis=2)
         chance = np.take_along_axis(rng.random((n, k_max)), texts, axis=1)
         return chance < counts / k_max, known
-
-    @staticmethod
-    def _known(table: Table, rows: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """Labels of draws, by the first draws of their texts."""
-        return table.labels_at(rows[:, np.newaxis], texts)
 
 
 class LazyJudging(BaseEstimator, Judging):

@@ -28,14 +28,7 @@ from sklearn_clm.calibration._tests import AdmissionTest, LossTest
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies._open_sets import BatchedThresholds, Sampling
-from sklearn_clm.policies._rules import (
-    Everything,
-    Outcomes,
-    Row,
-    Rule,
-    SetRule,
-    shares_taken,
-)
+from sklearn_clm.policies._rules import Everything, Outcomes, Row, Rule, SetRule, shares_taken
 from sklearn_clm.policies._verdicts import bounding
 
 
@@ -221,12 +214,7 @@ class ThresholdPolicy(Policy):
         others = self._loss_tests(columns, claim)
         with bounding(table.judge, part.rows, admission.may_ask):
             result = certify_frontier(
-                columns,
-                admission,
-                others,
-                searched=part.searched,
-                weights=self.weights,
-                select=self.select,
+                admission, others, searched=part.searched, weights=self.weights, select=self.select
             )
         position = result.position or 0
         means = {name: float(test.means[position]) for name, test in zip(claim.losses, others)}

@@ -504,7 +504,7 @@ def _lazy(
     columns = Columns(table, np.arange(len(table.n_draws)), frontier, get_set_score("max"))
     test, nobody = AdmissionTest(columns, epsilon, DELTA), np.arange(0)
     weights = {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
-    result = certify_frontier(columns, test, searched=nobody, weights=weights, select=select)
+    result = certify_frontier(test, searched=nobody, weights=weights, select=select)
     n = 1.5 * calibration.n_prompts
     judged = (n_known + table.n_judgements) / n
     drawn = (table.n_draws.sum() + n / 3 * new.k_max) / n

@@ -36,7 +36,7 @@ def certify(table, frontier, set_score="max", epsilon=0.4, delta=0.1):
     rows = np.arange(len(table.n_draws))
     columns = Columns(table, rows, frontier, get_set_score(set_score))
     test = AdmissionTest(columns, epsilon, delta)
-    return certify_frontier(columns, test, searched=NOBODY, weights=WEIGHTS)
+    return certify_frontier(test, searched=NOBODY, weights=WEIGHTS)
 
 
 class Listed(Entries):
@@ -219,7 +219,7 @@ def test_no_more_is_asked_than_was_said_beforehand(share):
         table = Table(data.with_labels(known), judge=judge)
         columns = Columns(table, np.arange(30), frontier, get_set_score("max"))
         tests.append(AdmissionTest(columns, 0.4, 0.1))
-        certify_frontier(columns, tests[0], searched=NOBODY, weights=WEIGHTS, select="last")
+        certify_frontier(tests[0], searched=NOBODY, weights=WEIGHTS, select="last")
         bounds.append(tests[0].may_ask())
         for earlier, later in itertools.pairwise(bounds):
             assert not (later & ~earlier).any()

@@ -240,7 +240,7 @@ def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | No
     columns = Columns(table, np.arange(setting.n), frontier, get_set_score("max"))
     test = AdmissionTest(columns, setting.epsilon, setting.delta)
     weights = {"size_weight": 0.5, "excess_weight": 0.0, "draw_weight": 0.0}
-    found = certify_frontier(columns, test, searched=np.arange(0), weights=weights, select="last")
+    found = certify_frontier(test, searched=np.arange(0), weights=weights, select="last")
     n_certified = len(found.valid_lambdas)
     if rng.random() < 0.1:
         full = learn_then_test(data, setting.epsilon, setting.delta, frontier=frontier)
