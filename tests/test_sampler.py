@@ -485,6 +485,16 @@ def test_a_generator_that_ignores_start_is_noticed(wrap, k_max):
             fitted.predict([prompt] * 50)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_draws_that_a_lazy_calibration_did_not_make_are_not_unlike_new_ones():
+    X, y = questions(20)
+    sampler = toy_sampler(Answering(lambda prompt, draw: Generation("same", -1.0, 1)))
+    sampler.set_params(epsilon=0.05, policy=ExitPolicy(), judging="lazy").fit(X, y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*ignore start")
+        sampler.predict(X)
+
+
 @pytest.mark.parametrize("policy", [None, ExitPolicy()])
 def test_responses_that_are_arrays(policy):
     X, y = questions(60)

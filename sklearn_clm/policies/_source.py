@@ -183,7 +183,8 @@ def warn_of_repeated_draws(
     if not taken or any(other != first for first, *others in texts for other in others):
         return
     n_taken = len(np.unique(prompts.digests[taken]))  # copies of a prompt have the same draws
-    alike = (data.texts[:, :_FIRST_DRAWS] == data.texts[:, :1]).all(axis=1)
+    made = data.texts[data.n_draws >= _FIRST_DRAWS]  # a lazy calibration may lack them
+    alike = (made[:, :_FIRST_DRAWS] == made[:, :1]).all(axis=1)
     share = (1.0 + alike.sum()) / (1.0 + len(alike))
     if share**n_taken < _BY_CHANCE:
         warn(
