@@ -1,6 +1,7 @@
 """One answer where it is likely to be right, with a guarantee on the answers."""
 
 from dataclasses import replace
+from multiprocessing import get_all_start_methods, get_context
 from threading import Event, Thread
 from typing import ClassVar
 
@@ -96,6 +97,32 @@ def test_fits_in_two_threads_leave_the_number_of_threads_as_it_was():
         may_leave.set()
         thread.join()
         assert threads_of_linear_algebra() == {3}
+
+
+def learns_in_one_thread():
+    with one_thread():
+        pass
+
+
+@pytest.mark.skipif("fork" not in get_all_start_methods(), reason="processes are not forked here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_is_forked_meanwhile_waits_for_no_thread_of_its_parent():
+    entered, may_leave = Event(), Event()
+
+    def other():
+        with one_thread():
+            entered.set()
+            may_leave.wait()
+
+    thread = Thread(target=other)
+    thread.start()
+    entered.wait()
+    child = get_context("fork").Process(target=learns_in_one_thread)
+    child.start()
+    child.join(20)
+    may_leave.set()
+    thread.join()
+    assert child.exitcode == 0
 
 
 def test_answers_keep_the_promise_and_stop_early():
