@@ -15,7 +15,7 @@ from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import Claim, ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._components import check_components
-from sklearn_clm.calibration._rows import Part, optimization_size, split_prompts
+from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
@@ -37,8 +37,6 @@ from sklearn_clm.policies._rules import SelectionRule, rules_of_parts
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions, get_component_admission
 from sklearn_clm.scoring._components import get_component_score
-
-_SHAPING = 1 / 3  # of the prompts, if people audit
 
 
 class ComponentSelector(CalibratedEstimator):
@@ -281,16 +279,17 @@ class ComponentSelector(CalibratedEstimator):
         own = self._own(data)
         names = self._groups_of(data, own, groups)
         sampler = self.sampler_ if own else self._sampler_for("data", data.provenance)
-        parts = (self.groups or Groups()).parts(*self._split(data), self.delta, names)
+        halves = judging_of(self.judging).split(data, self.random_state)
+        parts = (self.groups or Groups()).parts(*halves, self.delta, names)
         if own is None:
             data.refuse_unknown()
         else:
             data = own.judged(data, self.alpha, parts if self.judging == "lazy" else None)
         provenance, grouped = data.provenance, names is not None
         claim = self._claim_of(provenance, grouped, level=self.alpha, about="components")
-        nothing = partial(SelectionRule, gamma_hat=np.inf)
+        nothing, test = partial(SelectionRule, gamma_hat=np.inf), self._test_of(data, own)
         record = SelectorCalibration(
-            rules=rules_of_parts(parts, claim, nothing, self._test_of(data, own)),
+            rules=rules_of_parts(parts, claim, nothing, test),
             sampler=sampler,
             **self._record_fields(data, grouped),
         )
@@ -410,15 +409,6 @@ class ComponentSelector(CalibratedEstimator):
     def _validate_params(self) -> None:
         super()._validate_params()
         judging_of(self.judging).refuse(self.alpha, self.delta)
-
-    def _split(self, data: ComponentCalibrationData) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts that choose an audited rule, and prompts that test."""
-        everybody = np.arange(data.n_prompts)
-        if not isinstance(self.judging, AuditedJudging) or data.n_prompts < 2:
-            return everybody[:0], everybody
-        digests = everybody if data.prompts is None else data.prompts
-        n_first = optimization_size(data.n_prompts, _SHAPING)
-        return split_prompts(digests, n_first, self.random_state)
 
     def _test_of(
         self, data: ComponentCalibrationData, own: ComponentCollection | None

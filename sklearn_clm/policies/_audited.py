@@ -59,7 +59,7 @@ from sklearn_clm.calibration._exit_model import ExitModel
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._path import Columns
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._rows import Part, RandomState, optimization_size, split_prompts
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
@@ -75,6 +75,7 @@ from sklearn_clm.policies._verdicts import ComponentVerdicts, Verdicts, bounding
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
+_SHAPING = 1 / 3  # of the prompts choose among thresholds of components
 _ENOUGH_POWER = 0.8
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the posterior of a rule's share of refusals
 _N_PILOT = 50  # prompts on which `rejected` is supposed to rest
@@ -174,6 +175,15 @@ class AuditedJudging(BaseEstimator, Judging):
                 "policy must be one of thresholds, or a pac ExitPolicy that is not fitted yet, "
                 f"where people audit, got {policy!r:.60} instead."
             )
+
+    def split(
+        self, data: ComponentCalibrationData, random_state: RandomState
+    ) -> tuple[np.ndarray, np.ndarray]:
+        n = data.n_prompts
+        if n == 1:
+            return super().split(data, random_state)
+        digests = np.arange(n) if data.prompts is None else data.prompts
+        return split_prompts(digests, optimization_size(n, _SHAPING), random_state)
 
     def of(self, collection: Collection) -> "Audit":
         people, references = get_admission(self.people), collection.verdicts.references

@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from threadpoolctl import threadpool_limits
 
-from sklearn_clm.calibration import Claim
+from sklearn_clm.calibration import Claim, ComponentCalibrationData
 from sklearn_clm.calibration._exit_model import impute_labels
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._rows import Part, RandomState
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring._admission import get_admission
@@ -37,6 +37,12 @@ class Judging:
 
     def refuse(self, level: float, delta: float) -> None:
         """Refuse what certifies nothing at a level."""
+
+    def split(
+        self, data: ComponentCalibrationData, random_state: RandomState
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Prompts that choose a rule of components, and that test."""
+        return np.arange(0), np.arange(data.n_prompts)
 
     def of(self, collection: Any) -> "Judging":
         """The same for what an estimator has collected."""

@@ -341,7 +341,7 @@ def test_people_judge_all_that_is_selected_and_one_rejection_is_an_error():
 
 def shaping_of(selector):
     """Prompts that chose the threshold."""
-    return selector._split(selector._collected.data)[0]
+    return selector.judging.split(selector._collected.data, selector.random_state)[0]
 
 
 @pytest.mark.filterwarnings("ignore")
