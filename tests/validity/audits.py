@@ -155,9 +155,9 @@ class _Broken(Audit):
         step, order = 0, self._order(steps)  # all draws, whose risk is just above epsilon
         refused, pairs_of = steps.seen_by_model(step)
         if self.p_value(steps, step, order, refused, pairs_of) > steps.part.delta:
-            return SimpleNamespace(certified=False)
+            return SimpleNamespace(certified=False, claim=claim)
         lambdas = steps.path.configuration(step)
-        return SimpleNamespace(certified=True, lambda_hat=lambdas)
+        return SimpleNamespace(certified=True, claim=claim, lambda_hat=lambdas)
 
     def said(self, steps, prompts, draws):
         return self.verdicts.ask(prompts, draws)
