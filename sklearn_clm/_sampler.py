@@ -355,8 +355,8 @@ class ConformalSampler(CalibratedEstimator):
         own, source = self._origin_of(data)
         names, provenance = self._groups_of(data, own, groups), data.provenance
         policy = self._policy
-        halves = policy.split(data, self.optimization_fraction, self.random_state)
-        parts = (self.groups or Groups()).parts(*halves, self.delta, names)
+        searched, tested = policy.split(data, self.optimization_fraction, self.random_state)
+        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         losses = {} if self.losses is None else self.losses.claimed()
         grouped, promise = names is not None, policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)

@@ -279,8 +279,8 @@ class ComponentSelector(CalibratedEstimator):
         own = self._own(data)
         names = self._groups_of(data, own, groups)
         sampler = self.sampler_ if own else self._sampler_for("data", data.provenance)
-        halves = judging_of(self.judging).split(data, self.random_state)
-        parts = (self.groups or Groups()).parts(*halves, self.delta, names)
+        searched, tested = judging_of(self.judging).split(data, self.random_state)
+        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         if own is None:
             data.refuse_unknown()
         else:

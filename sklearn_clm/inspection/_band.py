@@ -71,8 +71,8 @@ class AchievableBandDisplay(EstimatorDisplay):
         record, data = estimator.calibration_, estimator.calibration_data_
         if data.unknown is not None:
             return None
-        halves = estimator._policy.split(data, estimator.optimization_fraction, 0)
-        n_left = max(1, len(halves[1]))
+        _, tested = estimator._policy.split(data, estimator.optimization_fraction, 0)
+        n_left = max(1, len(tested))
         return cls(
             n_errors=first_k_errors(data.admissible),
             n_prompts=data.n_prompts,

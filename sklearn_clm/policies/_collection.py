@@ -175,7 +175,7 @@ class Collection:
 
         With `judges` all are judged. With `keeps` they are kept for later verdicts or losses.
         """
-        everybody = np.arange(len(self.draws))
+        everybody = np.arange(self.data.n_prompts)
         with self.drawing(self._memory):
             self._try(n_draws, judges=judges)
             self.draw(everybody, n_draws)
