@@ -353,6 +353,9 @@ def test_data_of_repeated_prompts_are_warned_of(tmp_path):
     data.take(np.repeat(np.arange(60), 2)).save(tmp_path / "data.npz")
     with pytest.warns(UserWarning, match="60 of 120 prompts repeat"):
         sampler.calibrate(CalibrationData.load(tmp_path / "data.npz"))
+    sampler.save_calibration(tmp_path / "file.json")
+    loaded = toy_sampler().load_calibration(tmp_path / "file.json")
+    assert "60 of 120 prompts repeat" in str(loaded.calibration_)
     selector = ComponentSelector(sampler.fit(X, y), admission="exact_match", alpha=0.5)
     parts = selector.collect(X, y)
     with pytest.warns(UserWarning, match="60 of 120 prompts repeat"):
@@ -403,10 +406,11 @@ def test_each_reference_of_a_list_is_judged_by_itself_and_a_dict_whole(kind):
     assert seen == {str, dict}
 
 
-def test_numbers_as_references_of_texts_are_refused_before_all_is_drawn(tmp_path):
+@pytest.mark.parametrize("references", [np.arange(60), [b"answer"] * 60])
+def test_numbers_as_references_of_texts_are_refused_before_all_is_drawn(references, tmp_path):
     log = tmp_path / "log"
     with pytest.raises(TypeError, match="must be texts"):
-        toy_sampler(log=log).fit(questions(60)[0], np.arange(60))
+        toy_sampler(log=log).fit(questions(60)[0], references)
     assert len(log.read_text().splitlines()) < 60
 
 

@@ -204,7 +204,13 @@ class SetSequence(Sequence[_Set]):
 
     def _guarantees(self) -> list[str]:
         """The guarantees in words, each once."""
-        return list(dict.fromkeys(claim.sentence() for claim in self._claims() if claim.holds))
+        # one for all groups, which is true of each
+        claims = [
+            replace(claim, group=None, within_groups=claim.within_groups and "each")
+            for claim in self._claims()
+            if claim.holds
+        ]
+        return list(dict.fromkeys(claim.sentence() for claim in claims))
 
     def _remarks(self) -> str:
         """Remarks on the guarantees, without those about a group."""

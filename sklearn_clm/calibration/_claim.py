@@ -12,7 +12,7 @@ from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.calibration._rows import size_that_leaves
 
 NO_GUARANTEE = "no guarantee"
-_MOST_NAMED = 5  # null groups that a message names in full
+MOST_NAMED = 5  # null groups that a message names in full
 _AVERAGE = (
     "This is an average over new prompts, not a statement about any one of them, and it is about "
     "the generator, scores and admission that were calibrated."
@@ -105,14 +105,17 @@ class Claim:
 
     def sentence(self) -> str:
         """The guarantee in words."""
+        of, each = "", "each prompt"
+        if self.group is not None:
+            of, each = f" for group {self.group!r}", "each of its prompts"
         if self.null is not None and self.about == "components":
             return (
-                "No threshold could be certified, so every selection is empty: an empty selection "
-                "holds no wrong component."
+                f"No threshold could be certified{of}, so every selection is empty: an empty "
+                "selection holds no wrong component."
             )
         if self.null is not None:
             return (
-                "None. Nothing could be certified, so predict returns all draws for each prompt, "
+                f"None. Nothing could be certified{of}, so predict returns all draws for {each}, "
                 "without any guarantee."
             )
         who = self._who()
@@ -130,6 +133,10 @@ class Claim:
         else:
             confidence = percent(1 - self.delta)
             text = f"With confidence {confidence} over the calibration prompts, {text}"
+        if self.within_groups is not None and self.group is None:
+            how = "each certified group on its own"
+            how = how if self.within_groups == "each" else "all certified groups at once"
+            text = f"For {how}: {text[0].lower()}{text[1:]}"
         text += f". {_AVERAGE}"
         if self.answered is not None and self.group is None:
             text += f" About {percent(self.answered)} of the prompts are answered."
@@ -141,18 +148,18 @@ class Claim:
         return text
 
     def _who(self) -> str:
-        grouped = self.within_groups is not None
-        member = "a new prompt of a certified group" if grouped else "a new prompt"
+        member = "a new prompt"
+        if self.group is not None:
+            member = f"a new prompt of group {self.group!r}"
+        elif self.within_groups is not None:
+            member = "a new prompt of the group"
         if self.shifted:
             return f"{member}, distributed as the weights describe,"
         return f"{member} from the same distribution"
 
     def conditions(self) -> tuple[str, ...]:
-        """Conditions from audit, groups, weights and unknown provenance, in sentences."""
+        """Conditions from audit, weights and unknown provenance, in sentences."""
         texts = [] if self.audit is None else [self.audit]
-        if self.within_groups is not None:
-            how = "each holds on its own" if self.within_groups == "each" else "all hold together"
-            texts.append(f"There is one such claim for each group; {how} with this confidence.")
         if self.approximate:
             texts.append("The guarantee is approximate: weights are estimated.")
         if self.unknown:
@@ -189,7 +196,7 @@ def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
     text = f"the number of calibration prompts is {n}, and {reason} with fewer than {needed}."
     if searched:
         in_all = size_that_leaves(needed, searched)
-        text += f" With this split at least {in_all} prompts are needed, even if no set errs."
+        text += f" With this split at least {in_all} prompts are needed, even without an error."
     return text
 
 
@@ -223,11 +230,11 @@ def nulls_of(claims: Iterable[Claim]) -> str | None:
     """Reasons of null claims, a line each; None without nulls."""
     whys = [claim.why_null() for claim in claims]
     nulls = [why for why in whys if why is not None]
-    n_more = len(nulls) - _MOST_NAMED
+    n_more = len(nulls) - MOST_NAMED
     rest = [f"So are {n_more} more, {len(nulls)} of {len(whys)} in all."] if n_more > 0 else []
-    return "\n".join(nulls[:_MOST_NAMED] + rest) or None
+    return "\n".join(nulls[:MOST_NAMED] + rest) or None
 
 
 def percent(share: float) -> str:
     """A share as a percentage."""
-    return f"{100.0 * share:.3g} %"
+    return f"{round(100.0 * share, 4):.3g} %"

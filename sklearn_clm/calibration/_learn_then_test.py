@@ -57,7 +57,10 @@ class AchievableEpsilon(NamedTuple):
         if math.isnan(self.low):
             return ""
         if self.low == 1.0:
-            return "No draw of these prompts is admissible: check `admission`, or the labels."
+            return (
+                "No draw of these prompts is admissible: check `admission`, or the labels, on some "
+                "responses; or the generator is never right."
+            )
         if k_max == 1:
             return f"The one draw errs for {percent(self.low)} of the prompts."
         between = "epsilon can sensibly lie between the two (appendix C)."

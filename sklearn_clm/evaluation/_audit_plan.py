@@ -78,7 +78,7 @@ class AuditPlan:
 
     def __str__(self) -> str:
         fixed, bets, alone = map(self.n_audits, _BETTER)
-        none = "no number for sure"
+        none = "no number is enough for sure"
         typical = ", ".join(f"{number:.0f}" for number in self.typical.values())
         betting = bets and f"at most {bets}, {self.n_made[self.sizes.index(bets)]:.0f} on average"
         pilot = "No larger pilot is needed: it would cost more verdicts than it saves."
@@ -87,8 +87,8 @@ class AuditPlan:
         return (
             f"{_BETTER[self.design]} better here. {pilot} For a power of {self.power:g} with "
             f"{self.n_prompts} prompts: audits in two phases, {fixed or none}; by betting, "
-            f"{betting or none}; prompts that people judge alone, {alone or none}. Typically "
-            f"enough, or all prompts where nothing is: {typical}."
+            f"{betting or none}; prompts that people judge alone, {alone or none}. If the pilot "
+            f"is typical, numbers of verdicts in the same order: {typical}."
         )
 
     def to_markdown(self) -> str:

@@ -15,8 +15,7 @@ from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clo
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.evaluation import chance_of_null
-from sklearn_clm.evaluation._plan import mean_interval, prompts_to_collect
+from sklearn_clm.evaluation._plan import chance_to_certify, mean_interval, prompts_to_collect
 from sklearn_clm.generators._identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._figures import Display
@@ -140,8 +139,12 @@ def _trivial(record: Record) -> list[str]:
     if not isinstance(record, SamplerCalibration) or claim.about == "answers" or claim.losses:
         return []  # epsilon alone decides nothing
     _, error = record.achievable_epsilon
-    who = f"the first draw alone errs for {percent(error)} of the prompts."
-    return [f"epsilon = {claim.level:g} is trivial: {who}"] if claim.level >= error else []
+    if not claim.level >= error:  # which is NaN where it is unknown
+        return []
+    n = record.data.n_prompts
+    _, most = clopper_pearson(round(error * n), n)
+    who = f"the first draw alone errs for {percent(error)} of the prompts, {percent(most)} at most"
+    return [f"epsilon = {claim.level:g} is trivial: {who}."] if claim.level >= most else []
 
 
 def _groups(record: Record) -> Iterable[Section]:
@@ -153,8 +156,7 @@ def _groups(record: Record) -> Iterable[Section]:
         status, smallest = "certified" if rule.certified else "null", ""
         errors: Row = (rule.claim.null or "", "")
         if rule.result is not None:
-            bound, n_errors = rule.errors
-            n = rule.result.n_calibration
+            bound, n_errors, n = rule.errors
             errors = (f"{bound}{n_errors} of {n}", _share(n_errors, n, bound)[1])
             bound, level = rule.smallest
             # rounded up, so that a test at the level that is named does succeed
@@ -233,18 +235,25 @@ def _enough(record: Record, n_prompts: int) -> Section:
     errors_decide = claim.audit is None and not claim.losses
     if has_one_test and errors_decide and tests.errors_of_safest is not None:
         n, level, delta = tests.n_calibration, claim.level, claim.delta
-        n_errors, part = tests.errors_of_safest, n / n_prompts
-        chance = 1.0 - chance_of_null(n_errors, n, level, delta)
-        needed = prompts_to_collect(n_errors / n, level, delta, _POWER, 1.0 - part, _MOST_PROMPTS)
-        advice = f"about {needed}, with the same split, in {percent(_POWER)}"
-        if needed is None:
-            advice = f"{_MOST_PROMPTS:,} hardly more often"
+        n_errors, name = tests.errors_of_safest, f"{claim.level_name} = {claim.level:g}"
         safest = "taking all draws" if claim.about == "responses" else "the safest rule"
+        rates = np.array([*clopper_pearson(n_errors, n), n_errors / n])
+        *limits, expected = chance_to_certify(n, rates, level, delta).tolist()
+        low, high = map(percent, reversed(limits))
+        chance = low if low == high else f"{low} to {high}"
         texts.append(
-            f"Another {n_prompts} prompts would certify {claim.level_name} = {level:g} in "
-            f"{percent(chance)} of cases; {advice}, if {safest} still errs for "
-            f"{percent(n_errors / n)}."
+            f"Another {n_prompts} prompts would certify {name} in {chance} of "
+            f"cases, since {safest} errs for {percent(rates[0])} to "
+            f"{percent(rates[1])} of new prompts ({_INTERVAL})."
         )
+        if expected < _POWER:
+            searched = 1.0 - n / n_prompts
+            needed = prompts_to_collect(rates[2], level, delta, _POWER, searched, _MOST_PROMPTS)
+            enough = f"no number up to {_MOST_PROMPTS:,}" if needed is None else f"about {needed}"
+            texts.append(
+                f"If it does for {percent(rates[2])}, as here, {enough} would in "
+                f"{percent(_POWER)}, with the same split."
+            )
     return Section("Were these prompts enough?", (" ".join(texts),))
 
 

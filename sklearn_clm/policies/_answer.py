@@ -51,18 +51,27 @@ class AnswerLevel(LevelRule):
         # an empty set is no mistake here, and the share answered no price
         return np.nan, super().costs[1]
 
+    @property
+    def errors(self) -> tuple[str, int, int]:
+        found: Any = self.result
+        return *found.errors_of_choice, int(found.sizes.sum())  # of the answers
+
     def facts(self, set_score: str) -> list[Row]:
         found = self.result
         level, most = self.level, self.patience[0]
         at_first = f"{1 - (1 - level) / most:.6g}"
         rows = [
-            ("level", f"{level:.6g}", f"probability that answers after {self.k_max} draws"),
+            (
+                "level",
+                f"{level:.6g}",
+                f"answers that are right with this probability, after {self.k_max} draws",
+            ),
             ("after one draw", at_first, f"the same then, where doubt counts {most:g} times"),
         ]
         if found is not None:
-            bound, wrong = found.errors_of_choice
-            of = f"{bound}{wrong} of {int(found.sizes.sum())}"
-            rows.append(("wrong answers", of, f"at most {found.n_errors_allowed} are tolerated"))
+            bound, wrong, n = self.errors
+            tolerated = f"at most {found.n_errors_allowed} are tolerated"
+            rows.append(("wrong answers", f"{bound}{wrong} of {n}", tolerated))
         return rows + self.costs_of_tiers()
 
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
@@ -229,8 +238,5 @@ def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> s
     known, wrong = "at least " if table.is_lazy else "", int(np.sum(answered.labels == 0))
     m, needed = answered.n_prompts, claim.fewest_prompts
     lacking = f"; it takes {needed} answers at least, even if none is wrong" if m < needed else ""
-    advice = (
-        f"At the level that was most likely to pass, {known}{wrong} of {m} answers are "
-        f"wrong{lacking}."
-    )
-    return nothing_passed(claim, n, "level of answers", np.nan, advice=advice)
+    advice = f"At the level that was most likely to pass, {known}{wrong} of {m} answers are wrong"
+    return nothing_passed(claim, n, "level of answers", np.nan, advice=f"{advice}{lacking}.")

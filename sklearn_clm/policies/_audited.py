@@ -508,8 +508,9 @@ class Audit(Judging):
             for one in (("two-phase", "people") if design == "auto" else (design,))
         }
         best = np.max(list(expected.values()), axis=0)
-        # the last is the cheapest
-        step = int(np.flatnonzero(best >= min(_ENOUGH_POWER, best.max()))[-1])
+        # the last is the cheapest; where no power is enough, the safest of the best is tested
+        enough = np.flatnonzero(best >= _ENOUGH_POWER)
+        step = int(enough[-1] if len(enough) else best.argmax())
         return step, max(expected, key=lambda design: expected[design][step])
 
     def _order(self, steps: Steps) -> np.ndarray:

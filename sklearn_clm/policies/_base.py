@@ -143,9 +143,9 @@ class Policy(BaseEstimator, ABC):
 def _explained(rule: Any, table: Table, part: Part) -> Rule:
     """A null rule says what the labels tell, if known."""
     claim = rule.claim
-    if claim.holds or claim.losses or claim.audit is not None or table.is_lazy:
+    if claim.holds or claim.losses or table.is_lazy:
         return rule
     band = AchievableEpsilon.of_labels(table.labels[[*part.searched, *part.rows]] == 1)
-    if claim.about == "answers" and band.low < 1.0:
+    if (claim.about == "answers" or claim.audit is not None) and band.low < 1.0:
         return rule
     return replace(rule, claim=claim.advised(band.words(table.k_max)))

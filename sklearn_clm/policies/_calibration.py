@@ -14,7 +14,7 @@ import numpy as np
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance
-from sklearn_clm.calibration._claim import percent
+from sklearn_clm.calibration._claim import MOST_NAMED, percent
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
@@ -54,7 +54,7 @@ class Calibration(ABC):
 
     def __str__(self) -> str:
         conditions = self.conditions() if self.certified else ()
-        return " ".join((self.claim.sentence(), *conditions))
+        return " ".join((self.claim.sentence(), *conditions, *self.remarks))
 
     @property
     def rule(self) -> Any:
@@ -126,7 +126,12 @@ class Calibration(ABC):
 
     def conditions(self) -> tuple[str, ...]:
         """Conditions of the guarantee, in sentences."""
-        return self.claim.conditions()
+        nulls = [repr(claim.group) for claim in self.claims_in_use if not claim.holds]
+        if not nulls or not self.certified:
+            return self.claim.conditions()
+        named = ", ".join(nulls[:MOST_NAMED]) + (", ..." if len(nulls) > MOST_NAMED else "")
+        of = f"{len(nulls)} of {len(self.in_use)} groups"
+        return (f"Nothing is certified for {of}: {named}.", *self.claim.conditions())
 
     @property
     def doubt(self) -> str | None:
@@ -168,6 +173,7 @@ class Calibration(ABC):
             "provenance": asdict(self.provenance),
             "columns": list(self.columns),
             "rules": rules,
+            "remarks": list(self.remarks),
             "prompts": self.seen.tobytes().hex(),
         }
 
@@ -190,6 +196,7 @@ class Calibration(ABC):
                 "asked": {name: content.get(name) for name in own},
                 "provenance": provenance,
                 "columns": tuple(content.get("columns", ())),
+                "remarks": tuple(content.get("remarks", ())),
                 "seen": prompts_of(content),
                 "groups": None if groups == "none" else Groups(guarantee=groups),
             }

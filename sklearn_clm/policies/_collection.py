@@ -21,7 +21,7 @@ from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, progress_bar, warn_of_dependent_draws
 from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._admission import refuse_numbers, warn_of_references
+from sklearn_clm.scoring._admission import refuse_non_texts, warn_of_references
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
@@ -201,7 +201,7 @@ class Collection:
         few = np.arange(min(TRIED_PROMPTS, n))
         self.draw(few, n_tried)
         drawn = chain.from_iterable(self.responses[: len(few)])
-        refuse_numbers(self.verdicts.admission, self.verdicts.references[: len(few)], drawn)
+        refuse_non_texts(self.verdicts.admission, self.verdicts.references[: len(few)], drawn)
         if judges and not self.verdicts.of_people:  # people are asked once all draws are made
             self._judge(few, n_tried)
         with noting_kept_draws():

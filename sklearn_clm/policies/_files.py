@@ -45,8 +45,8 @@ def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any
             content = json_value(file.read())
         if (written_as := content.get("format")) != wanted:
             raise ValueError(
-                f"its format is {written_as!r:.60}, wanted {wanted!r}; calibrate again, and save "
-                "it anew"
+                f"its format is {written_as!r:.60}, wanted {wanted!r}; it is of another estimator, "
+                "or version: calibrate again, and save it anew"
             )
         if content.get("digest") != _digest(content):
             raise ValueError("its digest is not that of its content, which was changed")

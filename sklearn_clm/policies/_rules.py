@@ -97,10 +97,9 @@ class Rule(ABC):
         return None
 
     @property
-    def errors(self) -> tuple[str, int]:
-        """Errors among the calibration prompts, after a bound."""
-        bound, n_errors = self.result.errors_of_choice
-        return bound, n_errors
+    def errors(self) -> tuple[str, int, int]:
+        """Errors among so many calibration prompts, after a bound."""
+        return *self.result.errors_of_choice, self.result.n_calibration
 
     @property
     def smallest(self) -> tuple[str, float]:
@@ -235,8 +234,9 @@ class SelectionRule(Rule):
         return Outcomes((wrong, n, bound), {"components selected": number})
 
     @property
-    def errors(self) -> tuple[str, int]:
-        return super().errors if self.certified else ("", 0)
+    def errors(self) -> tuple[str, int, int]:
+        tests: Any = self.result
+        return super().errors if self.certified else ("", 0, tests.n_calibration)
 
     @property
     def smallest(self) -> tuple[str, float]:

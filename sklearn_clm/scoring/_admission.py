@@ -398,18 +398,18 @@ def warn_of_references(admission: str | Admission, admissions: Sequence[Any]) ->
         warn_of_script("admission", judge.metric, chain.from_iterable(references))
 
 
-def refuse_numbers(
+def refuse_non_texts(
     admission: str | Admission, admissions: Sequence[Any], responses: Iterable[Response]
 ) -> None:
-    """Refuse numbers as references of texts, which equal none."""
+    """Refuse numbers and bytes as references of texts."""
     checked = checked_admissions(admissions, len(admissions))
     references = [one for aliases in checked if not callable(aliases) for one in aliases]
     if get_admission(admission) is not exact_match or not all(
-        isinstance(one, Real) for one in references
+        isinstance(one, (Real, bytes)) for one in references
     ):
         return
     if references and all(isinstance(response, str) for response in responses):
         raise TypeError(
             "admissions (y) must be texts where responses are texts, since exact_match admits no "
-            f"text for a number, got {references[0]!r} instead."
+            f"text for another value, got {references[0]!r} instead."
         )

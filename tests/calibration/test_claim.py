@@ -29,10 +29,14 @@ USUAL = Claim(level=0.1, delta=0.05)
         ),
         (
             {"group": "French", "within_groups": "each"},
-            ["of a certified group from the same distribution"],
+            ["for a new prompt of group 'French' from the same distribution"],
             ["group 'French'"],
         ),
-        ({"within_groups": "all"}, ["of a certified group from the same"], []),
+        (
+            {"within_groups": "all"},
+            ["For all certified groups at once: with", "of the group from"],
+            [],
+        ),
         (
             {"shifted": True, "approximate": True},
             ["distributed as the weights describe"],
@@ -73,8 +77,6 @@ def test_a_null_claims_nothing(changes, who):
     ("changes", "words"),
     [
         ({}, []),
-        ({"within_groups": "each"}, ["on its own"]),
-        ({"within_groups": "all"}, ["all hold together"]),
         ({"shifted": True, "approximate": True}, ["approximate"]),
         ({"unknown": ("generator", "seed")}, ["generator, seed"]),
     ],

@@ -14,9 +14,15 @@ from sklearn.preprocessing import StandardScaler
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning, __version__
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, Provenance
+from sklearn_clm.calibration import (
+    CalibrationData,
+    ComponentCalibrationData,
+    Provenance,
+    clopper_pearson,
+)
+from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.evaluation import chance_of_null
+from sklearn_clm.evaluation._plan import chance_to_certify
 from sklearn_clm.generators import FunctionGenerator, PrecomputedGenerator
 from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
@@ -277,9 +283,9 @@ def test_reports_are_of_calibrated_estimators_with_data(sampler, report, tmp_pat
 @pytest.mark.parametrize(
     ("epsilon", "n", "answer", "others"),
     [
-        (0.3, 900, "Yes, with 900 prompts. Another 900 prompts would", "with the same split"),
+        (0.3, 900, "Yes, with 900 prompts. Another 900 prompts would", "in 100 % of cases, since"),
         (0.12, 90, "No, with 90 prompts. Another 90 prompts would", "with the same split"),
-        (0.02, 900, "No, with 900 prompts.", "in 0 % of cases; 100,000 hardly more often"),
+        (0.02, 900, "No, with 900 prompts.", "as here, no number up to 100,000 would in 80 %"),
     ],
 )
 def test_what_matters_comes_first(data, epsilon, n, answer, others):
@@ -292,8 +298,10 @@ def test_what_matters_comes_first(data, epsilon, n, answer, others):
     assert text.startswith(answer)
     assert others in text
     tests = one.result_  # simulated where planning is tested
-    null = chance_of_null(int(tests.n_errors[0]), tests.n_calibration, epsilon, 0.05)
-    assert f"epsilon = {epsilon} in {100 * (1 - null):.3g} % of cases; " in text
+    low, high = clopper_pearson(int(tests.n_errors[0]), tests.n_calibration)
+    chances = chance_to_certify(tests.n_calibration, [high, low], epsilon, 0.05)
+    between = " to ".join(dict.fromkeys(map(percent, chances)))
+    assert f"epsilon = {epsilon} in {between} of cases, since" in text
 
 
 def test_bare_arrays_are_of_unknown_provenance(report, data):
@@ -309,7 +317,7 @@ def test_bare_arrays_are_of_unknown_provenance(report, data):
 def test_exit_policies_and_both_guarantees():
     one = fitted(policy=ExitPolicy())
     text = str(report_of(one))
-    for part in ("With confidence 95 %", "## Exit policy", "level u-hat", "learns the policy"):
+    for part in ("confidence 95 %", "## Exit policy", "level u-hat", "learns the policy"):
         assert part in text
     left, labels = one.calibration_.rule.result, one.calibration_data_.admissible
     n = left.n_calibration
@@ -379,8 +387,8 @@ def test_what_holds_within_groups_and_under_shift():
     shift = CovariateShift(lambda prompt: 1.5 if odd(prompt) else 0.5, weight_bound=2.0)
     parts = {"shift": shift.set_params(estimated=True), "groups": Groups(odd, guarantee="all")}
     text = str(report_of(toy_sampler(k_max=4, policy=few(), **parts).fit(prompts, right)))
-    assert "of a certified group, distributed as the weights describe," in text
-    for part in ("all hold together", "With confidence 95 %", "prompts offered"):
+    assert "of the group, distributed as the weights describe," in text
+    for part in ("For all certified groups at once", "with confidence 95 %", "prompts offered"):
         assert part in text
     assert "approximate: weights are estimated" in text
     assert "from the same distribution" not in text
@@ -403,7 +411,7 @@ def test_the_rule_of_each_group(policy):
         low, high = interval(row["95 % interval"])
         assert low < count / n < high
         assert 0 <= float(row["smallest epsilon"]) - found.result.smallest_epsilon < 1e-4
-    assert "each holds on its own" in str(report)
+    assert "For each certified group on its own" in str(report)
     assert "What to expect of predict" not in str(report)  # by a rule that nobody gets
 
 
@@ -482,7 +490,7 @@ def test_reports_of_selectors_say_what_each_group_will_get():
     report = report_of(one)
     rows = rows_by_name(report)
     assert len({one.groups_["easy"], one.groups_["hard"], one.gamma_hat_}) == 3
-    assert "one such claim for each group" in str(report)
+    assert "For each certified group on its own" in str(report)
     for name in ("easy", "hard"):
         own = data.take(np.flatnonzero(names == name))
         chosen = own.scores >= one.groups_[name]

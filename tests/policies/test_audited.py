@@ -213,6 +213,9 @@ def test_a_judge_that_refuses_nearly_everything_certifies_nothing():
         sampler.fit(PROMPTS, REFERENCES)
     assert len(sampler.result_.audit.rows) < N_AUDITS
     assert sampler.result_.p_values.tolist() == [1.0]
+    # where one refuses everything, people judge the largest sets
+    alone = audited(admission=lambda *_: False).fit(PROMPTS, REFERENCES)
+    assert alone.calibration_.certified
 
 
 def test_each_group_has_audits_of_its_own():

@@ -189,7 +189,9 @@ def test_small_groups_are_null_and_say_what_they_lack(kind):
     # what is promised is that of a certified group, with the delta of all
     claim = one.calibration_.claim
     assert (claim.holds, claim.group, claim.delta) == (True, None, one.delta)
-    assert "a new prompt of a certified group" in claim.sentence()
+    assert claim.sentence().startswith("For each certified group on its own: with confidence")
+    assert "Nothing is certified for 1 of 2 groups: 'rare'." in str(one.calibration_)
+    assert "group 'rare'" in rare.to_dict()["guarantee"]
     with pytest.raises(NullCalibrationError, match=lacks):
         kind.again(on_null="raise").calibrate(data, groups=names)
     with pytest.warns(NullCalibrationWarning, match="is null"):
