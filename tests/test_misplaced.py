@@ -25,7 +25,7 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.evaluation import run_trials
-from sklearn_clm.generators import Generation
+from sklearn_clm.generators import Generation, ParallelGenerator
 from sklearn_clm.metrics import set_loss
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
 from sklearn_clm.scoring import SelfConsistency, Support
@@ -302,13 +302,14 @@ def test_what_parameters_hold_does_not_reach_predict():
     bounds, generator = [50], Plain()
     listed = sampler(generator, quality=Listed(bounds)).fit(X, Y)
     classified, nested = (sampler(quality=one).fit(X, Y) for one in (scored, SelfConsistency()))
-    before = [one.predict(X) for one in (listed, classified, nested)]
+    wrapped = sampler(ParallelGenerator(generator, n_jobs=1)).fit(X, Y)
+    before = [one.predict(X) for one in (listed, classified, nested, wrapped)]
     bounds[0], generator.skill, generator.options["temperature"] = 1, 0.1, 9.0
     scored[-1].partial_fit(words.transform(texts), [0] * 200 + [1] * 200)
     nested.set_params(quality__similarity="exact_match")
     with pytest.raises(ValueError, match="quality"):
         nested.calibrate(nested.calibration_data_)
-    for one, sets in zip((listed, classified, nested), before):
+    for one, sets in zip((listed, classified, nested, wrapped), before):
         one.memory_.clear()
         assert one.predict(X) == sets
         assert one.fit(X, Y).predict(X) != sets

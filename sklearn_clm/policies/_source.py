@@ -15,7 +15,7 @@ from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._rows import RandomState, split_prompts
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
-from sklearn_clm.generators._base import trained, trait
+from sklearn_clm.generators._base import WrappingGenerator, trained, trait
 from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._files import refuse_differences
@@ -229,6 +229,8 @@ def own_copy(generator: Generator | None) -> Generator:
     """A copy of a generator, which shares its model."""
     if generator is None:
         return ResamplingGenerator()
+    if isinstance(generator, WrappingGenerator):
+        return clone(generator).set_params(generator=own_copy(generator.generator))
     if hasattr(generator, "get_params"):
         return clone(generator)
     if hasattr(generator, "fit"):
