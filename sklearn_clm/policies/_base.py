@@ -141,7 +141,7 @@ class Policy(BaseEstimator, ABC):
 
 
 def _explained(rule: Any, table: Table, part: Part) -> Rule:
-    """A null rule says what the labels tell, if known."""
+    """The rule, with advice from labels where nothing is certified."""
     claim = rule.claim
     if claim.holds or claim.losses or table.is_lazy:
         return rule
