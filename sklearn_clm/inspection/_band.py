@@ -121,7 +121,7 @@ class AchievableBandDisplay(EstimatorDisplay):
         return cls(
             n_errors=first_k_errors(data.admissible),
             n_prompts=data.n_prompts,
-            n_calibration=_left_by(optimization_fraction, data.n_prompts),
+            n_calibration=data.n_prompts - optimization_size(data.n_prompts, optimization_fraction),
             delta=delta,
             epsilon=epsilon,
         ).plot(ax=ax)
@@ -147,8 +147,3 @@ class AchievableBandDisplay(EstimatorDisplay):
         ax.set_ylabel(f"Share of {self.n_prompts} prompts without\nan admissible response")
         ax.set_ylim(0.0, top)
         ax.locator_params(axis="x", integer=True)
-
-
-def _left_by(optimization_fraction: float, n_prompts: int) -> int:
-    """Prompts that are left for the tests."""
-    return max(1, n_prompts - optimization_size(n_prompts, optimization_fraction))
