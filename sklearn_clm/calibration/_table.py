@@ -159,8 +159,7 @@ def text_key(response: object) -> object:
     try:
         hash(response)
     except TypeError:
-        with np.printoptions(
-            threshold=sys.maxsize, floatmode="unique"
-        ):  # repr shows the whole array
+        # repr shows the whole array
+        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
             return repr(response)
     return type(response), response

@@ -162,9 +162,7 @@ class BatchedRule(ABC):
 
     def __init__(self, sampling: Sampling, *, all_draws: int = 0) -> None:
         self._sampling = sampling
-        self.all_draws = (
-            all_draws  # number of draws wanted at once; 0 if the rule decides after each
-        )
+        self.all_draws = all_draws  # wanted at once; 0 if the rule decides after each
 
     @abstractmethod
     def new(self, index: int) -> OpenSet:
