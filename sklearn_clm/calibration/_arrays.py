@@ -219,7 +219,11 @@ class LabeledArrays:
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":
                 raise ValueError(f"it was written in the format {format_!r}.")
-            arrays["provenance"] = Provenance(**json.loads(str(arrays["provenance"])))
+            # an unknown field of another version says nothing
+            known = json.loads(str(arrays["provenance"])).items()
+            arrays["provenance"] = Provenance(
+                **{k: value for k, value in known if value is not None}
+            )
             data = cls(**arrays)
             if not is_intact:
                 raise ValueError("its arrays were changed since it was written.")

@@ -134,6 +134,13 @@ def test_provenance_is_carried_along(tmp_path, make_data):
     assert data.with_labels(data.labels).provenance == replace(KNOWN, admission=None)
 
 
+def test_what_another_version_did_not_know_either_keeps_no_data_from_being_read(tmp_path):
+    data = make(provenance=replace(KNOWN))
+    vars(data.provenance)["machine"] = None
+    data.save(tmp_path / "data.npz")
+    assert CalibrationData.load(tmp_path / "data.npz").provenance == KNOWN
+
+
 def test_provenance_of_parts_and_of_bare_arrays():
     data = make(provenance=KNOWN)
     for part in (data.take(slice(1, 3)), *data.split(0.5, 0)):
