@@ -1,4 +1,4 @@
-"""Answer or escalate: one answer where it is likely to be right, none elsewhere.
+"""Answer where it is likely to be right, or escalate.
 
 After k draws a model gives each distinct text c the probability p_k(c) that c is admissible. The
 text of largest p_k has the sureness
@@ -73,7 +73,9 @@ _CUTS = np.arange(10, -1, -1) / 8  # of the level of the start
 
 @dataclass(frozen=True)
 class AnswerPath:
-    """What the optimisation part gives: a model of texts, and a path of descending levels.
+    """A model of texts, and a path of descending levels.
+
+    Both come from the optimisation part.
 
     `shares` and `risks` are the expected shares of prompts answered and of wrong answers at each.
     """
@@ -93,7 +95,7 @@ class AnswerPath:
         return self.model.k_max
 
     def chances(self, n: int, alpha: float, delta: float) -> np.ndarray:
-        """The chance of each level to pass with n calibration prompts."""
+        """Chance of each level to pass with n prompts."""
         shares, risks = self.shares[:, np.newaxis], self.risks[:, np.newaxis]
         m = np.maximum(binom.ppf(_QUANTILES, n, shares), 1.0).astype(np.int64)
         wrong, right = np.array([risks, 1.0 - risks]) * (self.n_seen * shares + 1.0)
@@ -101,7 +103,7 @@ class AnswerPath:
         return np.asarray(passing.mean(axis=1))
 
     def start(self, n: int, alpha: float, delta: float) -> int:
-        """The level that is tested first: that of the greatest chance to pass."""
+        """The level of the greatest chance, tested first."""
         return int(np.argmax(self.chances(n, alpha, delta)))
 
 
@@ -113,7 +115,7 @@ def search_answers(
     delta: float,
     tiers: Tiers | None = None,
 ) -> AnswerPath:
-    """Learn a path on the optimisation part alone; n prompts will calibrate."""
+    """Learn a path for a calibration with n other prompts."""
     in_use, labeled = data.k_max, np.any(data.labels >= 0)
     data = with_references(data)
     scores = data.quality, data.similarity
@@ -127,7 +129,7 @@ def search_answers(
     wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
     draws = np.arange(1, in_use + 1)
     costs = draws if tiers is None else tiers.price_of(draws)
-    found = []
+    candidates = []
     for spent in (draws,) if tiers is None else (draws, costs):
         patience = tuple((spent[-1] / spent).tolist())
         sure = sureness(chance, patience)
@@ -146,13 +148,13 @@ def search_answers(
             shares, risks, prices = _measured(levels, sure, chance, wrong, costs)
             with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
             price = last @ prices[start:] / max(passed[0], np.finfo(float).tiny)
-            found.append((with_cut, last @ shares[start:], price))
-    enough = _NEARLY * max(share for _, share, _ in found)
-    return min((one for one in found if one[1] >= enough), key=lambda one: one[2])[0]
+            candidates.append((with_cut, last @ shares[start:], price))
+    enough = _NEARLY * max(share for _, share, _ in candidates)
+    return min((one for one in candidates if one[1] >= enough), key=lambda one: one[2])[0]
 
 
 def sureness(chance: np.ndarray, patience: Sequence[float], cut: float = 0.0) -> np.ndarray:
-    """s_k of the largest p_k, (n, draws); -inf after the draw that shows a prompt hopeless."""
+    """s_k of each prompt, -inf once it is hopeless: (n, draws)."""
     draws = np.arange(1, chance.shape[1] + 1)
     low = hopeless_after(chance, draws, len(patience), cut)
     sure = sure_after(chance, np.array(patience)[draws - 1])
@@ -160,17 +162,17 @@ def sureness(chance: np.ndarray, patience: Sequence[float], cut: float = 0.0) ->
 
 
 def sure_after(chance: Any, doubted: Any) -> Any:
-    """s_k of the largest p_k, where doubt counts so many times."""
+    """s_k, where doubt counts so many times."""
     return 1.0 - (1.0 - chance) * doubted
 
 
 def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
-    """Whether a prompt whose largest p_k after k draws is this one is hopeless."""
+    """Whether prompts of this largest p_k are hopeless."""
     return (draws >= _CUT_FROM) & (chance < cut * (draws / k_max) ** 0.5)
 
 
 def _levels(sure: np.ndarray) -> np.ndarray:
-    """Levels, descending, each of which answers about as many prompts more."""
+    """Descending levels, each with about as many answers more."""
     reached = np.sort(sure.max(axis=1))[::-1]
     places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
     return np.unique(reached[places])[::-1]
@@ -179,7 +181,7 @@ def _levels(sure: np.ndarray) -> np.ndarray:
 def _measured(
     levels: np.ndarray, sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray, costs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """At each level the share answered, that of wrong answers, and the price of a prompt."""
+    """Share answered, share of wrong answers, price: by level."""
     k_max = sure.shape[1]
     before = np.sum(np.maximum.accumulate(sure, axis=1)[..., np.newaxis] < levels, axis=1)
     answered, at = before < k_max, np.minimum(before, k_max - 1)
@@ -195,14 +197,14 @@ def _measured(
 
 
 def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Which prompts reach a level, and after how many draws; after 0 where none does."""
+    """Which prompts reach a level, and after how many draws."""
     reaches = sure >= level
     answered: np.ndarray = np.any(reaches, axis=1)
     return answered, np.where(answered, reaches.argmax(axis=1) + 1, 0)
 
 
 class Answers:
-    """What prompts of a table are answered, drawn from until the highest level answers them."""
+    """Answers of a table, drawn until the highest level answers."""
 
     def __init__(self, table: Table, rows: np.ndarray, path: AnswerPath, highest: float) -> None:
         self.table, self.rows = table, rows
@@ -219,17 +221,20 @@ class Answers:
             waiting = waiting[(self.sure[waiting, k] < highest) & ~hopeless]
 
     def at(self, level: float) -> tuple[DrawEntries, np.ndarray]:
-        """The answer to each prompt that has one at a level, and the draws made for each prompt."""
+        """Answers at a level, and the draws of each prompt."""
         answered, draws = answered_at(self.sure, level)
         positions = np.flatnonzero(answered)
         texts = self.texts[positions, draws[positions] - 1]
         owner = np.arange(len(positions))
-        found = DrawEntries(self.table, self.rows[positions], texts, owner, len(owner))
-        return found, np.where(answered, draws, self.made)
+        entries = DrawEntries(self.table, self.rows[positions], texts, owner, len(owner))
+        return entries, np.where(answered, draws, self.made)
 
 
 class AnswerRule(ExitRule):
-    """The rule for one prompt at one level; `exit` is the probability of the answer."""
+    """The rule for one prompt at one level.
+
+    `exit` is the probability of the answer.
+    """
 
     def __init__(self, level: float, patience: Sequence[float], cut: float = 0.0) -> None:
         super().__init__(level, 1.0, len(patience))

@@ -1,4 +1,4 @@
-"""One answer where it is likely to be right; elsewhere the prompt is handed over."""
+"""One answer where it is likely to be right."""
 
 from dataclasses import dataclass, replace
 from functools import partial
