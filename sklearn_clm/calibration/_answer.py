@@ -154,7 +154,7 @@ def search_answers(
 
 
 def sureness(chance: np.ndarray, patience: Sequence[float], cut: float = 0.0) -> np.ndarray:
-    """s_k of each prompt, -inf once it is hopeless: (n, draws)."""
+    """s_k of each prompt, (n, draws); -inf once hopeless."""
     draws = np.arange(1, chance.shape[1] + 1)
     low = hopeless_after(chance, draws, len(patience), cut)
     sure = sure_after(chance, np.array(patience)[draws - 1])
