@@ -94,7 +94,14 @@ class Store:
             rows = self.select(query, (*space, seed, start, stop, *chunk))
             for digest, draw, value, checksum in rows:
                 row = Row(space, digest, None, seed, draw, value)
-                stored[digest, draw] = self._checked(row, checksum).value
+                # SQLite lets a column hold values of any type
+                is_typed = all(map(isinstance, row[1:], (bytes, str | None, int, int, str)))
+                if not is_typed or checksum != _checksum(row):
+                    raise ValueError(
+                        f"path={self.path!r} is damaged: it holds {value!r:.40} in a wrong place "
+                        "or not as it was written."
+                    )
+                stored[digest, draw] = value
         return stored
 
     def put(self, row: Row) -> str:
@@ -156,16 +163,6 @@ class Store:
         if self.path is not None:
             _inherited.append(self._connection)
             self._connection = None
-
-    def _checked(self, row: Row, checksum: bytes | None) -> Row:
-        # SQLite lets a column hold values of any type
-        types = bytes, str | None, int, int, str
-        if not all(map(isinstance, row[1:], types)) or checksum != _checksum(row):
-            raise ValueError(
-                f"path={self.path!r} is damaged: it holds {row.value!r:.40} in a wrong place or "
-                "not as it was written."
-            )
-        return row
 
 
 def open_store(path: str | os.PathLike[str] | None) -> Store:

@@ -123,11 +123,6 @@ class BaseGenerator(BaseEstimator):
         return description(self)
 
 
-def wraps_trainable(generator: "WrappingGenerator") -> bool:
-    """Whether the inner generator learns from data."""
-    return is_trainable(generator.generator)
-
-
 class WrappingGenerator(BaseGenerator):
     """Base of generators around another one, their parameter `generator`."""
 
@@ -149,7 +144,7 @@ class WrappingGenerator(BaseGenerator):
         """As the inner generator says."""
         return cast("Tiers | None", trait(self._inner(), "tiers"))
 
-    @available_if(wraps_trainable)
+    @available_if(lambda self: is_trainable(self.generator))
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Fit a clone of the inner generator."""
         self.generator_ = trained(clone(self.generator, safe=False), prompts, references)

@@ -19,10 +19,6 @@ from sklearn_clm.generators._identity import digest_of, fingerprint, is_trainabl
 from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest, RelayQueue
 
 
-def _any_trainable(cascade: "CascadeGenerator") -> bool:
-    return any(map(is_trainable, cascade.generators))
-
-
 class CascadeGenerator(BaseGenerator):
     """Draw from a cheap generator first, then from dearer ones.
 
@@ -96,7 +92,7 @@ class CascadeGenerator(BaseGenerator):
         """Whether all generators give class labels."""
         return all(trait(one, "gives_labels") for one in self._inner())
 
-    @available_if(_any_trainable)
+    @available_if(lambda self: any(map(is_trainable, self.generators)))
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Fit clones of the generators that are trained."""
         self.generators_ = [

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts
 from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.generators._logs import Record, SampleLog, beside
-from sklearn_clm.generators._prompts import is_number, listed, plain_prompt, prompt_line
+from sklearn_clm.generators._prompts import is_number, listed, plain, prompt_line
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators._records import (
     draw_from_record,
@@ -217,4 +217,4 @@ def _key(prompt: object) -> bytes:
     # the estimators make an array of a list of numbers
     if isinstance(prompt, (list, tuple)) and prompt and all(map(is_number, prompt)):
         prompt = np.asarray(prompt)
-    return key_digest(plain_prompt(prompt))
+    return key_digest(plain(prompt))

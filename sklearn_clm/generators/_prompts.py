@@ -93,7 +93,7 @@ def _check_numbers(X: Any) -> CheckedPrompts:
 def _check_items(items: Sequence[Prompt]) -> CheckedPrompts:
     if not items:
         raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
-    items = [plain_prompt(item) for item in items]
+    items = [plain(item) for item in items]
     for i, item in enumerate(items):
         if is_missing(item) or is_number(item):
             raise ValueError(
@@ -181,12 +181,12 @@ def _is_numeric_row(item: object) -> bool:
     return isinstance(item, (list, tuple)) and all(map(is_number, item))
 
 
-def plain_prompt(item: Prompt) -> Prompt:
-    """A prompt as Python objects, whatever table it comes from."""
+def plain(item: Any) -> Any:
+    """A prompt or reference as Python objects; arrays of numbers stay."""
     if isinstance(item, np.generic):
         return item.item()
-    # a chat, as a Parquet file gives it to pandas
-    if isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim == 1:
+    # such as a chat, as a Parquet file gives it to pandas
+    if isinstance(item, np.ndarray) and item.dtype.kind not in "biufc":
         return item.tolist()
     return item
 

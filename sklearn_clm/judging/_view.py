@@ -139,9 +139,7 @@ def _decoded(address: str) -> Any:
 
 
 def _as_text(value: object) -> str:
-    if isinstance(value, np.ndarray):
-        return prompt_text(value)
-    return value if isinstance(value, str) else str(value)
+    return prompt_text(value) if isinstance(value, np.ndarray) else str(value)
 
 
 def _differences(response: str, references: Sequence[str]) -> dict[str, object]:

@@ -11,7 +11,7 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 from sklearn.utils import check_scalar
 
-from sklearn_clm.generators._prompts import is_missing, listed, lists_itself
+from sklearn_clm.generators._prompts import is_missing, listed, lists_itself, plain
 from sklearn_clm.scoring._callables import (
     check_draws,
     chosen,
@@ -256,21 +256,13 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
             array = array[:, 0]
         # a row of numbers is one reference, such as a vector of labels
         items = listed(y) if lists_itself(y) else list(array)
-    items = [_plain(item) for item in items]
+    items = [plain(item) for item in items]
     for i, item in enumerate(items):
         if isinstance(item, float) and math.isinf(item):
             raise ValueError(f"Input y contains infinity (at position {i}).")
     # known to fail later, when draws have been paid for
     checked_admissions(items, n_prompts)
     return items
-
-
-def _plain(item: Reference) -> Reference:
-    if isinstance(item, np.generic):
-        return item.item()
-    if isinstance(item, np.ndarray) and item.dtype.kind not in "biufc":
-        return item.tolist()
-    return item
 
 
 def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Checked]:

@@ -275,11 +275,7 @@ class PTrue(_Asking):
         # question by question: a score must not depend on what else is asked
         unknown = [k for k in range(len(questions)) if not first[k][0]]
         open_questions = [questions[k] for k in unknown]
-        rows = (
-            sample(self.generator, open_questions, self.n_answers, seed=self.seed)
-            if open_questions
-            else []
-        )
+        rows = sample(self.generator, open_questions, self.n_answers, seed=self.seed)
         for k, row in zip(unknown, rows):
             # answers that are neither yes nor no do not count
             votes = [vote for vote in map(_yes_or_no, row) if vote is not None]

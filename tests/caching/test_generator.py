@@ -5,7 +5,6 @@ import pickle
 import tracemalloc
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -257,9 +256,3 @@ def test_kept_draws_of_many_prompts_are_read_in_little_memory(tmp_path):
 
     # a draw and its prompt take more than 1,500
     assert peak(2400) < peak(1400) + 1000 * 200
-
-
-def test_prompts_of_a_series_count_by_position():
-    generator = CachedGenerator(Keyed(), ":memory:")
-    shuffled = pd.Series(["a", "b", "c"], index=[2, 0, 1])
-    assert generator.sample(shuffled, 2) == Keyed().sample(["a", "b", "c"], 2)

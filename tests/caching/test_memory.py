@@ -151,11 +151,14 @@ class Opaque:
 
 
 def test_a_generator_that_nothing_tells_from_others_needs_a_name():
-    memory, queue = DrawMemory(), DrawQueue(["a"], 1)
+    memory, queue, opaque = DrawMemory(), DrawQueue(["a"], 1), Opaque(threading.Lock())
     with pytest.raises(ValueError, match="key="):
-        memory.serve(Opaque(threading.Lock()), queue)
-    memory.serve(Opaque(threading.Lock()), queue, fingerprint="one")
+        memory.serve(opaque, queue)
+    with pytest.raises(ValueError, match="key="):
+        CachedGenerator(opaque).sample(["a"], 1)
+    memory.serve(opaque, queue, fingerprint="one")
     assert queue.n_put == 1
+    assert CachedGenerator(opaque, key="one").sample(["a"], 1) == [[Generation("one")]]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

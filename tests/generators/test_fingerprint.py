@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.generators._identity import (
     UnidentifiedError,
@@ -296,19 +294,3 @@ def test_keys_of_another_type_and_other_methods_are_told_apart():
     used.reaches(0, 1)
     assert identity(used) == identity(Used(1))
     assert identity(Used(1).reaches) != identity(Used(1).__init__)
-
-
-def test_a_cache_refuses_what_it_could_not_tell_from_another():
-    class Talking(BaseGenerator):
-        def __init__(self, client):
-            self.client = client
-
-        def sample(self, prompts, n_samples, *, start=0, seed=0):
-            return [[Generation("yes")] * n_samples for _ in prompts]
-
-    client = threading.Lock()
-    generator = Talking(client)
-    assert isinstance(generator.fingerprint(), str)
-    with pytest.raises(ValueError, match="key="):
-        CachedGenerator(generator).sample(["a"], 1)
-    assert CachedGenerator(generator, key="mine").sample(["a"], 1)[0][0].response == "yes"

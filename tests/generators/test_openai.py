@@ -170,21 +170,6 @@ def test_the_error_names_the_prompt_that_is_refused(server, prompt, shown):
     assert again.__notes__ == ["more"]
 
 
-@pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_estimators_say_where_a_refused_prompt_stands(server, judging):
-    options = {"quality": "self_consistency", "similarity": "exact_match", "judging": judging}
-    sampler = toy_sampler(generator_for(server, logprobs=False), k_max=3, epsilon=0.5, **options)
-    answers = ["maybe"] * len(PROMPTS)
-    sampler.fit(PROMPTS, answers)
-    server.refuses = "POISON"
-    for call in (
-        lambda: sampler.predict([*PROMPTS, "POISON"]),
-        lambda: sampler.fit([*PROMPTS, "POISON"], [*answers, "maybe"]),
-    ):
-        with pytest.raises(ServiceError, match=r"\(prompt: 'POISON'\)"):
-            call()
-
-
 def test_the_error_says_that_it_was_the_judge_that_asked(server):
     server.answer, server.refuses = (lambda prompt: "Yes"), "POISON"
     judge = LLMJudge(generator_for(server, logprobs=False, temperature=0))

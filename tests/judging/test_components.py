@@ -8,25 +8,20 @@ from sklearn.base import clone
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
-from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import JudgingSession
 from tests.judging.test_calibration import judge_all
+from tests.toy import Answering
 
 WORDS = ("sun", "rain", "snow", "fog", "wind", "hail")
 PROMPTS = [f"day {i}" for i in range(40)]
 
 
-class Forecaster(BaseGenerator):
+def forecast(prompt, draw):
     """Two sentences, the later ones in the list of words more often wrong."""
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        draws = range(start, start + n_samples)
-        return [[self.draw(p, draw_stream(p, seed, j)) for j in draws] for p in prompts]
-
-    def draw(self, prompt, rng):
-        first, second = rng.integers(0, len(WORDS), 2)
-        return Generation(f"There is {WORDS[first]}. Then comes {WORDS[second]}.", -1.0, 1)
+    first, second = draw_stream(prompt, 0, draw).integers(0, len(WORDS), 2)
+    return Generation(f"There is {WORDS[first]}. Then comes {WORDS[second]}.", -1.0, 1)
 
 
 def score(prompt, sentence):
@@ -45,7 +40,7 @@ def rule(asked, sentence):
 @pytest.fixture(scope="module")
 def sampler():
     parts = {"quality": "self_consistency", "admission": rule}
-    sampler = ConformalSampler(Forecaster(), k_max=4, epsilon=0.5, **parts)
+    sampler = ConformalSampler(Answering(forecast), k_max=4, epsilon=0.5, **parts)
     return sampler.fit(PROMPTS, asked(HumanJudge("")))
 
 

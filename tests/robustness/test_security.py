@@ -15,12 +15,12 @@ import sklearn_clm
 from sklearn_clm import ComponentSelector
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators import Generation
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import exact_match
 from tests.pages import Page
-from tests.toy import n_stored, toy_sampler
+from tests.toy import Answering, n_stored, toy_sampler
 
 SOURCE = Path(sklearn_clm.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -137,15 +137,10 @@ def assert_harmless(page, *shown):
         assert payload.encode("utf-8", "replace").decode() in text
 
 
-class Echo(BaseGenerator):
-    """Answers with its prompt, and something of its own."""
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        draws = range(start, start + n_samples)
-        return [[Generation(f"{self._text(p)} {j}.", -0.1 * j, 3) for j in draws] for p in prompts]
-
-    def _text(self, prompt):
-        return prompt if isinstance(prompt, str) else prompt[0]["content"]
+def echo(prompt, draw):
+    """The prompt, and something of its own."""
+    text = prompt if isinstance(prompt, str) else prompt[0]["content"]
+    return Generation(f"{text} {draw}.", -0.1 * draw, 3)
 
 
 def always(reference, response):
@@ -153,7 +148,7 @@ def always(reference, response):
 
 
 def echoing(**params):
-    options = {"generator": Echo(), "k_max": 2, "epsilon": 0.5, "admission": always}
+    options = {"generator": Answering(echo), "k_max": 2, "epsilon": 0.5, "admission": always}
     return toy_sampler(**options | params)
 
 
@@ -188,7 +183,7 @@ def test_names_show_as_text():
     best.__name__ = best.__qualname__ = payload
     rng = np.random.default_rng(0)
     data = CalibrationData(rng.random((60, 2)), np.zeros((60, 2, 2)), np.ones((60, 2)))
-    generator = type(payload, (Echo,), {})()
+    generator = type(payload, (Answering,), {})(echo)
     sampler = echoing(policy=ThresholdPolicy(set_score=best), generator=generator).calibrate(data)
     report = CalibrationReport.from_estimator(sampler)
     assert_harmless(report.to_html(), payload)
@@ -203,10 +198,10 @@ SQL = "'; DROP TABLE entries; --"
 
 def test_sql_is_a_value_like_any_other(tmp_path):
     path = tmp_path / "cache.sqlite"
-    cached = CachedGenerator(Echo(), path, key=SQL)
+    cached = CachedGenerator(Answering(echo), path, key=SQL)
     texts = [SQL, '"', "%", "?", "a\0b", "\ud7ff"]
     rows = cached.sample(texts, 2)
-    assert CachedGenerator(Echo(), path, key=SQL).sample(texts, 2) == rows
+    assert CachedGenerator(Answering(echo), path, key=SQL).sample(texts, 2) == rows
     judge = CachedAdmission(exact_match, path, key=SQL)
     assert dict(judge.judge_pairs([SQL, "a"], [SQL, SQL])) == {0: True, 1: False}
     assert n_stored(cached) == 12
@@ -221,7 +216,7 @@ def test_files_hold_no_pickle(tmp_path):
     data = CalibrationData(rng.random((60, 2)), np.zeros((60, 2, 2)), np.ones((60, 2)))
     data.save(tmp_path / "data.npz")
     echoing().calibrate(data).save_calibration(tmp_path / "calibration.json")
-    CachedGenerator(Echo(), tmp_path / "cache.sqlite").sample(["a"], 1)
+    CachedGenerator(Answering(echo), tmp_path / "cache.sqlite").sample(["a"], 1)
     assert (tmp_path / "data.npz").read_bytes().startswith(b"PK")
     with np.load(tmp_path / "data.npz", allow_pickle=False) as archive:
         assert not any(archive[name].dtype.hasobject for name in archive.files)

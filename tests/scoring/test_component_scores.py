@@ -179,17 +179,3 @@ def test_support_counts_rejected_draws_and_other_scores_do_not_see_them():
     (ones,) = component_scores(score, ["Q"], draws, spans, members=[np.array([2])])
     assert [row.tolist() for row in ones] == [[1.0]]
     assert asked == ["No."]
-
-
-@settings(max_examples=60, deadline=None)
-@given(SETS, st.data())
-def test_support_of_draws_taken_is_at_most_that_of_all(texts, data):
-    draws = [[Generation(text) for text in texts]]
-    stop = data.draw(st.integers(0, len(texts)))
-    indices = st.lists(st.sampled_from(range(stop)), unique=True) if stop else st.just([])
-    members = sorted(data.draw(indices))
-    spans = spans_of(draws)
-    whole = component_scores(Support(), ["Q"], draws, spans)[0]
-    taken = [draws[0][:stop]]
-    part = component_scores(Support(), ["Q"], taken, [spans[0][:stop]], members=[members])[0]
-    assert all((counts <= whole[j]).all() for j, counts in zip(members, part))

@@ -131,13 +131,6 @@ def test_probabilities_near_one_are_told_apart():
     assert first < second < 1.0
 
 
-def test_classifier_of_three_classes_is_refused():
-    texts = ["good", "bad", "fair"]
-    three = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, [0, 1, 2])
-    with pytest.raises(ValueError, match=r"quality Pipeline .*\(1, 3\)"):
-        quality_matrix(three, ["x"], draws(["good"]))
-
-
 @pytest.mark.parametrize(
     ("prompts", "rows", "start", "name"),
     [

@@ -209,7 +209,11 @@ class OpenAIGenerator(ConcurrentGenerator):
         return copy
 
     def _check(self, prompts: Iterable[Prompt]) -> None:
-        self._validate()
+        self._validate_params()
+        if self.system_prompt is not None and self.endpoint != "chat":
+            raise ValueError("system_prompt needs endpoint='chat'; got endpoint='completions'.")
+        if "@" in urlsplit(self.base_url or "").netloc:
+            raise ValueError("base_url holds a user name or password; pass api_key instead.")
         for prompt in prompts:
             self._request(prompt)
 
@@ -287,13 +291,6 @@ class OpenAIGenerator(ConcurrentGenerator):
     @cached_property
     def _usage(self) -> Usage:
         return Usage()
-
-    def _validate(self) -> None:
-        self._validate_params()
-        if self.system_prompt is not None and self.endpoint != "chat":
-            raise ValueError("system_prompt needs endpoint='chat'; got endpoint='completions'.")
-        if "@" in urlsplit(self.base_url or "").netloc:
-            raise ValueError("base_url holds a user name or password; pass api_key instead.")
 
 
 def _messages(prompt: Prompt) -> list[Request]:
