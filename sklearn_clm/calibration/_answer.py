@@ -65,6 +65,7 @@ from sklearn_clm.calibration._tiers import Tiers
 
 _CUT_FROM = 5  # draws
 _N_LEVELS = 100
+_FEWEST = 8  # prompts that the first level answers: fewer tell nothing of its risk
 _NEARLY = 0.96  # of the largest share, where draws cost less
 _COUNTED = 1 / 4  # of the share of wrong answers; the rest is as the model has it
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
@@ -174,8 +175,8 @@ def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
 def _levels(sure: np.ndarray) -> np.ndarray:
     """Descending levels, each with about as many answers more."""
     reached = np.sort(sure.max(axis=1))[::-1]
-    places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
-    return np.unique(reached[places])[::-1]
+    counts = np.linspace(min(_FEWEST, len(reached)), len(reached), _N_LEVELS)
+    return np.unique(reached[counts.astype(np.intp) - 1])[::-1]
 
 
 def _measured(
