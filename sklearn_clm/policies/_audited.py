@@ -41,6 +41,7 @@ from scipy.stats import binom
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     Claim,
     ComponentCalibrationData,
@@ -415,6 +416,15 @@ class Audit(Judging):
 
     def certify(self, steps: Steps, claim: Claim) -> Any:
         """Test one of the steps by people's standard."""
+        try:
+            return self._certified(steps, claim)
+        except VerdictsWanted as error:
+            if steps.part.group is None:
+                raise
+            # how many the groups that follow want is not known
+            raise VerdictsWanted(error.wanted, None, error.later, error.by_model) from None
+
+    def _certified(self, steps: Steps, claim: Claim) -> Any:
         part, n_prompts = steps.part, len(steps.part.rows)
         n_audits = min(self.judging.n_audits, n_prompts)
         step, design = self._chosen(steps, n_audits)

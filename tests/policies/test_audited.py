@@ -228,6 +228,18 @@ def test_each_group_has_audits_of_its_own():
         assert np.all(indices[rows[g]] % 2 == g)
 
 
+@pytest.mark.parametrize("design", ["two-phase", "people"])
+def test_how_many_verdicts_the_groups_that_follow_want_is_not_known(judge, design):
+    sampler = audited(judge, design=design, n_audits=30)
+    data, known = sampler.collect(PROMPTS, REFERENCES), []
+    for _ in range(2):
+        with pytest.raises(VerdictsWanted) as wanted:
+            sampler.calibrate(data, groups=np.arange(240) % 2)
+        known.append(wanted.value.n_at_most)
+        judge.record(wanted.value.wanted[0], True)
+    assert known == [None, None]
+
+
 @pytest.mark.parametrize("policy", [ThresholdPolicy(), ExitPolicy()])
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
 def test_a_group_without_a_searched_prompt_is_audited_at_the_lowest_level(policy):
