@@ -3,7 +3,8 @@
 import logging
 import sys
 import warnings
-from types import FrameType
+from importlib import import_module
+from types import FrameType, ModuleType
 
 DECIDE_BEFOREHAND = (
     "Decide the level and the number of prompts beforehand: trying until a calibration succeeds "
@@ -26,6 +27,15 @@ class NullCalibrationWarning(UserWarning):
 
 class NullCalibrationError(ValueError):
     """Raised in place of :class:`NullCalibrationWarning` where ``on_null="raise"``."""
+
+
+def optional_module(name: str, extra: str, user: str) -> ModuleType:
+    """A module of an optional package, or an error that names its extra."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise ImportError(f"{user} needs {package}: pip install 'sklearn-clm[{extra}]'.") from error
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -10,7 +10,7 @@ from sklearn_clm.caching._kept import DrawKeeper, serve_kept
 from sklearn_clm.caching._store import Row, Space, encoded
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import WrappingGenerator
-from sklearn_clm.generators._identity import TRAINED_ON, UnidentifiedError, fingerprint, strictly
+from sklearn_clm.generators._identity import TRAINED_ON, fingerprint, strictly
 from sklearn_clm.generators._queue import DrawRequest
 from sklearn_clm.generators._records import (
     content_json,
@@ -104,11 +104,8 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     def fingerprint(self) -> str:
         """Fingerprint of the inner generator (or `key`), with its training."""
         training = getattr(self._inner(), TRAINED_ON, None)
-        try:
-            with strictly():
-                name = fingerprint(self._inner()) if self.key is None else str(self.key)
-        except UnidentifiedError as error:
-            raise ValueError(f"generator of CachedGenerator: {error}") from error
+        with strictly("generator of CachedGenerator"):
+            name = fingerprint(self._inner()) if self.key is None else str(self.key)
         return name if training is None else f"{name}-{training}"
 
 

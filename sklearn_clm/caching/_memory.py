@@ -91,7 +91,7 @@ class DrawMemory:
             Name that draws are kept under; None is the fingerprint of `generator`, which is refused
             where none can be made.
         """
-        with strictly():
+        with strictly("generator"):
             name = fingerprint_of(generator) if fingerprint is None else fingerprint
         serve_kept(generator, queue, _MemoryKeeper(self, name, queue.seed))
 

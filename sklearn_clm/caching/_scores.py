@@ -11,7 +11,7 @@ from joblib import delayed, effective_n_jobs
 from sklearn_clm.caching._cache import ResultCache
 from sklearn_clm.caching._store import Row, decoded, encoded
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._identity import UnidentifiedError, digest_of, strictly
+from sklearn_clm.generators._identity import digest_of, strictly
 from sklearn_clm.generators._parallel import as_done
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
 from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
@@ -36,11 +36,8 @@ class _PairCache(ResultCache):
         """Name of the results: `key`, or the score's digest."""
         if self.key is not None:
             return str(self.key)
-        try:
-            with strictly():
-                return digest_of(type(self), {self._kind: self.wrapped})
-        except UnidentifiedError as error:
-            raise ValueError(f"{self._kind} of {type(self).__name__}: {error}") from error
+        with strictly(f"{self._kind} of {type(self).__name__}"):
+            return digest_of(type(self), {self._kind: self.wrapped})
 
     def _known_or_made(
         self, firsts: Sequence[object], seconds: Sequence[object], n_jobs: int | None

@@ -47,11 +47,13 @@ class UnidentifiedError(ValueError):
 
 
 @contextmanager
-def strictly() -> Iterator[None]:
-    """Refuse objects that only their class could identify."""
+def strictly(name: str) -> Iterator[None]:
+    """Refuse objects that only their class could identify; errors say `name`."""
     token = _strict.set(True)
     try:
         yield
+    except UnidentifiedError as error:
+        raise ValueError(f"{name}: {error}") from error
     finally:
         _strict.reset(token)
 

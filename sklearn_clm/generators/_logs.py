@@ -13,6 +13,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm.generators._base import Rows
 from sklearn_clm.generators._prompts import is_missing, listed, prompt_line
 from sklearn_clm.generators._records import (
@@ -252,15 +253,12 @@ def _csv_rows(path: AnyPath) -> Iterator[Record]:
 
 
 def _parquet_rows(path: AnyPath) -> Iterator[Record]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        package = "pip install 'sklearn-clm[parquet]'"
-        raise ImportError(f"reading Parquet needs pyarrow: {package}.") from error
+    parquet = optional_module("pyarrow.parquet", "parquet", "reading Parquet")
+    from pyarrow import ArrowException
+
     with open(path, "rb") as file:
         try:
-            rows = ParquetFile(file).read().to_pylist()
+            rows = parquet.ParquetFile(file).read().to_pylist()
         except ArrowException as error:
             raise ValueError(f"{path} is not a Parquet file: {error}") from error
     for i, row in enumerate(rows):

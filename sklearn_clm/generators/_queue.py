@@ -6,6 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from sklearn_clm.generators._draws import Generation
@@ -237,7 +238,7 @@ class DrawQueue:
         first = 0 if self._first is None else int(self._first[index])
         if first < self.n_draws:
             wanted = self.n_draws if self._decide is None else first + 1
-            self._open[index] = _OpenPrompt(first, wanted)
+            self._open[index] = _OpenPrompt(first, first, wanted)
             self._ready[index] = None
         return True
 
@@ -270,17 +271,15 @@ def _check_wanted() -> None:
         raise CancelledError("nobody waits for these draws any more.")
 
 
+@dataclass(slots=True)
 class _OpenPrompt:
     """State of a prompt whose draws are being made."""
 
-    __slots__ = ("arrived", "asked", "decided", "under_way", "wanted")
-
-    def __init__(self, first: int, wanted: int) -> None:
-        self.decided = first  # draws before this one have been decided on
-        self.asked = first  # draws before this one have been taken
-        self.wanted = wanted
-        self.under_way: set[int] = set()  # draws that were taken and not put
-        self.arrived: dict[int, Generation] = {}
+    decided: int  # draws before this one have been decided on
+    asked: int  # draws before this one have been taken
+    wanted: int
+    under_way: set[int] = field(default_factory=set)  # draws that were taken and not put
+    arrived: dict[int, Generation] = field(default_factory=dict)
 
     def in_order(self) -> Iterator[Generation]:
         """New draws from the first undecided one on, without gaps."""

@@ -8,6 +8,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ConformalSampler
+from sklearn_clm._exceptions import optional_module
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,13 +123,7 @@ class Display(ABC):
         """Draw on `axes_`, which are there."""
 
     def _new_axes(self) -> tuple["Figure", np.ndarray]:
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise ImportError(
-                "Displays need matplotlib: pip install 'sklearn-clm[plot]' (or matplotlib itself)."
-            ) from error
-        figure, axes = plt.subplots(
+        figure, axes = optional_module("matplotlib.pyplot", "plot", "a display").subplots(
             *self.shape,
             sharex=self.shape[1] == 1,
             squeeze=False,

@@ -6,16 +6,15 @@ files beside this module.
 """
 
 import contextlib
-import importlib
 import secrets
 import socket
 from importlib import resources
 from numbers import Integral
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from sklearn.utils import check_scalar
 
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.judging._session import JudgingSession, Turn, Wanted
 from sklearn_clm.judging._view import images, pair_view, png, visible
@@ -84,7 +83,7 @@ def serve(
     Judge at http://127.0.0.1:41873/xQ3Z.../ (Ctrl-C ends it)
     """
     check_scalar(port, "port", Integral, min_val=0, max_val=65535)
-    uvicorn = _needed("uvicorn")
+    uvicorn = optional_module("uvicorn", "judge", "judging in the browser")
     session = JudgingSession(judge, wanted, judged_by=judged_by)
     token = secrets.token_urlsafe(32)
     try:
@@ -130,7 +129,7 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     Programs may press the keys: under the token, GET ``turn`` gives the pair that is shown as JSON,
     and POST ``verdict`` takes ``{"id": ..., "key": "y", "note": ""}`` and gives the next one.
     """
-    applications = _needed("starlette.applications")
+    applications = optional_module("starlette.applications", "judge", "judging in the browser")
     from starlette.concurrency import run_in_threadpool
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
@@ -204,13 +203,3 @@ def _turn_view(session: JudgingSession, turn: Turn) -> dict[str, object]:
         "conclusion": visible(turn.conclusion),
         "notice": visible(turn.notice),
     }
-
-
-def _needed(name: str) -> ModuleType:
-    """A module of the packages that serve the page."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            "judging in the browser needs starlette and uvicorn: pip install 'sklearn-clm[judge]'"
-        ) from error

@@ -11,7 +11,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
-from sklearn_clm.generators.transformers._generator import import_transformers
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm.scoring._protocols import Draws, Prompt, Prompts, Spans
 from sklearn_clm.scoring._quality import rounded_alone
 from sklearn_clm.scoring._splitters import scores_of_components
@@ -163,7 +163,8 @@ class EntailmentScore(BaseEstimator):
         return self._loaded
 
     def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-        transformers = import_transformers("EntailmentScore")
+        optional_module("torch", "transformers", "EntailmentScore")
+        transformers = optional_module("transformers", "transformers", "EntailmentScore")
         model, tokenizer = self.model, self.tokenizer
         if isinstance(model, (str, os.PathLike)):
             name, kind = model, transformers.AutoModelForSequenceClassification

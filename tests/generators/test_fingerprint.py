@@ -20,7 +20,6 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.generators._identity import (
-    UnidentifiedError,
     digest_of,
     fingerprint,
     identity,
@@ -149,10 +148,10 @@ def test_state_that_identifies_nothing_needs_a_key(tmp_path):
             return file.name == text
 
         assert identity(judge) == identity(judge)
-        with pytest.raises(UnidentifiedError, match="key="), strictly():
+        with pytest.raises(ValueError, match=r"judge: .+key="), strictly("judge"):
             identity(judge)
     answers = iter(["yes", "no"])
-    with pytest.raises(UnidentifiedError), strictly():
+    with pytest.raises(ValueError, match="judge"), strictly("judge"):
         identity(lambda text: next(answers))
 
 
@@ -164,7 +163,7 @@ def test_digests_are_equal_in_every_process(tmp_path):
     )
     source = (
         "import mine\nfrom sklearn_clm.generators._identity import identity, strictly\n"
-        "with strictly():\n    print(mine.Mine().fingerprint(), identity(mine.judge))"
+        "with strictly('it'):\n    print(mine.Mine().fingerprint(), identity(mine.judge))"
     )
     prints = set()
     for seed in ("0", "random"):

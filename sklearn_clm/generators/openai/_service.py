@@ -10,6 +10,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeVar
 
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm.generators._concurrent import pause_after
 
 Answer = TypeVar("Answer")
@@ -92,7 +93,7 @@ class Service:
     def __init__(
         self, base_url: str | None, api_key: str | None, timeout: float, max_retries: int
     ) -> None:
-        self._openai = openai = _client_package()
+        self._openai = openai = optional_module("openai", "openai", "OpenAIGenerator")
         if not api_key and base_url is None:
             raise ValueError(
                 "api_key is missing: pass it, or set the environment variable OPENAI_API_KEY (a "
@@ -167,16 +168,6 @@ def redacted(text: str, secret: str | None) -> str:
     """A text without the secret and without whatever follows ``Bearer``."""
     text = text.replace(secret, "<secret>") if secret else text
     return re.sub(r"(?i)\b(bearer\s+)[^\s\"',}]+", r"\1<secret>", text)
-
-
-def _client_package() -> ModuleType:
-    try:
-        import openai
-    except ImportError as error:
-        raise ImportError(
-            "OpenAIGenerator needs the package openai: pip install 'sklearn-clm[openai]'."
-        ) from error
-    return openai
 
 
 def _bounded_client(openai: ModuleType) -> Any:

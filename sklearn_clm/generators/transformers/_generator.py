@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._prompts import Template
@@ -226,7 +226,8 @@ class TransformersGenerator(BaseGenerator):
         self._validate_params()
         if not all(isinstance(string, str) and string for string in self._shaping()["stop"]):
             raise ValueError(f"stop must hold strings that are not empty, got {self.stop!r}.")
-        import_transformers("TransformersGenerator")
+        for package in ("torch", "transformers"):
+            optional_module(package, "transformers", "TransformersGenerator")
         from sklearn_clm.generators.transformers._checkpoint import checkpoint_of
 
         # kept, so that it stays loaded as long as this generator lives
@@ -251,15 +252,3 @@ class TransformersGenerator(BaseGenerator):
         state = dict(super().__getstate__())
         state.pop("_checkpoint", None)
         return state
-
-
-def import_transformers(user: str) -> ModuleType:
-    """The package `transformers`, or an error that names its extra."""
-    try:
-        import torch  # noqa: F401
-        import transformers
-    except ImportError as error:
-        raise ImportError(
-            f"{user} needs torch and transformers: pip install 'sklearn-clm[transformers]'."
-        ) from error
-    return transformers
