@@ -30,7 +30,7 @@ class NullCalibrationError(ValueError):
 
 
 def optional_module(name: str, extra: str, user: str) -> ModuleType:
-    """A module of an optional package, or an error that names its extra."""
+    """A module of an optional package; errors name its extra."""
     try:
         return import_module(name)
     except ImportError as error:

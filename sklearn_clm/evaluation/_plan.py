@@ -118,11 +118,7 @@ class Plan:
         )
         return "\n\n".join(parts) + "\n"
 
-    def __str__(self) -> str:
-        return self.to_markdown()
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
+    __str__ = _repr_markdown_ = to_markdown
 
 
 def plan(

@@ -28,16 +28,13 @@ class _Distribution(NamedTuple):
     cumulative: Sequence[float]
     logs: np.ndarray
     responses: Sequence[object]
-    made: dict[int, Generation]  # by position in `responses`
 
     def draw(self, seed: int, draw: int) -> Generation:
         """One draw, which is one token."""
         k = invert(self.cumulative, draw_stream(self.key, seed, draw).random())
-        if k not in self.made:
-            response, logprob = self.responses[k], float(self.logs[k])
-            spans = ((0, len(response)),) if isinstance(response, str) else None
-            self.made[k] = Generation(response, logprob, 1, (logprob,), spans, "stop")
-        return self.made[k]
+        response, logprob = self.responses[k], float(self.logs[k])
+        spans = ((0, len(response)),) if isinstance(response, str) else None
+        return Generation(response, logprob, 1, (logprob,), spans, "stop")
 
 
 class _Drawing(BaseGenerator):
@@ -157,7 +154,7 @@ class EstimatorGenerator(_Drawing):
             logs = np.log(probabilities)
         labels = np.asarray(estimator.classes_).tolist()
         return [
-            _Distribution(prompt_bytes(prompt), row, row_of_logs, labels, {})
+            _Distribution(prompt_bytes(prompt), row, row_of_logs, labels)
             for prompt, row, row_of_logs in zip(prompts, cumulative.tolist(), logs)
         ]
 
@@ -218,8 +215,7 @@ class ResamplingGenerator(_Drawing):
 
     def _distributions(self, prompts: Prompts) -> list[_Distribution]:
         check_is_fitted(self)
-        made: dict[int, Generation] = {}
-        learnt = self._cumulative.tolist(), self.log_frequencies_, self.responses_, made
+        learnt = self._cumulative.tolist(), self.log_frequencies_, self.responses_
         return [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
 
     def fingerprint(self) -> str:

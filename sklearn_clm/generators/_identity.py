@@ -48,7 +48,7 @@ class UnidentifiedError(ValueError):
 
 @contextmanager
 def strictly(name: str) -> Iterator[None]:
-    """Refuse objects that only their class could identify; errors say `name`."""
+    """Refuse what only its class could identify; errors say `name`."""
     token = _strict.set(True)
     try:
         yield

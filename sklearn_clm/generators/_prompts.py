@@ -182,7 +182,7 @@ def _is_numeric_row(item: object) -> bool:
 
 
 def plain(item: Any) -> Any:
-    """A prompt or reference as Python objects; arrays of numbers stay."""
+    """A prompt or reference as Python objects, numeric arrays aside."""
     if isinstance(item, np.generic):
         return item.item()
     # such as a chat, as a Parquet file gives it to pandas

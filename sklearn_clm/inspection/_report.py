@@ -112,11 +112,8 @@ class CalibrationReport:
         headings = ", ".join(section.heading for section in self.sections)
         return f"<CalibrationReport: {headings}>"
 
-    def __str__(self) -> str:
-        return self.to_markdown()
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
+    __str__ = to_markdown
+    _repr_html_ = to_html
 
 
 def _html_row(cells: Iterable[str], tag: str) -> str:

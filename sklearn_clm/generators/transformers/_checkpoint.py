@@ -140,11 +140,6 @@ class Checkpoint:
         return bool(self.model.config.is_encoder_decoder or self.takes_images)
 
     @property
-    def is_exact(self) -> bool:
-        """Whether rounding is small enough to know which tokens change."""
-        return self.model.dtype in (torch.float32, torch.float64)
-
-    @property
     def eos_ids(self) -> list[int]:
         """Tokens that end a response."""
         ids = self.model.generation_config.eos_token_id

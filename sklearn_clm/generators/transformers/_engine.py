@@ -75,8 +75,12 @@ class Engine:
         self.end_ids = {*checkpoint.eos_ids, *(special[s] for s in stop if s in special)}
         self.max_new_tokens = max_new_tokens
         self.batch_size = batch_size
-        self.max_bytes = free_bytes(self.forward.device) // 4  # for the states of open prompts
+        self.max_bytes = (
+            free_bytes(self.forward.model.device) // 4
+        )  # for the states of open prompts
         self.n_prefilled = self.n_decoded = 0
+        # rounding is small enough to know which tokens change
+        self._is_exact = checkpoint.model.dtype in (torch.float32, torch.float64)
         self._encode = encode
         self._choose = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p)
         self._prompts: dict[int, EncodedPrompt] = {}  # of prompts that are open
@@ -195,7 +199,7 @@ class Engine:
         """Append one token to each row."""
         step = [row.uniforms[len(row.tokens)] for row in rows]
         uniforms = torch.tensor(step, dtype=torch.float64, device=logits.device)
-        choice = self._choose(logits, uniforms, guard=self.checkpoint.is_exact)
+        choice = self._choose(logits, uniforms, guard=self._is_exact)
         tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
         for k in choice.doubtful.nonzero()[:, 0].tolist():
             alone = self.forward.logits_after(rows[k])

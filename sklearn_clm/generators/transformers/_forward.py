@@ -148,13 +148,8 @@ class Forward(ABC):
         difference = a.double().softmax(-1) - b.double().softmax(-1)
         return bool(difference.abs().sum() > PROBE_TOLERANCE.get(a.dtype, 0.3))
 
-    @property
-    def device(self) -> torch.device:
-        """Where tokens go."""
-        return self.model.device
-
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        return torch.tensor(rows, dtype=torch.long, device=self.device)
+        return torch.tensor(rows, dtype=torch.long, device=self.model.device)
 
 
 class CausalForward(Forward):
@@ -214,7 +209,7 @@ class CausalForward(Forward):
             self._tensor([row.tokens[-1:] for row in rows]),
             past_key_values=cache,
             use_cache=True,
-            attention_mask=batch.mask(self.device),
+            attention_mask=batch.mask(self.model.device),
             position_ids=self._tensor([[length] for length in batch.lengths]),
             logits_to_keep=1,
         )
@@ -355,8 +350,8 @@ class EncoderDecoderForward(Forward):
         lengths = [len(prompt.ids) for prompt in prompts]
         width = max(lengths)
         ids = self._tensor([[*p.ids, *[0] * (width - len(p.ids))] for p in prompts])
-        counts = torch.tensor(lengths, device=self.device)
-        mask = (torch.arange(width, device=self.device) < counts.unsqueeze(1)).long()
+        counts = torch.tensor(lengths, device=self.model.device)
+        mask = (torch.arange(width, device=self.model.device) < counts.unsqueeze(1)).long()
         return encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask
 
 
