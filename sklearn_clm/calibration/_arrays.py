@@ -221,9 +221,8 @@ class LabeledArrays:
                 raise ValueError(f"it was written in the format {format_!r}.")
             # an unknown field of another version says nothing
             known = json.loads(str(arrays["provenance"])).items()
-            arrays["provenance"] = Provenance(
-                **{k: value for k, value in known if value is not None}
-            )
+            fields = {name: value for name, value in known if value is not None}
+            arrays["provenance"] = Provenance(**fields)
             data = cls(**arrays)
             if not is_intact:
                 raise ValueError("its arrays were changed since it was written.")

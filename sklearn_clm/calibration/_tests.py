@@ -71,8 +71,7 @@ class AdmissionTest:
         """
         columns, table = self.columns, self.columns.table
         asked = np.zeros((self.n_prompts, table.k_max), dtype=bool)
-        draws = np.arange(table.k_max)
-        to_come = draws >= table.n_draws[columns.rows, np.newaxis]
+        to_come = np.arange(table.k_max) >= table.n_draws[columns.rows, np.newaxis]
         for m in range(len(columns)):
             fewest, most = self.errors(m)
             if fewest > self.allowed:
@@ -81,11 +80,11 @@ class AdmissionTest:
                 members = columns.members(m)
                 chosen = may_ask(members, self.n_prompts - self.allowed)
                 asked[members.owner[chosen], members.draws[chosen]] = True
-                left = columns.unfinished(m) & ~members.witnessed
-                asked[left] |= to_come[left] & (draws < columns.frontier.k_max[m])
-        rows, places = np.nonzero(asked)
+                left, k = columns.unfinished(m) & ~members.witnessed, columns.frontier.k_max[m]
+                asked[left, :k] |= to_come[left, :k]
+        rows, draws = np.nonzero(asked)
         texts = np.zeros_like(asked)
-        texts[rows, table.texts[columns.rows[rows], places]] = True
+        texts[rows, table.texts[columns.rows[rows], draws]] = True
         return texts
 
 

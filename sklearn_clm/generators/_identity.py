@@ -31,7 +31,7 @@ from sklearn_clm.generators._draws import prompt_bytes
 TRAINED_ON = "_trained_on"  # attribute that holds the digest of a training
 # no part of what an object has learnt; a vectoriser notes an address, another one in each process
 _INCIDENTAL = {TRAINED_ON, "_sklearn_version", "_stop_words_id"}
-_TRIED_TEXT = "Él vio CAFÉ Paris, 東京: isn't it 1.5 km?"
+_TRIED_TEXT = "Él vio CAFÉ Paris, 東京: isn't it 1.5 km?"  # options written in Python show
 
 _PLAIN = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
@@ -254,7 +254,6 @@ def tokenizer_state(tokenizer: Any) -> str:
         state.pop("truncation", None)
         core = json.dumps(state, sort_keys=True)
     else:
-        # options in Python, such as lower case, show in what it does
         core = repr((sorted(tokenizer.get_vocab().items()), tokenizer.tokenize(_TRIED_TEXT)))
     special = sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
     clean = getattr(tokenizer, "clean_up_tokenization_spaces", None)

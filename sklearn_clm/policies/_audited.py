@@ -316,8 +316,7 @@ class LevelSteps(SetSteps):
     def levels(self) -> np.ndarray:
         """From the lowest, at which all texts are returned."""
         every = self._seen.tau[self._seen.tau > -np.inf]
-        # of a group that no searched prompt belongs to; no text has less
-        lowest = every.min() if len(every) else 0.0
+        lowest = every.min() if len(every) else 0.0  # of a group that was not searched
         return np.unique(np.append(self._v[self._v > -np.inf], lowest))
 
     @property
@@ -419,10 +418,9 @@ class Audit(Judging):
         try:
             return self._certified(steps, claim)
         except VerdictsWanted as error:
-            if steps.part.group is None:
-                raise
             # how many the groups that follow want is not known
-            raise VerdictsWanted(error.wanted, None, error.later, error.by_model) from None
+            at_most = error.n_at_most if steps.part.group is None else None
+            raise VerdictsWanted(error.wanted, at_most, error.later, error.by_model) from None
 
     def _certified(self, steps: Steps, claim: Claim) -> Any:
         part, n_prompts = steps.part, len(steps.part.rows)
