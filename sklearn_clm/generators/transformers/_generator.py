@@ -198,13 +198,7 @@ class TransformersGenerator(BaseGenerator):
             return checkpoint.encode(prompt, name, self.prompt_template, self.preprocess)
 
         checkpoint.model.eval()
-        engine = Engine(
-            checkpoint,
-            queue,
-            encode,
-            **self._shaping(),
-            batch_size=int(self.batch_size),
-        )
+        engine = Engine(checkpoint, queue, encode, **self._shaping(), batch_size=self.batch_size)
         try:
             engine.run()
         finally:
