@@ -8,7 +8,7 @@ from types import FrameType, ModuleType
 
 DECIDE_BEFOREHAND = (
     "Decide the level and the number of prompts beforehand: trying until a calibration succeeds "
-    "voids the guarantee (m looks have delta / m each)."
+    "voids the guarantee (to look m times, take level delta / m each time)."
 )
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
 

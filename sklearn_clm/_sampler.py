@@ -72,7 +72,7 @@ class ConformalSampler(CalibratedEstimator):
         is :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that ignores the prompt.
     k_max : int or sequence of int, default=20
         Budget of draws per prompt. From a sequence calibration chooses one, under the same
-        guarantee.
+        guarantee, if `policy` is one of thresholds.
     epsilon, delta : float, default=0.3, 0.05
         Tolerated probabilities, in (0, 1): of a set without an admissible response, and of a
         calibration after which such sets are more frequent than `epsilon`.
@@ -111,7 +111,7 @@ class ConformalSampler(CalibratedEstimator):
     random_state : int, RandomState instance or None, default=None
         An int is the seed of the draws and of the splits. With None the seed of the draws is 0,
         and the splits are computed from the prompts: fitting again gives the same result. An
-        int splits prompts in another order otherwise, None does not; but the folds on which exit
+        int splits reordered prompts otherwise, None does not; but the folds on which exit
         and answer policies learn go by the order, so their sets may differ, the guarantee not.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.

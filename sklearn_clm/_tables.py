@@ -16,7 +16,7 @@ from sklearn_clm._results import counted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
-from sklearn_clm.generators._prompts import check_prompts
+from sklearn_clm.generators._prompts import check_prompts, prompt_line
 from sklearn_clm.generators._records import key_digest
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._calibration import SamplerCalibration
@@ -121,9 +121,10 @@ def collected(arguments: argparse.Namespace) -> CalibrationData:
     log = read(arguments)
     n_fewest, n_most = min(map(len, log.draws)), max(map(len, log.draws))
     if n_fewest < n_most:
+        shortest = min(zip(log.draws, log.prompts), key=lambda one: len(one[0]))[1]
         warn(
-            f"prompts have {n_fewest} to {n_most} draws: the first {n_fewest} of each count (rows "
-            "of equal prompts are draws of one)."
+            f"prompts have {n_fewest} to {n_most} draws, fewest {prompt_line(shortest)}: the first "
+            f"{n_fewest} of each count (rows of equal prompts are draws of one)."
         )
     if (k_max := max(arguments.k_max or [n_fewest])) > n_fewest:
         raise ValueError(

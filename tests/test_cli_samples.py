@@ -219,7 +219,7 @@ def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, ca
     assert main(["calibrate", "first.csv", "second.csv", *judged]) == 0
     out, err = capsys.readouterr()
     assert "60 prompts, 5 draws each" in out
-    assert "warning: prompts have 5 to 10 draws: the first 5 of each count" in err
+    assert "warning: prompts have 5 to 10 draws, fewest '63 + 11': the first 5" in err
     assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "6"]) == 2
     assert "--k-max must be at most 5" in capsys.readouterr().err
     assert main(["calibrate", "first.csv", "./first.csv", *judged]) == 2
@@ -550,6 +550,8 @@ TOO_DEEP_TO_COMPARE = (
         ("s.csv", ROW + ",y,0\n", ["--label", "response"], "a label must be a verdict"),
         ("s.csv", ROW + 'b,"y', [], "s.csv is not a CSV file in UTF-8"),
         ("s.csv", b"prompt\nZ\xfcrich\n", [], "s.csv is not a CSV file in UTF-8"),
+        ("s.csv", "prompt,response,label,response\na,x,1,y\n", [], "name each column once"),
+        ("s.csv", ROW + " ,y,0\n", [], "the prompt is missing"),
         ("s.csv", "", [], "must hold samples, got none in s.csv"),
         ("s.csv", "prompt,response\na,x\n", [], "must have verdicts or references"),
         ("s.csv", ROW, ["--data", "data.npz"], "input must be SAMPLES"),

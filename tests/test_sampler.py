@@ -27,7 +27,12 @@ from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.generators import EstimatorGenerator, Generation, check_keyed
+from sklearn_clm.generators import (
+    EstimatorGenerator,
+    Generation,
+    PrecomputedGenerator,
+    check_keyed,
+)
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
@@ -395,6 +400,9 @@ def test_numbers_as_references_of_texts_are_refused_before_all_is_drawn(referenc
     with pytest.raises(TypeError, match="must be texts"):
         toy_sampler(log=log).fit(questions(60)[0], references)
     assert len(log.read_text().splitlines()) < 60
+    numbers = PrecomputedGenerator(questions(60)[0], [[5, 5, 7]] * 60)
+    with pytest.raises(TypeError, match="must be texts"):
+        ConformalSampler(numbers, k_max=3, quality="self_consistency").fit(*questions(60))
 
 
 @settings(max_examples=15, deadline=None)

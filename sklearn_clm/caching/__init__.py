@@ -12,7 +12,7 @@
 
 Draws are keyed, so using one again is a look-up: by the generator's fingerprint, the prompt, the
 seed and the index of the draw. A run that is killed at any moment loses none, and ends with the
-same thresholds when it is started again.
+same thresholds when it is started again. Two processes that draw at once may both pay for a draw.
 
 >>> import os, tempfile
 >>> from sklearn_clm.caching import CachedGenerator

@@ -254,7 +254,7 @@ class HumanJudge(StoreBacked, PairJudge):
         """Keep the verdicts in an exported file, filled in.
 
         Lines may be missing, in any order, and imported repeatedly: what the same person said
-        before, with the same note, has no effect.
+        before, with the same note, has no effect, unless it was taken back since.
 
         Parameters
         ----------
@@ -307,11 +307,14 @@ class HumanJudge(StoreBacked, PairJudge):
                 raise ValueError("the response is not the one that was exported under this id")
         judge, note = line.get("judge") or self._who(None), line.get("note", "")
         query = (
-            "SELECT 1 FROM verdicts WHERE question = ? AND key = ? AND verdict = ? AND judge = ? "
-            "AND note = ?"
+            "SELECT verdict, note FROM verdicts WHERE question = ? AND key = ? AND judge = ? "
+            "ORDER BY id DESC"
         )
-        if connection.execute(query, (self.question, key, verdict, judge, note)).fetchone():
-            return False
+        for said in connection.execute(query, (self.question, key, judge)):
+            if said == (verdict, note):
+                return False
+            if said[0] is None:  # what was said before was taken back
+                break
         self._add(connection, digest.hex(), verdict, judge, note)
         return True
 

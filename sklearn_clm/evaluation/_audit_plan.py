@@ -78,7 +78,7 @@ class AuditPlan:
 
     def __str__(self) -> str:
         fixed, bets, alone = map(self.n_audits, _BETTER)
-        none = "no number is enough for sure"
+        none = "no number reaches it"
         typical = ", ".join(f"{number:.0f}" for number in self.typical.values())
         betting = bets and f"at most {bets}, {self.n_made[self.sizes.index(bets)]:.0f} on average"
         pilot = "No larger pilot is needed: it would cost more verdicts than it saves."
@@ -149,8 +149,8 @@ def plan_audits(
     were known, and 2 % of the admitted ones to be wrong, as if 25 were. In 14 simulated worlds,
     whose model had judged half as many prompts as test, 30 verdicts, refused prompts first, led to
     at most a quarter, or five, audits above the best design in 90 to 100 % of the pilots. Pilots
-    that ended with an `n_more` of 0 did so in 86 to 100 % but in two worlds, where 11 audits are at
-    stake and where people reject a tenth of what the model admits. They took 0 to 7 verdicts and
+    that ended with an `n_more` of 0 did so in 86 to 100 %, but for two worlds, where 11 audits are
+    at stake and where people reject a tenth of what the model admits. They took 0 to 7 verdicts and
     saved up to 95 besides, 9 on average; where the first design is right, up to 5 were lost. In 110
     worlds drawn at random they saved 4 verdicts for the 3 that they took.
 

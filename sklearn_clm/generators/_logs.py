@@ -63,7 +63,7 @@ class SampleLog:
             with naming(where):
                 for fields in _draws_of(record, names):
                     prompt, label, quality = (fields.get(f) for f in ("prompt", "label", "quality"))
-                    if is_missing(prompt):
+                    if is_missing(prompt) or (isinstance(prompt, str) and not prompt.strip()):
                         raise ValueError(f"the prompt is missing ({prompt!r}).")
                     key = key_digest(prompt)
                     prompts.setdefault(key, prompt)

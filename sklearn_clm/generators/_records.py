@@ -42,7 +42,11 @@ def csv_table(path: str | os.PathLike[str], **options: Any) -> Iterator["csv.Dic
             file.seek(0)
             # spreadsheets write semicolons where the comma is the decimal point
             delimiter = max(",;\t", key=header.count)
-            yield csv.DictReader(file, **{"delimiter": delimiter, **options})
+            rows = csv.DictReader(file, **{"delimiter": delimiter, **options})
+            names = list(filter(None, rows.fieldnames or ()))
+            if len(set(names)) < len(names):
+                raise ValueError(f"{os.fspath(path)!s} must name each column once, got {names!r}.")
+            yield rows
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(
                 f"{os.fspath(path)!s} is not a CSV file in UTF-8: {error}. Save it as one (iconv "

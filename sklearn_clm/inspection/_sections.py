@@ -260,9 +260,11 @@ def _enough(record: Record, n_prompts: int) -> Section:
 def _expected(record: Record, outcomes: Outcomes) -> Section:
     """What the prompts that calibrated were given."""
     error = "error" if record.claim.audit is None else "error by the model's standard"
+    n = len(next(iter(outcomes.of_prompts.values())))
+    _, n_tested, _ = outcomes.errors
+    error += "" if n_tested == n else f", of the {n_tested} that tested"
     rows = [(error, *_share(*outcomes.errors))]
     rows += [(name, *_mean(values)) for name, values in outcomes.of_prompts.items()]
-    n = len(next(iter(outcomes.of_prompts.values())))
     text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"
     if record.claim.holds:
         text += " The rule was chosen on these prompts, so new ones may do a little worse."
@@ -274,7 +276,7 @@ def _expected(record: Record, outcomes: Outcomes) -> Section:
 
 def _mean(values: np.ndarray) -> tuple[str, str]:
     mean, low, high = mean_interval(values)
-    return f"{mean:.4g}", f"{low:.4g} to {high:.4g}"
+    return f"{mean:.4g}", f"{max(low, 0.0):.4g} to {high:.4g}"  # of counts, or shares
 
 
 def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:

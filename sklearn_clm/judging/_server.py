@@ -127,7 +127,8 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     Notes
     -----
     Programs may press the keys: under the token, GET ``turn`` gives the pair that is shown as JSON,
-    and POST ``verdict`` takes ``{"id": ..., "key": "y", "note": ""}`` and gives the next one.
+    and POST ``verdict`` takes ``{"id": ..., "key": "y", "note": ""}`` and gives the next one, with
+    the headers ``Origin``, the address of the page, and ``Content-Type: application/json``.
     """
     applications = optional_module("starlette.applications", "judge", "judging in the browser")
     from starlette.concurrency import run_in_threadpool

@@ -122,11 +122,11 @@ place of its reference; then all prompts with references calibrate:
 
 :class:`AnswerPolicy` gives one answer, or none: the prompt is escalated, to a dearer model or to a
 person. With confidence 1 - delta at most a share `alpha` of the *answers* is wrong; nothing is said
-of the other prompts, and `epsilon` plays no part. Less doubt is tolerated after few draws: of 20,
-a level of 0.8 wants an answer to be right with probability 0.8 after all, 0.9 after ten, and 0.98
-after two. Levels are tested in one order, from a start that the optimisation part chooses to less
-selective ones: the largest level that passes would be wrong too often, since more selective answers
-need not be better.
+of the other prompts, and `epsilon` plays no part. Less doubt is tolerated after few draws: a level
+of 0.8 wants an answer to be right with probability 0.8 after 20 draws of 20, 0.9 after ten, and
+0.98 after two. Levels are tested in one order, from a start that the optimisation part chooses to
+less selective ones: the largest level that passes would be wrong too often, since more selective
+answers need not be better.
 
 >>> from sklearn_clm.policies import AnswerPolicy
 >>> sure = fitted(policy=AnswerPolicy(alpha=0.1))
@@ -169,7 +169,7 @@ against the price of all draws up to that one. Let the model above cost 1 a draw
 >>> bool(costs.mean() < 25)  # the first draw of the dear model
 True
 
-A report says what each generator costs, and
+The report of an exit or answer policy says what each generator costs, and
 :class:`sklearn_clm.inspection.TradeOffDisplay` compares it with each alone at the same promise,
 nulls included. On simulated models whose first draws are right for 38 and 71 % of the prompts, 300
 prompts, prices 1 : 25 and 10 and 4 draws, a prompt costs 40 at epsilon = 0.15 and 21 at 0.2,

@@ -104,8 +104,9 @@ class AuditedJudging(BaseEstimator, Judging):
         admission, ``people(reference, response) -> bool``.
     n_audits : int, default=100
         How many prompts people audit, with "betting" at most; of each group where there are groups.
-        The fewest that certify often certify the set of all draws alone; more give smaller sets. It
-        is fixed before the labels are known: after a failure more are another test.
+        The fewest that certify often certify the set of all draws alone; more give smaller sets,
+        up to the number of prompts that the model admits: audits that lack one count as rejected.
+        It is fixed before the labels are known: after a failure more are another test.
     design : {"auto", "two-phase", "betting", "people"}, default="auto"
         Two phases show people one response of each of `n_audits` prompts, of which the model admits
         one, or all components that are selected. "betting" does so until the verdicts certify the
@@ -449,6 +450,8 @@ class Audit(Judging):
             p_value = two_phase_p_value(*counts, steps.level)
             smallest = two_phase_smallest_epsilon(*counts, part.delta)
             how = " that were drawn at random,"
+            if lacking := n_audits - len(audited):
+                how += f" and {lacking} lacked one and count as rejected,"
         owner, prompts, draws = pairs_of(audited)
         said = self.verdicts.labels[prompts, draws] == 1
         n_refused, n_missed = int(refused.sum()), len(np.unique(owner[~said]))

@@ -274,7 +274,7 @@ class SamplerCalibration(Calibration):
             numbers[f"optimisation part, {searches}"] = self.tests.n_optimization
             numbers[f"calibration part, {certifies}"] = self.tests.n_calibration
         seed = self.source.seed
-        return {**numbers, "draws for each prompt": self.data.k_max, "seed of the draws": seed}
+        return {**numbers, "most draws for a prompt": self.data.k_max, "seed of the draws": seed}
 
     def sets(
         self,

@@ -134,7 +134,8 @@ class LazyJudging(BaseEstimator, Judging):
     -----
     Another judge is valid there, since fixed sequence testing holds for every path that does not
     depend on the calibration part. Labels of the optimisation part never enter a test: wrong labels
-    only cause more draws, larger sets, or no guarantee.
+    only cause more draws, larger sets, or no guarantee. Equal pairs of different prompts are asked
+    one by one: a :class:`sklearn_clm.caching.CachedAdmission` asks each once.
 
     Examples
     --------

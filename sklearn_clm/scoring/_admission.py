@@ -393,15 +393,17 @@ def warn_of_references(admission: str | Admission, admissions: Sequence[Any]) ->
 def refuse_non_texts(
     admission: str | Admission, admissions: Sequence[Any], responses: Iterable[Response]
 ) -> None:
-    """Refuse numbers and bytes as references of texts."""
+    """Refuse texts beside numbers or bytes, which equal none."""
+    if get_admission(admission) is not exact_match:
+        return
     checked = checked_admissions(admissions, len(admissions))
     references = [one for aliases in checked if not callable(aliases) for one in aliases]
-    if get_admission(admission) is not exact_match or not all(
-        isinstance(one, (Real, bytes)) for one in references
-    ):
-        return
-    if references and all(isinstance(response, str) for response in responses):
-        raise TypeError(
-            "admissions (y) must be texts where responses are texts, since exact_match admits no "
-            f"text for another value, got {references[0]!r} instead."
-        )
+    drawn = list(responses)
+    for texts, others in ((drawn, references), (references, drawn)):
+        are_texts = all(isinstance(one, str) for one in texts)
+        if texts and others and are_texts and all(isinstance(one, (Real, bytes)) for one in others):
+            raise TypeError(
+                "admissions (y) must be texts where responses are texts, and not where they are "
+                f"not, since exact_match admits no text for another value, got {references[0]!r} "
+                f"and {drawn[0]!r} instead."
+            )

@@ -117,6 +117,9 @@ def test_files_come_back_partially_repeatedly_and_in_any_order(judge, tmp_path):
     judge.record(pairs[0], not truth[0])
     judge.import_(file)
     assert judge.verdicts(pairs[:1]) == [not truth[0]]
+    judge.record(pairs[0], None)  # taken back
+    assert judge.import_(file) == 1
+    assert judge.verdicts(pairs) == truth
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_guarantee_data_thresholds_and_use(report, sampler):
         "prompts": ("900",),
         "optimisation part, finds the frontier": ("300",),
         "calibration part, tests it": ("600",),
-        "draws for each prompt": ("6",),
+        "most draws for a prompt": ("6",),
         "seed of the draws": ("0",),
     }
     shown = cells(report, "Thresholds (lambda-hat)")
