@@ -182,7 +182,7 @@ class ConformalSampler(CalibratedEstimator):
         "admission": [str, callable],
         "quality": [str, callable, HasMethods("predict_proba"), HasMethods("score_draws")],
         "similarity": [str, callable, HasMethods("pairwise")],
-        "policy": [None, Policy],
+        "policy": [None, ThresholdPolicy, ExitPolicy, AnswerPolicy],
         "judging": [StrOptions({"all", "lazy"}), LazyJudging, AuditedJudging],
         "groups": [None, Groups],
         "shift": [None, CovariateShift],
