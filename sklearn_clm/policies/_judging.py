@@ -1,7 +1,6 @@
 """Who judges, how many draws, and what tests follow."""
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
@@ -24,7 +23,7 @@ from sklearn_clm.scoring._protocols import Admission
 # per optimisation prompt (two labels tell which texts are near copies), and in all
 _FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
 # of each process: in a fork nobody would release its parent's
-_TURN: defaultdict[int, Any] = defaultdict(RLock)
+_TURN: dict[int, Any] = {}
 
 
 class Judging:
@@ -180,7 +179,7 @@ def one_thread() -> Iterator[None]:
     Where other programs, or a quota, leave them no core, each step would wait for all of them. The
     limit holds for the process, so that fits in several threads take turns.
     """
-    with _TURN[os.getpid()], threadpool_limits(1, user_api="blas"):
+    with _TURN.setdefault(os.getpid(), RLock()), threadpool_limits(1, user_api="blas"):
         yield
 
 

@@ -75,9 +75,8 @@ class Engine:
         self.end_ids = {*checkpoint.eos_ids, *(special[s] for s in stop if s in special)}
         self.max_new_tokens = max_new_tokens
         self.batch_size = batch_size
-        self.max_bytes = (
-            free_bytes(self.forward.model.device) // 4
-        )  # for the states of open prompts
+        # for the states of open prompts
+        self.max_bytes = free_bytes(self.forward.model.device) // 4
         self.n_prefilled = self.n_decoded = 0
         # rounding is small enough to know which tokens change
         self._is_exact = checkpoint.model.dtype in (torch.float32, torch.float64)
