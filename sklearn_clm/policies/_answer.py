@@ -237,6 +237,8 @@ class AnswerPolicy(Policy):
 def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:
     known, wrong = "at least " if table.is_lazy else "", int(np.sum(answered.labels == 0))
     m, needed = answered.n_prompts, claim.fewest_prompts
-    lacking = f"; it takes {needed} answers at least, even if none is wrong" if m < needed else ""
+    lacking = f"; it takes {needed} answers at least, even if none is wrong"
+    if m >= needed:
+        lacking = f"; at most {critical_count(m, claim.level, claim.delta)} may be"
     advice = f"At the level that was most likely to pass, {known}{wrong} of {m} answers are wrong"
     return nothing_passed(claim, n, "level of answers", np.nan, advice=f"{advice}{lacking}.")
