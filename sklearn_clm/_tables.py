@@ -89,10 +89,10 @@ def read(arguments: argparse.Namespace) -> SampleLog:
     if len({*map(os.path.realpath, files)}) < len(files):
         raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
     records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
-    log = SampleLog.of(records, names, given.get("threshold"))
+    least = given.get("threshold")
+    log = SampleLog.of(records, names, least)
     if not log.prompts:
         raise ValueError(f"SAMPLES must hold samples, got none in {', '.join(files)}.")
-    least = given.get("threshold")
     if least is not None and (log.verdicts is None or not math.isfinite(least)):
         labels = "no labels" if log.verdicts is None else "labels"
         raise ValueError(

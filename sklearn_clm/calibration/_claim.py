@@ -105,19 +105,8 @@ class Claim:
 
     def sentence(self) -> str:
         """The guarantee in words."""
-        of, each = "", "each prompt"
-        if self.group is not None:
-            of, each = f" for group {self.group!r}", "each of its prompts"
-        if self.null is not None and self.about == "components":
-            return (
-                f"No threshold could be certified{of}, so every selection is empty: an empty "
-                "selection holds no wrong component."
-            )
-        if self.null is not None:
-            return (
-                f"None. Nothing could be certified{of}, so predict returns all draws for {each}, "
-                "without any guarantee."
-            )
+        if not self.holds:
+            return self._without()
         who = self._who()
         promise = {
             "responses": f"the set for {who} holds an admissible response",
@@ -134,8 +123,8 @@ class Claim:
             confidence = percent(1 - self.delta)
             text = f"With confidence {confidence} over the calibration prompts, {text}"
         if self.within_groups is not None and self.group is None:
-            how = "each certified group on its own"
-            how = how if self.within_groups == "each" else "all certified groups at once"
+            each = self.within_groups == "each"
+            how = "each certified group on its own" if each else "all certified groups at once"
             text = f"For {how}: {text[0].lower()}{text[1:]}"
         text += f". {_AVERAGE}"
         if self.answered is not None and self.group is None:
@@ -146,6 +135,20 @@ class Claim:
                 "at most its level."
             )
         return text
+
+    def _without(self) -> str:
+        of, each = "", "each prompt"
+        if self.group is not None:
+            of, each = f" for group {self.group!r}", "each of its prompts"
+        if self.about == "components":
+            return (
+                f"No threshold could be certified{of}, so every selection is empty: an empty "
+                "selection holds no wrong component."
+            )
+        return (
+            f"None. Nothing could be certified{of}, so predict returns all draws for {each}, "
+            "without any guarantee."
+        )
 
     def _who(self) -> str:
         member = "a new prompt"

@@ -71,12 +71,15 @@ class AchievableBandDisplay(EstimatorDisplay):
         record, data = estimator.calibration_, estimator.calibration_data_
         if data.unknown is not None:
             return None
-        _, tested = estimator._policy.split(data, estimator.optimization_fraction, 0)
-        n_left = max(1, len(tested))
+        if record.tests is not None:
+            n_calibration = record.tests.n_calibration
+        else:
+            _, tested = estimator._policy.split(data, estimator.optimization_fraction, 0)
+            n_calibration = len(tested)
         return cls(
             n_errors=first_k_errors(data.admissible),
             n_prompts=data.n_prompts,
-            n_calibration=n_left if record.tests is None else record.tests.n_calibration,
+            n_calibration=n_calibration,
             epsilon=record.epsilon,
             delta=record.delta,
         )

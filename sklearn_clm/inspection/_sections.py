@@ -237,22 +237,20 @@ def _enough(record: Record, n_prompts: int) -> Section:
         n, level, delta = tests.n_calibration, claim.level, claim.delta
         n_errors, name = tests.errors_of_safest, f"{claim.level_name} = {claim.level:g}"
         safest = "taking all draws" if claim.about == "responses" else "the safest rule"
-        rates = np.array([*clopper_pearson(n_errors, n), n_errors / n])
-        *limits, expected = chance_to_certify(n, rates, level, delta).tolist()
-        low, high = map(percent, reversed(limits))
+        share, (fewest, most) = n_errors / n, clopper_pearson(n_errors, n)
+        low, high = (percent(float(chance_to_certify(n, p, level, delta))) for p in (most, fewest))
         chance = low if low == high else f"{low} to {high}"
         texts.append(
-            f"Another {n_prompts} prompts would certify {name} in {chance} of "
-            f"cases, since {safest} errs for {percent(rates[0])} to "
-            f"{percent(rates[1])} of new prompts ({_INTERVAL})."
+            f"Another {n_prompts} prompts would certify {name} in {chance} of cases, since "
+            f"{safest} errs for {percent(fewest)} to {percent(most)} of new prompts ({_INTERVAL})."
         )
-        if expected < _POWER:
+        if chance_to_certify(n, share, level, delta) < _POWER:
             searched = 1.0 - n / n_prompts
-            needed = prompts_to_collect(rates[2], level, delta, _POWER, searched, _MOST_PROMPTS)
+            needed = prompts_to_collect(share, level, delta, _POWER, searched, _MOST_PROMPTS)
             enough = f"no number up to {_MOST_PROMPTS:,}" if needed is None else f"about {needed}"
             texts.append(
-                f"If it does for {percent(rates[2])}, as here, {enough} would in "
-                f"{percent(_POWER)}, with the same split."
+                f"If it does for {percent(share)}, as here, {enough} would in {percent(_POWER)}, "
+                "with the same split."
             )
     return Section("Were these prompts enough?", (" ".join(texts),))
 

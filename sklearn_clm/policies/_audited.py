@@ -439,6 +439,7 @@ class Audit(Judging):
                 "at random.",
             )
         refused, pairs_of = steps.seen_by_model(step)
+        n_refused = int(refused.sum())
         if design == "betting":
             blocks = np.array_split(order, n_audits)
             audited, p_value, smallest = self._by_betting(steps, blocks, refused, pairs_of)
@@ -446,7 +447,7 @@ class Audit(Judging):
         else:
             audited = order[~refused[order]][:n_audits]
             n_missed = len(self._rejected(pairs_of(audited)))
-            counts = int(refused.sum()), n_prompts, n_missed, n_audits
+            counts = n_refused, n_prompts, n_missed, n_audits
             p_value = two_phase_p_value(*counts, steps.level)
             smallest = two_phase_smallest_epsilon(*counts, part.delta)
             how = " that were drawn at random,"
@@ -454,7 +455,7 @@ class Audit(Judging):
                 how += f" and {lacking} lacked one and count as rejected,"
         owner, prompts, draws = pairs_of(audited)
         said = self.verdicts.labels[prompts, draws] == 1
-        n_refused, n_missed = int(refused.sum()), len(np.unique(owner[~said]))
+        n_missed = len(np.unique(owner[~said]))
         counts, passes = (n_refused, n_prompts, n_missed, n_audits), p_value <= part.delta
         tests = {
             "n_valid": int(passes),

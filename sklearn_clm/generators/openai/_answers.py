@@ -43,7 +43,7 @@ def parse_choices(body: Any, n_choices: int, *, logprobs: bool) -> dict[int, Gen
 
 
 def token_count(usage: Any, name: str) -> int | None:
-    """Number of tokens in a service's usage, if told."""
+    """Number of tokens in a service's usage, if known."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and value >= 0 else None
 
