@@ -587,23 +587,27 @@ class ConformalSampler(CalibratedEstimator):
         # draws do not depend on prices
         return now if tiers and now and now.n_draws == tiers.n_draws else tiers
 
-    def _publish(self, record: SamplerCalibration) -> None:
-        super()._publish(record)
-        self._source = record.source
-        self.lambda_hat_, self.k_max_ = record.rule.lambda_hat, record.k_max
-        self.achievable_epsilon_ = record.achievable_epsilon
-        self.generator_, self.seed_ = record.source.generator, record.source.seed
+    def _attributes_of(self, record: SamplerCalibration) -> dict[str, Any]:
+        fitted = super()._attributes_of(record)
+        fitted["_source"] = record.source
+        fitted["generator_"] = record.source.generator
+        fitted["seed_"] = record.source.seed
+        fitted["lambda_hat_"] = record.rule.lambda_hat
+        fitted["k_max_"] = record.k_max
+        fitted["achievable_epsilon_"] = record.achievable_epsilon
         if record.by_group is not None:
-            self.groups_ = record.by_group
+            fitted["groups_"] = record.by_group
         if record.data is None:
-            self._collected = None
-            return
-        self.result_ = result = record.result
-        self.frontier_ = None if result is None else result.frontier
-        self.p_values_ = np.empty(0) if result is None else result.p_values
-        self.valid_lambdas_ = np.empty((0, 3)) if result is None else result.valid_lambdas
-        lazily, self.n_draws_ = record.n_judgements, record.data.n_made
-        self.n_judgements_ = record.data.n_judged if lazily is None else lazily
+            fitted["_collected"] = None
+            return fitted
+        result, n_judgements = record.result, record.n_judgements
+        fitted["result_"] = result
+        fitted["frontier_"] = None if result is None else result.frontier
+        fitted["p_values_"] = np.empty(0) if result is None else result.p_values
+        fitted["valid_lambdas_"] = np.empty((0, 3)) if result is None else result.valid_lambdas
+        fitted["n_draws_"] = record.data.n_made
+        fitted["n_judgements_"] = record.data.n_judged if n_judgements is None else n_judgements
+        return fitted
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SamplerCalibration:
         source = self._source_of(repr(name), read["provenance"])

@@ -429,21 +429,24 @@ class ComponentSelector(CalibratedEstimator):
         sampler = self._sampler_for(repr(name), read["provenance"])
         return SelectorCalibration(**read, sampler=sampler)
 
-    def _publish(self, record: SelectorCalibration) -> None:
-        super()._publish(record)
-        self.gamma_hat_, result = record.rule.gamma_hat, record.tests
-        self.achievable_alpha_ = (np.nan, np.nan) if result is None else result.achievable_alpha
+    def _attributes_of(self, record: SelectorCalibration) -> dict[str, Any]:
+        fitted, result = super()._attributes_of(record), record.tests
+        fitted["gamma_hat_"] = record.rule.gamma_hat
+        fitted["achievable_alpha_"] = (
+            (np.nan, np.nan) if result is None else result.achievable_alpha
+        )
         if record.by_group is not None:
-            self.groups_ = {name: rule.gamma_hat for name, rule in record.by_group.items()}
+            fitted["groups_"] = {name: rule.gamma_hat for name, rule in record.by_group.items()}
         if record.sampler is not None:
-            self.sampler_ = record.sampler
+            fitted["sampler_"] = record.sampler
         if record.data is None:
-            return
-        self.result_ = result
-        self.n_judgements_ = int(np.sum(record.data.labels >= 0))
-        self.thresholds_ = np.empty(0) if result is None else result.thresholds
-        self.n_errors_ = np.empty(0, dtype=np.int64) if result is None else result.n_errors
-        self.p_values_ = np.empty(0) if result is None else result.p_values
+            return fitted
+        fitted["result_"] = result
+        fitted["n_judgements_"] = int(np.sum(record.data.labels >= 0))
+        fitted["thresholds_"] = np.empty(0) if result is None else result.thresholds
+        fitted["n_errors_"] = np.empty(0, dtype=np.int64) if result is None else result.n_errors
+        fitted["p_values_"] = np.empty(0) if result is None else result.p_values
+        return fitted
 
     # --- predict ------------------------------------------------------------------------------
 

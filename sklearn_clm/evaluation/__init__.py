@@ -118,7 +118,8 @@ bounds the calls of all requests to one sampler together. Serve with the functio
 an ``async`` one counts as another than a plain one, and works for both.
 
 The promise of a loaded calibration is ``sampler.calibration_.claim.sentence()``, and
-``CalibrationReport.from_estimator(sampler)`` is its report.
+``CalibrationReport.from_estimator(sampler)`` is its report. ``load_calibration`` and ``calibrate``
+may be called while other threads predict: each request has the old calibration or the new one.
 
 *Latency.* A rule looks at one draw before it asks for the next, so a prompt alone waits for its
 draws one after the other. `draw_ahead` of a :class:`sklearn_clm.generators.FunctionGenerator` or an

@@ -78,9 +78,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     @property
     def memory_(self) -> DrawMemory:
         """The draws that this estimator and its later fits share."""
-        if not hasattr(self, "_memory"):
-            self._memory = DrawMemory()
-        return self._memory
+        memory: DrawMemory | None = self.__dict__.get("_memory")
+        if memory is None:  # of several threads, all get what the first one made
+            memory = self.__dict__.setdefault("_memory", DrawMemory())
+        return memory
 
     def fit(self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None) -> Self:
         """Collect draws, scores and verdicts, and calibrate on them.
@@ -223,10 +224,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             report_null(
                 f"{name!r} holds a calibration that certifies nothing.", self.on_null, self._of_null
             )
-        self._publish(record)
+        columns: dict[str, Any] = {}
         if record.columns:
-            self.feature_names_in_ = np.array(record.columns, dtype=object)
-            self.n_features_in_ = len(record.columns)
+            columns["feature_names_in_"] = np.array(record.columns, dtype=object)
+            columns["n_features_in_"] = len(record.columns)
+        self._publish(record, **columns)
         return self
 
     @abstractmethod
@@ -251,18 +253,24 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         digests = record.data.prompts
         repeated = None if digests is None else describe_repetitions(digests)
         remarks = tuple(filter(None, [repeated, record.doubt]))
-        self._publish(replace(record, remarks=remarks))
-        if own is not None:
-            self.calibration_indices_ = own.indices
+        indices = {} if own is None else {"calibration_indices_": own.indices}
+        self._publish(replace(record, remarks=remarks), **indices)
         for remark in remarks:
             warn(remark)
 
-    def _publish(self, record: Any) -> None:
+    def _publish(self, record: Any, **further: Any) -> None:
         """Replace the fitted attributes by those of a calibration."""
-        self._forget("n_features_in_", "feature_names_in_", "sampler_")
-        self.calibration_, self.shift_ = record, record.shift
+        fitted = {**self._attributes_of(record), **further}
+        # other threads predict meanwhile: what they need is replaced, and never missing
+        self.__dict__.update(fitted)
+        self._forget("n_features_in_", "feature_names_in_", "sampler_", *fitted)
+
+    def _attributes_of(self, record: Any) -> dict[str, Any]:
+        """The fitted attributes that show a calibration."""
+        fitted = {"calibration_": record, "shift_": record.shift}
         if record.data is not None:
-            self.calibration_data_ = record.data
+            fitted["calibration_data_"] = record.data
+        return fitted
 
     def _own(self, data: Any) -> Any:
         """The own collection, if the data come from it."""
@@ -299,7 +307,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def _forget(self, *kept: str) -> None:
         """Delete the fitted attributes, apart from those that are `kept`."""
-        for name in [name for name in vars(self) if name.endswith("_") and name not in kept]:
+        for name in [name for name in list(vars(self)) if name.endswith("_") and name not in kept]:
             delattr(self, name)
 
     def _validate_params(self) -> None:

@@ -1,8 +1,11 @@
 """Several threads at once, workers of several kinds, many prompts, and interruptions."""
 
+import contextlib
 import functools
 import gc
 import operator
+import sys
+import threading
 import tracemalloc
 
 import joblib
@@ -67,6 +70,48 @@ def test_threads_predict_and_select_what_one_does(parts, tmp_path):
     )
     answers = together([functools.partial(selecting.predict, part) for part in slices])
     assert answers == [expected.predict(part) for part in slices]
+
+
+def test_readers_never_meet_an_estimator_without_its_calibration(tmp_path):
+    """A service goes on while it is calibrated again, or loads another calibration."""
+    fitted = sampler().fit(X, Y)
+    data, path = fitted.calibration_data_, tmp_path / "calibration.json"
+    fitted.save_calibration(path)
+    selecting = ComponentSelector(fitted, alpha=0.7, component_score="support").fit(X, Y)
+    components = selecting.calibration_data_
+    finished = threading.Event()
+
+    def read(predict):
+        n_read = 0
+        while not finished.is_set():
+            predict(NEW[:1])
+            n_read += 1
+        return n_read
+
+    def write():
+        try:
+            for _ in range(40):
+                fitted.load_calibration(path)
+                fitted.calibrate(data)
+                selecting.calibrate(components)
+        finally:
+            finished.set()
+        return 1
+
+    readers = [fitted.predict, selecting.predict] * 2
+    with preempting():
+        assert min(together([write, *(functools.partial(read, one) for one in readers)])) > 0
+
+
+@contextlib.contextmanager
+def preempting():
+    """Threads take turns after some microseconds, so that few orders of steps are missed."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def test_threads_fit_clones_on_one_cache(tmp_path):
