@@ -17,6 +17,7 @@ pytest.importorskip("transformers")
 import torch
 
 from tests import tiny_models
+from tests.generators.llama_server import write_gguf
 from tests.generators.test_transformers import HEADER, parts, recorded_tokens, responses
 
 
@@ -128,6 +129,22 @@ def test_a_checkpoint_written_anew_is_loaded_anew(tmp_path):
     tiny_models.llama(tmp_path, seed=1)
     os.utime(tmp_path / "model.safetensors", (1, 1))
     assert generator.sample(["one"], 3) != first
+    assert generator.fingerprint() != digest
+
+
+def test_one_argument_loads_weights_config_and_tokenizer_of_a_gguf_file(tmp_path, llama_path):
+    file = tmp_path / "tiny.gguf"
+    write_gguf(llama_path, str(file))
+    settings = {"max_new_tokens": 8, "prompt_template": "Q: {prompt} A:"}
+    generator = TransformersGenerator(tmp_path, model_kwargs={"gguf_file": file.name}, **settings)
+    prompts = ["What is Germany called in French?", "Das Herz ist groß."]
+    rows = TransformersGenerator(llama_path, **settings).sample(prompts, 6)
+    # the file holds the same numbers, in another order
+    assert generator.sample(prompts, 6) == rows
+    digest = generator.fingerprint()
+    write_gguf(tiny_models.llama(tmp_path / "another", seed=1), str(file))
+    os.utime(file, (1, 1))
+    assert generator.sample(prompts, 6) != rows
     assert generator.fingerprint() != digest
 
 

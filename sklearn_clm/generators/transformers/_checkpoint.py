@@ -61,7 +61,8 @@ def _identity(value: object) -> object:
     """A key that changes with the files of a checkpoint."""
     if not isinstance(value, (str, os.PathLike)):
         return id(value)
-    files = [*Path(value).glob("*.json"), *Path(value).glob("*.safetensors")]
+    patterns = ("*.json", "*.safetensors", "*.gguf")
+    files = [file for pattern in patterns for file in Path(value).glob(pattern)]
     return str(value), tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
 
 
@@ -69,16 +70,21 @@ def _loaded(generator: Loading) -> tuple[Any, Any, Any]:
     """A model, its tokenizer, and its image processor if any."""
     model, tokenizer, processor = generator.model, generator.tokenizer, generator.processor
     images: Any = transformers.AutoImageProcessor
+    kwargs = generator.model_kwargs or {}
+    options: dict[str, Any] = {"trust_remote_code": generator.trust_remote_code}
     # a revision is pinned by model_kwargs, where the user wants it
-    revision = {k: v for k, v in (generator.model_kwargs or {}).items() if k == "revision"}
-    options: dict[str, Any] = {"trust_remote_code": generator.trust_remote_code, **revision}
+    if "revision" in kwargs:
+        options["revision"] = kwargs["revision"]
     name = model if isinstance(model, (str, os.PathLike)) else None
+    # a GGUF file holds config and tokenizer beside the weights
+    in_one_file = {key: value for key, value in kwargs.items() if key == "gguf_file"}
     if name is not None:
-        model = _named_model(name, generator, options)
+        model = _named_model(name, generator, {**options, **in_one_file})
     if isinstance(processor, (str, os.PathLike)):
         processor = images.from_pretrained(processor, **options)
     if tokenizer is None:
         tokenizer = getattr(processor, "tokenizer", name)
+        options |= in_one_file
     if tokenizer is None:
         raise ValueError("tokenizer must be given beside a loaded model, got None instead.")
     if isinstance(tokenizer, (str, os.PathLike)):
@@ -104,7 +110,7 @@ def _named_model(name: str | os.PathLike[str], generator: Loading, options: dict
         kind = transformers.VisionEncoderDecoderModel
     elif config.is_encoder_decoder:
         kind = transformers.AutoModelForSeq2SeqLM
-    # formats other than safetensors can run code when they are read
+    # formats other than safetensors (and GGUF) can run code when they are read
     settings = {**options, "dtype": dtype, **kwargs, "use_safetensors": True}
     model = kind.from_pretrained(name, **settings)
     return model if "device_map" in kwargs else model.to(device)

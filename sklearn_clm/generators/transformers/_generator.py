@@ -82,6 +82,8 @@ class TransformersGenerator(BaseGenerator):
         Whether to run code that comes with the named checkpoint.
     model_kwargs : dict, default=None
         Further arguments of ``from_pretrained`` for a named model, such as ``revision``.
+        ``{"gguf_file": "model.Q4_1.gguf"}`` loads weights, config and tokenizer from that file of
+        the checkpoint (which needs the packages gguf and accelerate).
 
     Attributes
     ----------
