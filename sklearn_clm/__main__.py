@@ -1,8 +1,6 @@
 """Command line ``sklearn-clm``: plans, calibrations, sets and evaluations of files."""
 
 import argparse
-import csv
-import io
 import json
 import os
 import sys
@@ -18,7 +16,7 @@ from sklearn_clm import _tables as tables
 from sklearn_clm._exceptions import report_null
 from sklearn_clm._results import counted
 from sklearn_clm.caching import HumanJudge
-from sklearn_clm.caching._verdict_files import double_verdicts
+from sklearn_clm.caching._verdict_files import double_verdicts, write_lines
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import plan, plan_audits
@@ -59,6 +57,7 @@ lacked. The verdicts are kept in the SQLite file of a HumanJudge, each on the di
 response is shown. What is left at most, and what a model said that people audit, only the page of
 sklearn_clm.judging.serve(judge, calibration) shows."""
 _CONFIDENCE = 0.95  # of intervals
+_OF_A_MEMBER = {"responses": "response", "quality": "quality", "indices": "draw"}  # in a table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -124,7 +123,10 @@ def _parser() -> argparse.ArgumentParser:
     tables.add_options(add, judged=False)
     add("--id", metavar="COLUMN", help="what identifies a prompt, to be written beside its set")
     add("--calibration", required=True, metavar="FILE", help=thresholds)
-    text = "where to write: .jsonl, or .csv of a row a response, draws from 0 (default: the screen)"
+    text = (
+        "where to write: .jsonl, or .csv of a row a response, draws from 0, texts that would be "
+        "formulas behind an apostrophe (default: the screen)"
+    )
     add("-o", "--output", type=_file(".jsonl", ".csv"), metavar="FILE", help=text)
 
     add = command(_plan, "how many prompts to collect, from a pilot", _PLAN + tables.SAMPLES)
@@ -240,7 +242,9 @@ def _predict(arguments: argparse.Namespace) -> None:
         promises = dict.fromkeys(one.pop("guarantee") for one in written)
         for content, one in zip(written, sets):
             content["remarks"] = "; ".join(one.remarks())
-        _write(output, _table(written))
+        rows = _rows_of(written)
+        first = [name for name in ("id", "prompt", *_OF_A_MEMBER.values()) if name in rows[0]]
+        write_lines(output, rows, list(dict.fromkeys([*first, *rows[0]])))
         print(*promises, sep="\n")
     else:
         lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in written)
@@ -248,20 +252,15 @@ def _predict(arguments: argparse.Namespace) -> None:
     print(f"Wrote {output}.")
 
 
-def _table(sets: list[dict[str, Any]]) -> str:
-    """CSV with a row for each response, or empty set."""
-    names = {"responses": "response", "quality": "quality", "indices": "draw"}
+def _rows_of(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each response, or empty set."""
     rows = []
     for one in sets:
-        members = list(zip(*(one[name] for name in names))) or [("",) * len(names)]
-        shared = {name: value for name, value in one.items() if name not in names}
-        rows += [shared | dict(zip(names.values(), member)) for member in members]
-    text = io.StringIO()
-    first = [name for name in ("id", "prompt", *names.values()) if name in rows[0]]
-    table = csv.DictWriter(text, list(dict.fromkeys([*first, *rows[0]])), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return text.getvalue()
+        members = list(zip(*(one[name] for name in _OF_A_MEMBER)))
+        shared = {name: value for name, value in one.items() if name not in _OF_A_MEMBER}
+        for member in members or [("",) * len(_OF_A_MEMBER)]:
+            rows.append(shared | dict(zip(_OF_A_MEMBER.values(), member)))
+    return rows
 
 
 def _write(path: Path, text: str) -> None:

@@ -271,12 +271,66 @@ def test_ids_come_back_with_the_sets(logs, capsys):
     assert [one["id"] for one in sets] == [f"n{i}" for i in range(20)]
     assert main([*predict, "-o", "sets.csv"]) == 0
     assert capsys.readouterr().out == f"{sets[0]['guarantee']}\nWrote sets.csv.\n"
-    with open("sets.csv", newline="", encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
+    table = read_sets("sets.csv")
     rows = [(row["id"], row["prompt"], row["response"]) for row in table]
     assert rows == [(one["id"], one["prompt"], said) for one in sets for said in one["responses"]]
     promised = [(row["guaranteed"], row["remarks"]) for row in table]
-    assert promised == [("True", "")] * len(rows)
+    assert promised == [("true", "")] * len(rows)
+
+
+def read_sets(path):
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file))
+
+
+HOSTILE = [
+    '=HYPERLINK("http://a.test")',
+    "+1",
+    "-1 + 2",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    " \n =1",
+    "＝1",
+    "'=1",
+    "''=1",
+    "a\rb",
+    "a\r\nb",
+    "a\n",
+    'say "a, b"; c',
+    "\ufeffmark",
+    "",
+    "'quoted'",
+    "5",
+]
+
+
+@pytest.mark.usefixtures("calibrated")
+def test_a_table_of_sets_holds_no_formula_and_is_read_as_it_was_written(logs):
+    """As many rows, the same texts but for the apostrophe, and numbers as they are."""
+    new = list(rows_of(logs, len(HOSTILE), seed=2))
+    for j, row in enumerate(new):
+        row |= {"question": f"{HOSTILE[j // 5]} {j // 5}", "answer": HOSTILE[j // 5]}
+    write_json_lines("new.jsonl", new)
+    predict = ["predict", "new.jsonl", *NAMES, *THRESHOLDS]
+    assert main([*predict, "-o", "sets.jsonl"]) == 0
+    assert main([*predict, "-o", "sets.csv"]) == 0
+    sets = [json.loads(line) for line in Path("sets.jsonl").read_text("utf-8").splitlines()]
+    table = read_sets("sets.csv")
+    assert not [cell for row in table for cell in row.values() if re.match(r"\s*[=+@＝]", cell)]
+    texts = [(row["prompt"], row["response"]) for row in table]
+    for row, (one, said) in zip(
+        table, ((one, said) for one in sets for said in one["responses"] or [""]), strict=True
+    ):
+        assert plain_text(row["prompt"]) == one["prompt"]
+        assert plain_text(row["response"]) == said
+    assert len(set(texts)) == len(HOSTILE)
+    assert [float(row["quality"]) for row in table] == [q for one in sets for q in one["quality"]]
+
+
+def plain_text(cell):
+    """The text in a cell, without the apostrophe that a formula would have."""
+    return cell[1:] if re.match(r"['\s]*[=+\-@＝＋－＠]", cell) else cell
 
 
 def test_a_key_lets_thresholds_of_a_table_serve_a_service(logs, capsys):
@@ -409,6 +463,15 @@ def test_lines_of_several_filters_are_no_draws(logs, capsys):
     assert main(["calibrate", "samples.jsonl", *KEY, "--epsilon", "0.8", "--filter", "other"]) == 1
 
 
+@pytest.mark.parametrize("option", ["--label", "--quality"])
+def test_a_metric_of_the_first_response_judges_no_others(logs, option, capsys):
+    write_json_lines("log.jsonl", logs.lm_eval_lines())
+    assert main(["calibrate", "log.jsonl", *KEY, option, "exact_match"]) == 2
+    error = capsys.readouterr().err
+    assert "5 responses, got 'exact_match' instead" in error
+    assert "of the first response alone" in error
+
+
 def test_responses_of_a_filter_are_draws_where_there_are_as_many(logs):
     (line,) = logs.lm_eval_lines(1, 2)
     raw = ["so: 1", "so: 2"]
@@ -502,6 +565,7 @@ def broken(logs, how):
         ("a later version", "not an archive of Inspect: zip file version 9.3"),
         ("samples in chunks", "inspect log convert --to json"),
         ("large samples", "must be at most 100 bytes"),
+        ("many samples", "log.eval must unpack to at most 2000 bytes of samples, is "),
         ("Zstandard", "pip install"),
     ],
 )
@@ -509,6 +573,7 @@ def test_archives_that_are_not_to_be_read(logs, how, said, monkeypatch, capsys):
     broken(logs, how)
     monkeypatch.setitem(sys.modules, "zipfile_zstd", None)
     monkeypatch.setattr(_logs, "_LARGEST_MEMBER", 100 if how == "large samples" else 2**20)
+    monkeypatch.setattr(_logs, "_LARGEST_ARCHIVE", 2000 if how == "many samples" else 2**20)
     assert main(["calibrate", "log.eval", *KEY]) == 2
     error = capsys.readouterr().err
     assert said in error

@@ -1,9 +1,10 @@
-"""CSV files that people fill in with a spreadsheet."""
+"""CSV files that people read, and fill in, with a spreadsheet."""
 
 import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +14,9 @@ from sklearn_clm.generators._records import csv_table, naming
 
 Line: TypeAlias = Mapping[str, Any]
 
-_FORMULA = tuple("=+-@＝＋－＠")  # how it begins, full width too
+# how a formula begins, full width too; apostrophes count, so that one in front can be told from
+# those of the text
+_FORMULA = re.compile(r"['\s]*[=+\-@＝＋－＠]")
 _YES = ("y", "yes", "true", "1", "1.0")
 _NO = ("n", "no", "false", "0", "0.0")
 
@@ -21,7 +24,7 @@ _NO = ("n", "no", "false", "0", "0.0")
 def write_lines(
     path: str | os.PathLike[str], lines: Iterable[Line], columns: Sequence[str]
 ) -> None:
-    """Write lines as CSV."""
+    """Write lines as CSV, texts that would be formulas behind an apostrophe."""
     file = io.StringIO(newline="")
     table = csv.DictWriter(file, columns)
     table.writeheader()
@@ -73,7 +76,7 @@ def as_verdict(cell: str) -> bool | None:
 def text_of(value: object) -> str:
     """Text of a cell without what spreadsheets change."""
     text = _as_text(value)
-    text = text[1:] if text[:1] == "'" and _as_cell(text[1:]) == text else text
+    text = text.lstrip("'") if _FORMULA.match(text) else text
     return "\n".join(text.splitlines()).strip()
 
 
@@ -86,4 +89,4 @@ def _as_text(value: object) -> str:
 def _as_cell(value: object) -> str:
     """Text of a cell that is no formula to spreadsheets."""
     text = _as_text(value)
-    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+    return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text

@@ -34,7 +34,8 @@ _OF_A_DRAW = ("logprob", "n_tokens", "label", "quality")
 _SAYS = {"true": 1.0, "yes": 1.0, "c": 1.0, "p": 0.5, "false": 0.0, "no": 0.0, "i": 0.0, "n": 0.0}
 _LM_EVAL = {"doc", "resps", "filtered_resps"}
 _SAMPLE = re.compile(r"samples/.*_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
-_LARGEST_MEMBER = 2**28  # bytes of a sample in an archive
+_LARGEST_MEMBER = 2**28  # bytes of a sample in an archive, unpacked
+_LARGEST_ARCHIVE = 2**32  # bytes of all of them, as they are held at once
 _AS_JSON = "write the log as JSON (inspect log convert --to json)."
 
 
@@ -136,6 +137,13 @@ def _draws_of(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[d
             values = [None] * len(responses)
         elif len(responses) == 1 and not isinstance(values, list):
             values = [values]
+        elif record.keys() >= _LM_EVAL and not isinstance(values, (list, str)):
+            raise ValueError(
+                f"{field} must be known for each of {len(responses)} responses, got "
+                f"{names[field]!r} instead, a metric of lm-evaluation-harness, which is of the "
+                "first response alone. Name what is right (--reference target), or give runs of "
+                "one response each, with other seeds."
+            )
         fields[field] = beside(field, _as_list(field, values), responses)
     for j, response in enumerate(responses):
         yield {**fields, **{field: fields[field][j] for field in _OF_A_DRAW}, "response": response}
@@ -288,6 +296,12 @@ def _inspect_archive(path: AnyPath) -> Iterator[Record]:
         samples = [one for name, one in members.items() if _SAMPLE.fullmatch(name)]
         if any(one.filename.endswith("/sample.json") for one in samples):
             raise ValueError(f"{path} holds samples in chunks, which are not read: {_AS_JSON}")
+        n_bytes = sum(one.file_size for one in samples)
+        if n_bytes > _LARGEST_ARCHIVE:
+            raise ValueError(
+                f"{path} must unpack to at most {_LARGEST_ARCHIVE} bytes of samples, is {n_bytes}: "
+                "give logs of some of its samples each."
+            )
         content = {} if header is None else _unpacked(archive, header)
         named_samples = ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
         yield from _of_inspect(path, content, named_samples)

@@ -148,11 +148,13 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
         return JSONResponse(_turn_view(session, session.turn()))
 
     def image(request: "Request") -> Response:
-        pair, number = session.pair(request.path_params["id"]), request.path_params["number"]
-        pictures = [] if pair is None else images(pair)
-        if number >= len(pictures):
+        pair = session.pair(request.path_params["id"])
+        # compared as text: Python reads no number of thousands of digits
+        pictures = {str(k): one for k, one in enumerate([] if pair is None else images(pair))}
+        picture = pictures.get(request.path_params["number"])
+        if picture is None:
             return PlainTextResponse("no such image", 404)
-        return Response(png(pictures[number]), media_type="image/png")
+        return Response(png(picture), media_type="image/png")
 
     async def verdict(request: "Request") -> Response:
         try:
@@ -172,7 +174,7 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     routes = [Route(f"/{name}", file, methods=["GET"]) for name in _FILES]
     routes += [
         Route("/turn", turn, methods=["GET"]),
-        Route("/image/{id}/{number:int}", image, methods=["GET"]),
+        Route("/image/{id}/{number}", image, methods=["GET"]),
         Route("/verdict", verdict, methods=["POST"]),
     ]
     app: Starlette = applications.Starlette(

@@ -19,6 +19,7 @@ from sklearn_clm.caching import (
     VerdictsWanted,
     WantedVerdict,
 )
+from sklearn_clm.caching._verdict_files import write_lines
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.scoring import admission_matrix
 from tests.toy import run_sql
@@ -263,6 +264,11 @@ def test_responses_of_any_length_and_beginning_come_back(judge, tmp_path):
     path.write_bytes(table.replace(b",,,\r\n", b",y,,\r\n"))
     assert judge.import_(path) == 7
     assert judge.verdicts(pairs) == [True] * 7
+
+
+def test_numbers_are_no_formulas(tmp_path):
+    write_lines(tmp_path / "table.csv", [{"text": "-0.5", "number": -0.5}], ["text", "number"])
+    assert b"'-0.5,-0.5\r\n" in (tmp_path / "table.csv").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,8 @@ def test_other_methods_are_refused(judge, method):
 def test_paths_lead_nowhere_else(judge):
     page = client(judge)
     paths = ["_server.py", "../_server.py", "..%2f_server.py", "page.html", "image/00/0",
-             "image/no/0", f"image/{PAIRS[0].id}/0", f"image/{PAIRS[0].id}/-1"]  # fmt: skip
+             "image/no/0", f"image/{PAIRS[0].id}/0", f"image/{PAIRS[0].id}/-1",
+             f"image/{PAIRS[0].id}/{'9' * 5000}", f"image/{PAIRS[0].id}/one"]  # fmt: skip
     for path in paths:
         assert page.get(f"/{TOKEN}/{path}").status_code == 404
 
