@@ -256,10 +256,9 @@ def _rows_of(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each response, or empty set."""
     rows = []
     for one in sets:
-        members = list(zip(*(one[name] for name in _OF_A_MEMBER)))
+        members = list(zip(*(one[name] for name in _OF_A_MEMBER))) or [("",) * len(_OF_A_MEMBER)]
         shared = {name: value for name, value in one.items() if name not in _OF_A_MEMBER}
-        for member in members or [("",) * len(_OF_A_MEMBER)]:
-            rows.append(shared | dict(zip(_OF_A_MEMBER.values(), member)))
+        rows += [shared | dict(zip(_OF_A_MEMBER.values(), member)) for member in members]
     return rows
 
 

@@ -319,11 +319,8 @@ def test_a_table_of_sets_holds_no_formula_and_is_read_as_it_was_written(logs):
     table = read_sets("sets.csv")
     assert not [cell for row in table for cell in row.values() if re.match(r"\s*[=+@＝]", cell)]
     texts = [(row["prompt"], row["response"]) for row in table]
-    for row, (one, said) in zip(
-        table, ((one, said) for one in sets for said in one["responses"] or [""]), strict=True
-    ):
-        assert plain_text(row["prompt"]) == one["prompt"]
-        assert plain_text(row["response"]) == said
+    expected = [(one["prompt"], said) for one in sets for said in one["responses"]]
+    assert [(plain_text(prompt), plain_text(said)) for prompt, said in texts] == expected
     assert len(set(texts)) == len(HOSTILE)
     assert [float(row["quality"]) for row in table] == [q for one in sets for q in one["quality"]]
 
