@@ -45,7 +45,11 @@ the number of admitted ones; Z = 1 in a block without any. Prompts are independe
 came before R has the mean a, and X given R < 1 the mean b: E[Z] = a + (1 - a) b. Z lies in [0, 1].
 The stake is the smaller of sqrt(2 log(1 / delta) / (v n)), which is the best for n blocks of losses
 of variance v, and c / (1 - epsilon). By step 3 people may stop after any block, and 1 / max_t W_t
-is a p-value then. It falls as epsilon rises, since each factor 1 + stake (epsilon - Z) rises.
+is a p-value then. It falls as epsilon rises, since each factor 1 + stake (epsilon - Z) rises: with
+the first stake, which does not depend on epsilon, because epsilon - Z rises; with the second,
+which rises too and would lose more at a Z above epsilon, because the factor is
+1 - c + c (1 - Z) / (1 - epsilon). So does the factor of the smaller stake: the two are equal at one
+epsilon alone, the second is the smaller one below it and the first above.
 
 **Confidence sequence.** For losses of a constant mean, the set of all m that the same product with
 the one start at 1, for m instead of epsilon, does not reject at alpha / 2, nor the one for 1 - L
@@ -141,7 +145,18 @@ def _audit_stake(n_blocks: int, epsilon: float, delta: float) -> float:
 
 def fewest_audits(epsilon: float, delta: float) -> int:
     """Fewest audits that certify anything, if all is admitted."""
-    return math.ceil(-math.log(delta) / math.log1p(_LARGEST_AUDIT_STAKE * epsilon / (1 - epsilon)))
+    none, enough = 0, 1
+
+    def certifies(n_audits: int) -> bool:
+        stake = _audit_stake(n_audits, epsilon, delta)
+        return n_audits * math.log1p(stake * epsilon) >= -math.log(delta)
+
+    while not certifies(enough):
+        none, enough = enough, 2 * enough
+    while enough - none > 1:
+        middle = (none + enough) // 2
+        none, enough = (none, middle) if certifies(middle) else (middle, enough)
+    return enough
 
 
 def audit_p_values(losses: np.ndarray, epsilon: float, delta: float) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,16 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
     return int(passes) if passes.ndim == 0 else passes
 
 
+def marginal_count(n: int, epsilon: float) -> int:
+    """Largest number of errors of a marginal level: floor((n + 1) epsilon) - 1.
+
+    Quotients are compared, not products: k / (n + 1) is the number nearest to it, as 0.29 is that
+    nearest to 29 / 100, whereas 100 * 0.29 is below 29. So (c + 1) / (n + 1) is the smallest
+    epsilon that allows c errors, as computed.
+    """
+    return int(np.sum(np.arange(1, n + 2) / (n + 1) <= epsilon)) - 1
+
+
 def clopper_pearson(
     n_errors: IntegerArray, n: IntegerArray, confidence: float = 0.95
 ) -> tuple[Any, Any]:
@@ -164,3 +175,18 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
     while binomial_p_value(0, n, epsilon) > delta:
         n += 1
     return size_that_leaves(n, optimization_fraction) if optimization_fraction else n
+
+
+def marginal_prompts_needed(epsilon: float) -> int:
+    """Smallest number of prompts with which a marginal level is certified."""
+    # one less than the quotient says, which may be rounded upwards
+    n = max(1, math.ceil(1.0 / epsilon) - 2)
+    while marginal_count(n, epsilon) < 0:
+        n += 1
+    return n
+
+
+def rounded_up(level: float) -> float:
+    """A level to four decimals, upwards, so that what is printed does work."""
+    # of the shortest decimal, as it is printed: level * 1e4 may be rounded to either side
+    return math.ceil(Fraction(repr(float(level))) * 10_000) / 10_000

@@ -8,7 +8,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sklearn_clm.calibration._binomial import prompts_needed
+from sklearn_clm.calibration._binomial import (
+    marginal_prompts_needed,
+    prompts_needed,
+    rounded_up,
+)
 from sklearn_clm.calibration._rows import size_that_leaves
 
 NO_GUARANTEE = "no guarantee"
@@ -83,7 +87,7 @@ class Claim:
     def fewest_prompts(self) -> int:
         """Smallest number of calibration prompts that can certify anything."""
         if self.guarantee == "marginal":
-            return math.ceil(1 / self.level) - 1
+            return marginal_prompts_needed(self.level)
         return prompts_needed(self.level, self.delta)
 
     def nullified(self, why: str) -> "Claim":
@@ -222,7 +226,7 @@ def nothing_passed(
         "prompts."
     )
     if not math.isnan(smallest):
-        rounded = math.ceil(smallest * 1e4) / 1e4  # upwards, so that the printed level does work
+        rounded = rounded_up(smallest)
         bound = "" if exact else "at least "
         worked = f"The smallest {claim.level_name} that would have worked is {bound}{rounded:g}."
         text += f" {worked}" if rounded < 1 else f" No {claim.level_name} would have worked."

@@ -1,6 +1,5 @@
 """Sections of a report on a calibrated estimator."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
+from sklearn_clm.calibration._binomial import rounded_up
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._set_scores import get_set_score
@@ -159,8 +159,7 @@ def _groups(record: Record) -> Iterable[Section]:
             bound, n_errors, n = rule.errors
             errors = (f"{bound}{n_errors} of {n}", _share(n_errors, n, bound)[1])
             bound, level = rule.smallest
-            # rounded up, so that a test at the level that is named does succeed
-            smallest = "" if np.isnan(level) else f"{bound}{math.ceil(level * 1e4) / 1e4:.4f}"
+            smallest = "" if np.isnan(level) else f"{bound}{rounded_up(level):.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         rows.append((str(name), status, rule.words, *errors, *costs, smallest))
     note = "Prompts of other groups are refused: no rule serves all prompts together."

@@ -64,7 +64,8 @@ class AnswerLevel(LevelRule):
             (
                 "level",
                 f"{level:.6g}",
-                f"answers that are right with this probability, after {self.k_max} draws",
+                "answers that the model believes to be right with this probability, after "
+                f"{self.k_max} draws",
             ),
             ("after one draw", at_first, f"the same then, where doubt counts {most:g} times"),
         ]

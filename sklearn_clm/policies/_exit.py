@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
-from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._binomial import check_level, marginal_count
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import check_data, prompt_digests
@@ -395,7 +395,7 @@ class ExitPolicy(Policy):
     def test(self, path: ExitModel, table: Table, part: Part, claim: Claim) -> Rule:
         n, epsilon = len(part.rows), claim.level
         pac = self.guarantee == "pac"
-        allowed = int(np.floor((n + 1) * epsilon)) - 1
+        allowed = marginal_count(n, epsilon)
         if pac:
             allowed = int(critical_count(n, epsilon, part.delta))
         judged_before = table.n_judgements

@@ -4,11 +4,19 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import binom
 
 from sklearn_clm.calibration import betting_p_value, binomial_p_value
-from sklearn_clm.calibration._betting import RiskEProcess, audit_p_values, confidence_sequence
+from sklearn_clm.calibration._betting import (
+    RiskEProcess,
+    _audit_stake,
+    audit_p_values,
+    confidence_sequence,
+    fewest_audits,
+)
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 P_VALUES = [betting_p_value, hoeffding_bentkus_p_value]
@@ -84,6 +92,25 @@ def test_p_values_of_audits_are_those_of_the_product_and_fall_with_epsilon(n):
     assert_allclose(audit_p_values(losses, epsilon, 0.05), 1 / np.maximum.accumulate(wealth))
     of_levels = [audit_p_values(losses, one, 0.05) for one in np.linspace(0.01, 0.99, 50)]
     assert np.all(np.diff(of_levels, axis=0) <= 0)
+
+
+@pytest.mark.parametrize("n", [3, 9, 30])
+def test_factors_of_audits_rise_with_epsilon_where_their_stake_does(n):
+    """For each loss, also one above epsilon, of which a larger stake loses more."""
+    losses = np.linspace(0.0, 1.0, 41)
+    levels = np.linspace(0.001, 0.999, 500)
+    stakes = np.array([_audit_stake(n, level, 0.05) for level in levels])
+    assert np.ptp(stakes) > 0  # the limit does decide somewhere
+    factors = 1.0 + stakes[:, np.newaxis] * (levels[:, np.newaxis] - losses)
+    assert np.all(np.diff(factors, axis=0) >= -1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(epsilon=st.floats(1e-3, 0.99), delta=st.floats(1e-3, 0.9))
+def test_the_fewest_audits_certify_and_fewer_never_do(epsilon, delta):
+    n = fewest_audits(epsilon, delta)
+    assert audit_p_values(np.zeros(n), epsilon, delta)[-1] <= delta * (1 + 1e-9)
+    assert n == 1 or audit_p_values(np.zeros(n - 1), epsilon, delta)[-1] > delta
 
 
 @pytest.mark.parametrize("p_value", P_VALUES)

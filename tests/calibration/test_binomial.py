@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,6 +15,11 @@ from sklearn_clm.calibration import (
     critical_count,
     prompts_needed,
     smallest_epsilon,
+)
+from sklearn_clm.calibration._binomial import (
+    marginal_count,
+    marginal_prompts_needed,
+    rounded_up,
 )
 
 probabilities = st.floats(1e-6, 1.0 - 1e-6)
@@ -123,3 +129,38 @@ def test_prompts_needed_counts_the_optimisation_part(epsilon, delta, fraction):
 
     assert n_calibration(total) >= needed
     assert total == 2 or n_calibration(total - 1) < needed
+
+
+def test_marginal_counts_are_those_of_the_decimal_that_was_written():
+    for n in (3, 9, 24, 49, 99, 199, 999, 12_345):
+        for percents in range(1, 100):
+            exact = math.floor((n + 1) * Fraction(percents, 100)) - 1
+            assert marginal_count(n, percents / 100) == exact, (n, percents)
+
+
+@settings(max_examples=300, deadline=None)
+@given(n=st.integers(1, 3000), share=st.floats(0.0, 1.0))
+def test_the_level_that_would_have_worked_does_work(n, share):
+    n_errors = min(int(share * n), n - 1)
+    smallest = (n_errors + 1) / (n + 1)
+    assert marginal_count(n, smallest) == n_errors
+    assert marginal_count(n, np.nextafter(smallest, 0.0)) == n_errors - 1
+    assert marginal_count(n, rounded_up(smallest)) >= n_errors
+
+
+@settings(max_examples=300, deadline=None)
+@given(epsilon=st.floats(1e-4, 0.999))
+def test_marginal_prompts_needed_is_the_least_sufficient_number(epsilon):
+    for level in (epsilon, 1.0 / round(1.0 / epsilon) if epsilon < 0.5 else epsilon):
+        n = marginal_prompts_needed(level)
+        assert marginal_count(n, level) >= 0
+        assert n == 1 or marginal_count(n - 1, level) < 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(level=st.floats(1e-6, 1.0, exclude_max=True))
+def test_levels_are_rounded_up_and_printed_ones_stay(level):
+    # one unit in the last place above a decimal is above it
+    for one in (level, np.nextafter(round(level, 4), 1.0)):
+        assert one <= rounded_up(one) < one + 1.001e-4
+    assert rounded_up(round(level, 4)) == round(level, 4)

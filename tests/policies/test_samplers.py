@@ -127,6 +127,21 @@ def test_exit_policy(judging, guarantee):
     assert np.isfinite(one.score(new, truth))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_smallest_epsilon_of_a_null_on_average_does_work():
+    """28 of 99 prompts have no answer: 29 / 100 is 0.29, and 100 * 0.29 is less than 29."""
+    rng = np.random.default_rng(0)
+    similarity = rng.random((99, K, K))
+    right = np.repeat(np.arange(99) >= 28, K).reshape(99, K)
+    quality = rng.random((99, K))
+    policy = ExitPolicy(guarantee="marginal").fit(CalibrationData(quality + 1, similarity, right))
+    data = CalibrationData(quality, similarity, right)
+    one = sampler(policy=policy, epsilon=0.28).calibrate(data)
+    assert not one.calibration_.certified
+    assert "would have worked is 0.29." in one.calibration_.claim.null
+    assert one.set_params(epsilon=0.29).calibrate(data).calibration_.certified
+
+
 def test_a_policy_from_elsewhere_spends_no_prompt():
     prompts, references = questions(300)
     source = sampler(policy=ExitPolicy()).fit(prompts, references)
