@@ -53,7 +53,8 @@ def main(argv: list[str] | None = None) -> dict:
     display = TradeOffDisplay.from_estimator(sampler)
     for name, price in display.at(args.epsilon).items():
         nulls = display.levels[np.isnan(display.curves[name])].tolist()
-        print(f"  {name}: {price:.1f} at epsilon = {args.epsilon:g}; null at {nulls}")
+        here = "null" if np.isnan(price) else f"{price:.1f}"
+        print(f"  {name}: {here} at epsilon = {args.epsilon:g}; null at {nulls}")
     display.figure_.savefig(args.output / "cascade.svg")
 
     # the draws are there: answers cost nothing more

@@ -1,16 +1,22 @@
 """Warnings and errors of the package."""
 
+import functools
+import inspect
 import logging
 import sys
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from types import FrameType, ModuleType
+from typing import ParamSpec
 
 DECIDE_BEFOREHAND = (
     "Decide the level and the number of prompts beforehand: trying until a calibration succeeds "
     "voids the guarantee (to look m times, take level delta / m each time)."
 )
+_LEVELS = " (epsilon is the level of a sampler, alpha that of a selector or an AnswerPolicy)"
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
+_Parameters = ParamSpec("_Parameters")
 
 
 class NullCalibrationWarning(UserWarning):
@@ -36,6 +42,24 @@ def optional_module(name: str, extra: str, user: str) -> ModuleType:
     except ImportError as error:
         package = name.partition(".")[0]
         raise ImportError(f"{user} needs {package}: pip install 'sklearn-clm[{extra}]'.") from error
+
+
+def naming_parameters(init: Callable[_Parameters, None]) -> Callable[_Parameters, None]:
+    """An ``__init__`` that says which parameters there are."""
+    _, *names = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def named(*given: _Parameters.args, **params: _Parameters.kwargs) -> None:
+        for name in params:
+            if name not in names:
+                level = _LEVELS if name in ("alpha", "epsilon") else ""
+                raise TypeError(
+                    f"parameters of {type(given[0]).__name__} must be among {', '.join(names)}, "
+                    f"got {name} instead{level}."
+                )
+        init(*given, **params)
+
+    return named
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

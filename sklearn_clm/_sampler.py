@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import warn_of_supervised_steps
+from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_data
@@ -199,6 +199,7 @@ class ConformalSampler(CalibratedEstimator):
     _collected: Collection | None
     _source: DrawSource
 
+    @naming_parameters
     def __init__(
         self,
         generator: Generator | None = None,
@@ -432,7 +433,7 @@ class ConformalSampler(CalibratedEstimator):
 
         return await in_thread(partial(self._sets, checked, groups, on_accept and shown))
 
-    def score(self, X: object, y: object, *, groups: object = None) -> float:
+    def score(self, X: object, y: object = None, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data.
 
         Give other prompts than those of ``fit``, on which thresholds look better than they are.

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import Claim, ComponentCalibrationData, Provenance
@@ -168,6 +169,7 @@ class ComponentSelector(CalibratedEstimator):
     _record_type: ClassVar[type[Calibration]] = SelectorCalibration
     _of_null: ClassVar[str] = "Every such selection will be empty, which is valid."
 
+    @naming_parameters
     def __init__(
         self,
         sampler: ConformalSampler | None = None,

@@ -148,7 +148,7 @@ class HumanJudge(StoreBacked, PairJudge):
         judge: str | None = None,
         note: str = "",
         if_open: bool = False,
-    ) -> None:
+    ) -> bool:
         """Keep a verdict on the disk.
 
         Parameters
@@ -163,18 +163,25 @@ class HumanJudge(StoreBacked, PairJudge):
             A remark.
         if_open : bool, default=False
             Whether to keep nothing where a verdict counts already.
+
+        Returns
+        -------
+        bool
+            Whether it was kept.
         """
         if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
         said = None if verdict is None else bool(verdict)
 
-        def record(connection: "sqlite3.Connection") -> None:
+        def record(connection: "sqlite3.Connection") -> bool:
             # in the transaction, for two processes may ask at once
-            if not if_open or self.verdicts([pair]) == [None]:
-                _identify(connection, [pair])
-                self._add(connection, pair.id, said, self._who(judge), note)
+            if if_open and self.verdicts([pair]) != [None]:
+                return False
+            _identify(connection, [pair])
+            self._add(connection, pair.id, said, self._who(judge), note)
+            return True
 
-        self._store().write(record, durable=True)
+        return self._store().write(record, durable=True)
 
     def want(self, pairs: Sequence[WantedVerdict]) -> None:
         """Keep what is wanted, for people in other processes.

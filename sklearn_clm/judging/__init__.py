@@ -75,7 +75,8 @@ judged there. A model may judge it in place of people only as far as it is never
 
 Several people may judge at once, each at a server of their own on the same file
 (``serve(judge, judge.wanted(), judged_by="Grace")``). Each is given the prompts in another order,
-and a pair that somebody judged is shown to nobody else.
+and a pair that somebody judged is shown to nobody else. Where two meet at a pair, be it under one
+name, the first verdict counts, and the other one is told so.
 
 ## Who may see it
 

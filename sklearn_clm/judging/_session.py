@@ -4,6 +4,7 @@ All that is known about verdicts is read from the file of the judge, so that a s
 killed goes on where it stopped, and several servers on one file agree.
 """
 
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -64,8 +65,8 @@ class JudgingSession:
         self._ask = wanted if callable(wanted) else None
         self._lock = threading.Lock()
         self._n_rows = 0
-        self._said: dict[str, Verdict] = {}  # the newest row on each pair
-        self._done: dict[str, None] = {}  # what this person judged, the last at the end
+        self._order = secrets.token_hex(8)  # of prompts
+        self._said: dict[str, Verdict] = {}  # the newest row on each pair, in order of arrival
         self._left: dict[str, None] = {}  # what is wanted and lacks a verdict, the next one first
         self._shown: str | None = None
         self._pairs: dict[str, WantedVerdict] = {}
@@ -74,6 +75,13 @@ class JudgingSession:
         self._n_later: int | None = None
         self._conclusion = ""
         self._read()
+        # what this person judged, the last at the end: before, and from now on in this session, as
+        # somebody else may judge under the same name
+        self._done: dict[str, None] = {
+            id_: None
+            for id_, row in self._said.items()
+            if row.verdict is not None and row.judge == self.judged_by
+        }
         if callable(wanted):
             self._wanted = {id_: None for id_, row in self._said.items() if row.verdict is not None}
         else:
@@ -134,15 +142,12 @@ class JudgingSession:
         new = self.judge.history(self._n_rows)
         self._n_rows += len(new)
         for row in new:
+            self._said.pop(row.id, None)
             self._said[row.id] = row
             if row.verdict is not None:
                 self._left.pop(row.id, None)
             elif row.id in self._wanted and self.pair(row.id) is not None:
                 self._left[row.id] = None
-            if row.judge == self.judged_by:
-                self._done.pop(row.id, None)
-                if row.verdict is not None:
-                    self._done[row.id] = None
         if new:
             self._conclusion = ""  # a changed verdict may change what was found
 
@@ -155,10 +160,11 @@ class JudgingSession:
             self._left[pair.id] = self._left.pop(pair.id)  # now the last one
             return "Skipped. It comes again at the end."
         # somebody else may have judged it since it was read
-        self.judge.record(pair, key == "y", judge=self.judged_by, note=note, if_open=True)
+        is_kept = self.judge.record(pair, key == "y", judge=self.judged_by, note=note, if_open=True)
         self._read()
-        if not self._has_said(pair, key):
+        if not is_kept:
             return _NOT_OPEN
+        self._done[pair.id] = None
         by_model = self._by_model.get(pair.id)  # shown now, and never before
         agrees = ", too" if by_model is (key == "y") else ""
         return "" if by_model is None else f"The model says {'yes' if by_model else 'no'}{agrees}."
@@ -166,7 +172,9 @@ class JudgingSession:
     def _has_said(self, pair: WantedVerdict, key: str) -> bool:
         """Whether this verdict of this person counts."""
         verdict = self._said.get(pair.id)
-        return verdict is not None and verdict[1:3] == (key == "y", self.judged_by)
+        if verdict is None or pair.id not in self._done:
+            return False
+        return verdict.verdict == (key == "y") and verdict.judge == self.judged_by
 
     def _take_back(self, pair: WantedVerdict) -> str:
         """Take back a verdict of this person; what to tell."""
@@ -178,6 +186,7 @@ class JudgingSession:
         self._wanted[pair.id] = None
         self._shown = pair.id
         self.judge.record(pair, None, judge=self.judged_by)
+        self._done.pop(pair.id, None)
         self._read()
         return f"Taken back: {'yes' if verdict.verdict else 'no'}."
 
@@ -224,9 +233,10 @@ class JudgingSession:
 
     def _start_round(self, wanted: Sequence[WantedVerdict], n_at_most: int | None = None) -> None:
         def place(pair: WantedVerdict) -> bytes:
-            return key_digest([self.judged_by, pair.asked.prompt, list(pair.asked.references)])
+            return key_digest([self._order, pair.asked.prompt, list(pair.asked.references)])
 
-        # an order of prompts of this person's own, so that two people seldom meet
+        # an order of prompts of this session's own, so that two people seldom meet, be their names
+        # the same
         pairs = {pair.id: pair for pair in sorted(wanted, key=place)}
         self._pairs.update(pairs)
         self._wanted.update(dict.fromkeys(pairs))

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval
 
+from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count
 from sklearn_clm.calibration._answer import (
     AnswerPath,
@@ -137,6 +138,7 @@ class AnswerPolicy(Policy):
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
     }
 
+    @naming_parameters
     def __init__(self, alpha: float = 0.1, *, estimator: BaseEstimator | None = None) -> None:
         self.alpha = alpha
         self.estimator = estimator

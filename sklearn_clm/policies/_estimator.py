@@ -83,7 +83,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             memory = self.__dict__.setdefault("_memory", DrawMemory())
         return memory
 
-    def fit(self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, groups: object = None, prompt_weight: object = None
+    ) -> Self:
         """Collect draws, scores and verdicts, and calibrate on them.
 
         Parameters
@@ -152,7 +154,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         return self.predict(X, groups=groups)
 
     def fit_transform(
-        self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
+        self, X: Any, y: Any = None, *, groups: object = None, prompt_weight: object = None
     ) -> Any:
         """Fit, and predict for the same prompts and draws.
 

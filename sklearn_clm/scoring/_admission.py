@@ -242,7 +242,10 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
     """Admissions of any container as a checked list."""
     if y is None:
         name = "This estimator" if estimator is None else type(estimator).__name__
-        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
+        raise ValueError(
+            f"{name} requires y to be passed, but the target y is None: admissions (y) must hold, "
+            "for each prompt, a reference or a function of a response."
+        )
     is_array = hasattr(y, "__array__")
     if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Reversible)):  # no sets
         raise TypeError(

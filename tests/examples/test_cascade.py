@@ -28,6 +28,7 @@ def test_a_cascade_then_answers_then_a_person(monkeypatch, tmp_path, capsys):
     assert found["wrong"] / answered.sum() <= 0.3
     printed = capsys.readouterr().out
     assert "draws of generator 2" in printed
+    assert "nan" not in printed
     with no_new_draws():
         example.main(options)
     assert capsys.readouterr().out == printed

@@ -163,9 +163,12 @@ def test_arguments_are_checked(judge):
         session.act(PAIRS[0].id, "x")
 
 
-def test_two_people_are_given_different_prompts(judge):
+@pytest.mark.parametrize("names", [("Ada", "Grace"), ("Ada", "Ada")])
+def test_two_people_are_given_different_prompts(judge, names, monkeypatch):
+    orders = iter(["one", "other"])
+    monkeypatch.setattr("secrets.token_hex", lambda n_bytes: next(orders))
     pairs = [WantedVerdict(JudgedPrompt(f"prompt {i}"), "response") for i in range(40)]
-    ada, grace = (JudgingSession(judge, pairs, judged_by=name) for name in ("Ada", "Grace"))
+    ada, grace = (JudgingSession(judge, pairs, judged_by=name) for name in names)
     n_alike = 0
     for _ in range(15):
         first, second = (session.turn().pair for session in (ada, grace))
@@ -173,6 +176,19 @@ def test_two_people_are_given_different_prompts(judge):
         ada.act(first.id, "y")
         grace.act(second.id, "y")
     assert n_alike <= 2
+
+
+@pytest.mark.parametrize("key", "yn")
+def test_under_one_name_nobody_is_told_that_a_verdict_was_kept_which_was_not(judge, key):
+    first, second = (JudgingSession(judge, PAIRS, judged_by="Ada") for _ in range(2))
+    second.act(PAIRS[1].id, "n")
+    first.act(PAIRS[0].id, "y")
+    turn = second.act(PAIRS[0].id, key)
+    assert "judged meanwhile" in turn.notice
+    # and each takes back what is their own
+    assert (first.turn().undo, turn.undo) == (PAIRS[0].id, PAIRS[1].id)
+    second.act(turn.undo, "u")
+    assert judge.verdicts(PAIRS[:2]) == [True, None]
 
 
 def test_people_who_press_at_once_give_one_verdict(tmp_path):

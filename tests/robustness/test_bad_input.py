@@ -474,6 +474,14 @@ def test_parameters(make, name, value, log):
     assert fitted.set_params(**{name: good}).predict(X[:5]) == before
 
 
+@pytest.mark.parametrize("make", [ConformalSampler, ComponentSelector, AnswerPolicy])
+def test_parameters_that_do_not_exist(make):
+    wrong, right = ("alpha", "epsilon") if make is ConformalSampler else ("epsilon", "alpha")
+    refused(lambda: make(**{wrong: 0.1}), TypeError, f"got {wrong} instead (epsilon is the level")
+    refused(lambda: make(**{wrong: 0.1}), TypeError, right)
+    refused(lambda: make(level=0.1), TypeError, "got level instead.")
+
+
 @pytest.mark.parametrize(("name", "params"), BAD_PARTS)
 def test_parameters_of_parts(name, params, log):
     new = sampler(log, **params)
@@ -507,6 +515,14 @@ def test_prompts_and_admissions(kind, name, prompts, admissions, log):
     assert fitted.predict(X[:5]) == before
     if make is sampler and "object" not in _shown(prompts):
         refused(lambda: fitted.score(prompts, admissions), WRONG, name)
+
+
+def test_references_that_nobody_gave(kind):
+    make, fitted = kind
+    for call in (make(None).fit, make(None).fit_transform):
+        refused(lambda call=call: call(X), ValueError, "admissions (y) must hold")
+    if make is sampler:
+        refused(lambda: fitted.score(X), ValueError, "admissions (y) must hold")
 
 
 @pytest.mark.parametrize("prompts", BAD_NEW, ids=_shown)
