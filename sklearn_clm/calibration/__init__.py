@@ -144,8 +144,7 @@ True
 
 :class:`CalibrationData` knows what it was collected with (:class:`Provenance`), through ``take``,
 ``split``, ``truncate``, ``save`` and ``load``; bare arrays know nothing. New scores must come from
-the same computation, or be rounded alike: what ties with a threshold could fall on the other side
-of it otherwise.
+the same computation, in any batch or precision: thresholds stand between scores, not on them.
 """
 
 from sklearn_clm.calibration._arrays import Provenance

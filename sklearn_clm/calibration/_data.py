@@ -24,8 +24,8 @@ class CalibrationData(LabeledArrays):
     Parameters
     ----------
     quality : array-like of shape (n, K)
-        Q(x_i, y_ij), not NaN. New scores must be computed, or rounded, as these were, or those
-        that tie with a threshold fall elsewhere.
+        Q(x_i, y_ij), not NaN. New scores must be computed as these were; their last digits do not
+        matter.
     similarity : array-like of shape (n, K, K)
         S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored.
     admissible : array-like of shape (n, K)

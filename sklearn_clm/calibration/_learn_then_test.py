@@ -155,7 +155,7 @@ def learn_then_test(
     optimization_fraction, random_state
         Share of the first part, and source of the split, as in :meth:`CalibrationData.split`.
     n_lambdas : int, default=25
-        Observed quantiles in each dimension of the grid, besides -inf and +inf.
+        Thresholds in each dimension of the grid, next to observed quantiles, and -inf and +inf.
     size_weight, excess_weight, draw_weight : float
         rho_1 and rho_2 of Eq. 7, and a price of each draw besides, >= 0.
     k_max : int, sequence of int, or None

@@ -1,6 +1,6 @@
 """The search of configurations to test, in their order.
 
-The optimisation part lays out a grid of thresholds, from observed values alone, and keeps the
+The optimisation part lays out a grid of thresholds, between observed values, and keeps the
 Pareto frontier of loss and objective, from the safest configuration on. Whatever path comes of it,
 fixed sequence testing on *other* prompts holds; a bad one only certifies less.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import as_array
+from sklearn_clm.calibration._between import middles_above, middles_below
 from sklearn_clm.calibration._data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
 from sklearn_clm.calibration._rule import Configuration
@@ -155,9 +156,11 @@ def threshold_grid(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Thresholds to try, from the values in the data.
 
-    Each dimension gets up to `n_lambdas` observed values, evenly spread over their distribution,
-    and -inf and +inf; the counting set scores get 1, 2, ..., K. Set scores are observed on the
-    running sets of some prompts, under several strengths of rejection, which shifts them.
+    Each dimension gets up to `n_lambdas` thresholds, evenly spread over the distribution of the
+    observed values, and -inf and +inf; the counting set scores get 1, 2, ..., K. Each stands beside
+    an observed value, in the middle of the gap that changes no decision on the data: above it for
+    similarity, below it for quality and set score. Set scores are observed on the running sets of
+    some prompts, under several strengths of rejection, which shifts them.
     """
     score = get_set_score(set_score)
     if not isinstance(n_lambdas, Integral) or n_lambdas < 1:
@@ -165,12 +168,13 @@ def threshold_grid(
     l1, l2 = np.array([np.inf]), np.array([-np.inf])
     if score.rejects_similarity:
         later, earlier = np.tril_indices(data.k_max, -1)
-        l1 = _between_infinities(data.similarity[:, later, earlier].ravel(), n_lambdas)
+        l1 = _between_infinities(middles_above(data.similarity[:, later, earlier]), n_lambdas)
     if score.rejects_quality:
-        l2 = _between_infinities(data.quality.ravel(), n_lambdas)
+        l2 = _between_infinities(middles_below(data.quality), n_lambdas)
     if score in _COUNTING:
         return l1, l2, np.arange(1.0, data.k_max + 1.0)
-    return l1, l2, _between_infinities(_observed_set_scores(data, score, l1, l2), n_lambdas)
+    observed = _observed_set_scores(data, score, l1, l2)
+    return l1, l2, _between_infinities(middles_below(observed), n_lambdas)
 
 
 def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:

@@ -102,7 +102,8 @@ class ThresholdPolicy(Policy):
     set_score : {"first_k", "first_k_reject", "max", "sum"} or callable, default="max"
         Set score F.
     n_lambdas : int, default=25
-        Largest number of observed values to try for each threshold, besides -inf and +inf.
+        Largest number of values to try for each threshold, in gaps between observed ones, besides
+        -inf and +inf.
     size_weight, excess_weight : float, default=0.5
         Weights rho_1 of the set size, and rho_2 of the relative excess of draws, in Eq. 7, >= 0.
     draw_weight : float, default=0.0

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from sklearn_clm.calibration import CalibrationData, _search, pareto_frontier
+from sklearn_clm.calibration._between import middles_above, middles_below
 from sklearn_clm.calibration._search import observed_quantiles, threshold_grid
 from tests.calibration.strategies import calibration_data, random_data
 
@@ -16,20 +17,20 @@ def lowest(quality):
 @pytest.mark.parametrize("set_score", ["max", "sum", lowest])
 @settings(max_examples=60, deadline=None)
 @given(data=calibration_data(), n_lambdas=st.integers(1, 6))
-def test_thresholds_are_observed_values_between_infinities(set_score, data, n_lambdas):
+def test_thresholds_are_middles_of_gaps_between_infinities(set_score, data, n_lambdas):
     l1, l2, l3 = threshold_grid(data, set_score=set_score, n_lambdas=n_lambdas)
     lower = data.similarity[:, *np.tril_indices(data.k_max, -1)].astype(np.float64)
-    for thresholds, observed in ((l1, lower), (l2, data.quality)):
+    middles = middles_above(lower), middles_below(data.quality)
+    for thresholds, between in zip((l1, l2), middles):
         assert thresholds[0] == -np.inf
         assert thresholds[-1] == np.inf
         assert np.all(np.diff(thresholds) > 0)
-        finite = np.unique(observed[np.isfinite(observed)])
-        assert len(thresholds) == 2 + min(n_lambdas, len(finite))
-        assert np.isin(thresholds[1:-1], finite).all()
+        assert len(thresholds) == 2 + min(n_lambdas, len(np.unique(between)))
+        assert np.isin(thresholds[1:-1], between).all()
     assert (l3[0], l3[-1]) == (-np.inf, np.inf)
     assert len(l3) <= n_lambdas + 2
-    if set_score != "sum":
-        assert np.isin(l3[1:-1], data.quality).all()
+    if set_score == "max":  # quality and set score are one number there
+        assert not np.isin(l3[1:-1], data.quality).any()
 
 
 @pytest.mark.parametrize("k", [1, 2, 7])
@@ -47,7 +48,9 @@ def test_a_function_of_the_same_name_does_not_count_draws():
         return float(quality[-1])
 
     data = CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]])
-    assert_array_equal(threshold_grid(data, set_score=first_k)[2], [-np.inf, 0.2, 0.9, np.inf])
+    assert_array_equal(
+        threshold_grid(data, set_score=first_k)[2], [-np.inf, (0.2 - 0.7 / 2), 0.55, np.inf]
+    )
 
 
 def test_set_scores_are_observed_with_and_without_rejection():
@@ -55,9 +58,9 @@ def test_set_scores_are_observed_with_and_without_rejection():
     quality, truth = np.full((20, 8), 0.25), np.ones((20, 8))
     data = CalibrationData(quality, np.ones((20, 8, 8)), truth)
     l3 = threshold_grid(data, set_score="sum")[2]
-    assert_array_equal(l3[1:-1], 0.25 * np.arange(1, 9))
+    assert_array_equal(l3[1:-1], 0.25 * np.arange(1, 9) - 0.125)
     data = CalibrationData(quality, np.random.default_rng(0).random((20, 8, 8)), truth)
-    assert threshold_grid(data, set_score="sum")[2][-2] == 8 * 0.25
+    assert threshold_grid(data, set_score="sum")[2][-2] == 7.5 * 0.25
 
 
 def test_quantiles_follow_the_distribution():

@@ -219,9 +219,9 @@ def test_sets_without_copies_are_tested_right_after_those_with_them():
     part = data.take(np.arange(100))
     frontier = search_frontier(part)
     assert frontier.lambdas[0].tolist() == [np.inf, -np.inf, np.inf]
-    assert frontier.lambdas[1].tolist() == [0.0, -np.inf, np.inf]
+    assert frontier.lambdas[1].tolist() == [0.5, -np.inf, np.inf]
     risks = evaluate_configurations(part, frontier.lambdas, set_score="max")
     assert risks.n_errors[0] == risks.n_errors[1]
     # they are left out where the copies in sets were not all of one kind
     mixed = CalibrationData(part.quality, np.ones_like(part.similarity), part.admissible)
-    assert search_frontier(mixed).lambdas[1].tolist() != [0.0, -np.inf, np.inf]
+    assert search_frontier(mixed).lambdas[1].tolist() != [-np.inf, -np.inf, np.inf]

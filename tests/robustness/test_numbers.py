@@ -74,9 +74,12 @@ def test_thresholds_accept_the_values_that_they_come_from(dtype, set_score, tmp_
     earlier = loaded.similarity[:, 1, 0]
     for i in range(loaded.n_prompts):
         # draw 0 is of the lowest quality that is accepted, draw 1 as similar as may be
-        own = Configuration(float(earlier[i]), float(loaded.quality[i].min()), np.inf)
-        assert own.similarity in l1
-        assert own.quality in l2
+        alike, worst = float(earlier[i]), float(loaded.quality[i, :2].min())
+        above = min(threshold for threshold in l1 if threshold > alike)
+        below = max(threshold for threshold in l2 if threshold < worst)
+        assert not np.any((loaded.similarity > alike) & (loaded.similarity <= above))
+        assert not np.any((loaded.quality >= below) & (loaded.quality < worst))
+        own = Configuration(above, below, np.inf)
         rule = SamplingRule(own, get_set_score(set_score), 2)
         for draw in range(2):
             rule.update(loaded.quality[i, draw], loaded.similarity[i, draw])

@@ -1,0 +1,59 @@
+"""Thresholds between scores, not on them.
+
+Scores are not the same number twice. A matrix product rounds a row otherwise in another batch, so
+does another processor, and an array on disk may hold single or half precision. A threshold that
+stands *on* a score of calibration then decides by rounding: where many prompts share a score, the
+sets of calibration and of prediction may have nothing in common. Between two neighbouring scores it
+has room, and every decision on these scores is the same.
+
+*Each direction.* Let a < v be neighbours among the observed scores. "Accept where q >= v" accepts
+of them the very scores that "accept where q >= t" does, for any t in (a, v]: quality and set score
+take the middle of the gap below v. "Reject where s > v" rejects the scores that "reject where
+s > t" does, for any t in [v, b), with b the next score above: similarity takes the middle of the
+gap above. Rounding to the nearest number of another precision keeps the order of scores, and takes
+none across the middle of two neighbours of that precision.
+
+*Nothing is tested that is not used.* Thresholds of a grid come from the optimisation part alone;
+what calibrates tests them as they are, and prediction runs them as they are. A calibration score
+may lie in the gap, on either side of the threshold.
+
+*Scores that are one number.* Those closer than 1e-6 of their size are one, whatever their last
+digits: the gap is the first that lies further away from v. So a score that many prompts share is
+never cut through. Where scores of a continuum lie that dense, the gap is small, and so is
+the share of prompts within it.
+"""
+
+import numpy as np
+
+SAME = 1e-6  # relative: scores that differ by less are one number
+
+
+def middles_below(scores: np.ndarray) -> np.ndarray:
+    """For each score the middle of the gap below it.
+
+    Those of the m finite scores, ascending, of shape (m,). Below the smallest there is as much room
+    as above it.
+    """
+    ordered = np.sort(scores[np.isfinite(scores)]).astype(np.float64)
+    if not len(ordered):
+        return ordered
+    with np.errstate(over="ignore"):
+        low = np.searchsorted(ordered, ordered - SAME * np.abs(ordered), side="left")
+    neighbours = np.concatenate(([_reflected(ordered)], ordered))[low]
+    # halves first: a sum of large scores could overflow
+    return np.maximum(neighbours / 2 + ordered[low] / 2, np.nextafter(neighbours, np.inf))
+
+
+def middles_above(scores: np.ndarray) -> np.ndarray:
+    """For each score the middle of the gap above it."""
+    return -middles_below(-np.asarray(scores, dtype=np.float64))[::-1]
+
+
+def _reflected(ordered: np.ndarray) -> float:
+    """The second smallest number, reflected at the smallest."""
+    smallest = float(ordered[0])
+    place = np.searchsorted(ordered, smallest + SAME * abs(smallest), side="right")
+    room = abs(smallest) or 1.0
+    if place < len(ordered):
+        room = float(ordered[place]) - smallest
+    return smallest - room
