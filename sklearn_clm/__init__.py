@@ -168,10 +168,9 @@ import logging
 
 import scipy.stats  # noqa: F401 - first: nested in our own imports it takes a sixth longer
 
+from sklearn_clm._estimators import ComponentSelector, ConformalSampler
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
 from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
-from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm._selector import ComponentSelector
 from sklearn_clm._version import __version__
 
 logging.getLogger("sklearn_clm").addHandler(logging.NullHandler())

@@ -13,6 +13,7 @@ from typing import Any
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning, __version__
 from sklearn_clm import _tables as tables
+from sklearn_clm._estimators._files import write_content
 from sklearn_clm._exceptions import report_null
 from sklearn_clm._results import counted
 from sklearn_clm.caching import HumanJudge
@@ -25,7 +26,6 @@ from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import serve
 from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
-from sklearn_clm.policies._files import write_content
 
 __all__ = ["main"]
 

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sklearn_clm import ConformalSampler, PredictionSets
+from sklearn_clm._estimators._calibration import SamplerCalibration
+from sklearn_clm._estimators._files import prompts_of, reading
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import CalibrationData, Provenance
@@ -19,8 +21,6 @@ from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.generators._prompts import check_prompts, prompt_line
 from sklearn_clm.generators._records import key_digest
 from sklearn_clm.policies import ThresholdPolicy
-from sklearn_clm.policies._calibration import SamplerCalibration
-from sklearn_clm.policies._files import prompts_of, reading
 
 _Add: TypeAlias = Callable[..., argparse.Action]
 SAMPLES = """\

@@ -8,6 +8,8 @@ from typing import TypeAlias
 import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
+from sklearn_clm._estimators._collection import SCORES
 from sklearn_clm._results import counted
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
@@ -20,8 +22,6 @@ from sklearn_clm.generators._identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
-from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
-from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._rules import Outcomes
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration

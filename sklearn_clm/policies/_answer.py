@@ -25,11 +25,11 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
+from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two, share_that_teaches
 from sklearn_clm.policies._judging import Judging, classifier_factory, one_thread
 from sklearn_clm.policies._rules import Everything, Row, Rule
-from sklearn_clm.policies._verdicts import bounding
 
 
 @dataclass(frozen=True)

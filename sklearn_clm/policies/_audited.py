@@ -65,14 +65,13 @@ from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import AuditRecord, smallest_level
+from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.policies._base import Policy
-from sklearn_clm.policies._collection import Collection
-from sklearn_clm.policies._components import labelled, threshold_of_part
 from sklearn_clm.policies._exit import ExitPolicy, LevelResult, LevelRule
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import Everything, Rule, SelectionRule
+from sklearn_clm.policies._rules import Everything, Rule
+from sklearn_clm.policies._selection import SelectionRule, labelled, threshold_of_part
 from sklearn_clm.policies._thresholds import ThresholdPolicy, ThresholdRule
-from sklearn_clm.policies._verdicts import ComponentVerdicts, Verdicts, bounding, shown_to
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
@@ -187,10 +186,8 @@ class AuditedJudging(BaseEstimator, Judging):
         digests = np.arange(n) if data.prompts is None else data.prompts
         return split_prompts(digests, optimization_size(n, _SHAPING), random_state)
 
-    def of(self, collection: Collection) -> "Audit":
-        people, references = get_admission(self.people), collection.verdicts.references
-        shown = shown_to(people, collection.prompts, references)
-        return Audit(self, collection.judged_by(self.people, shown), collection.source.seed)
+    def of(self, collection: Any) -> "Audit":
+        return Audit(self, collection.audited_by(self.people), collection.source.seed)
 
 
 class Steps(ABC):
@@ -233,7 +230,7 @@ class SetSteps(Steps):
     """Rules that make sets of responses."""
 
     def __init__(
-        self, policy: Any, path: Any, table: Table, part: Part, claim: Claim, people: Verdicts
+        self, policy: Any, path: Any, table: Table, part: Part, claim: Claim, people: CollectedJudge
     ) -> None:
         self.policy, self.path, self.table, self.part = policy, path, table, part
         self.people, self.level, self.digests = people, claim.level, table.data.prompts
@@ -359,7 +356,7 @@ class ComponentSteps(Steps):
     what: ClassVar[str] = "threshold"
 
     def __init__(
-        self, data: ComponentCalibrationData, part: Part, alpha: float, people: ComponentVerdicts
+        self, data: ComponentCalibrationData, part: Part, alpha: float, people: CollectedJudge
     ) -> None:
         self.data, self.part, self.level, self.people = data, part, alpha, people
         self.digests, self.by_model = data.prompts, data.labels[:, np.newaxis]
@@ -407,7 +404,7 @@ class Audit(Judging):
     """An audit by people, whom `verdicts` asks."""
 
     judging: AuditedJudging
-    verdicts: Verdicts
+    verdicts: CollectedJudge
     seed: int  # of the random choice of prompts
 
     def test(self, policy: Policy, path: Any, table: Table, part: Part, claim: Claim) -> Any:
@@ -542,6 +539,6 @@ class Audit(Judging):
         now[*asked] = labels[*asked] < 0
         _, *others = later or pairs
         left[*others] = labels[*others] < 0
-        with bounding(self.verdicts, np.arange(len(labels)), lambda: left):
+        with self.verdicts.bounding(np.arange(len(labels)), lambda: left):
             self.verdicts.ask(*np.nonzero(now))
         return np.unique(owner[labels[*asked] != 1])

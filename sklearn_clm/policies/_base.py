@@ -17,9 +17,9 @@ from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._rows import Part, RandomState
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies._rules import Everything, Rule, Rules, rules_of_parts
-from sklearn_clm.policies._verdicts import bounding
 
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:

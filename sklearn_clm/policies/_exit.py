@@ -27,11 +27,11 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._texts import ScoreScale, same_text_of, texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.calibration._two_phase import AuditRecord
+from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._judging import Judging, classifier_factory
-from sklearn_clm.policies._open_sets import BatchedExit, Sampling
 from sklearn_clm.policies._rules import Everything, Outcomes, Row, Rule, SetRule, shares_taken
-from sklearn_clm.policies._verdicts import bounding
 
 _ENOUGH_PROMPTS = 60  # to learn from
 
@@ -148,8 +148,8 @@ class LevelRule(SetRule):
         errors = n_errors, len(found.sizes), bound
         return Outcomes(errors, {"size": found.sizes, "draws": found.draws})
 
-    def batched(self, sampling: Sampling) -> BatchedExit:
-        return BatchedExit(self, sampling)
+    def batched(self, scores: DrawScores) -> BatchedExit:
+        return BatchedExit(self, scores)
 
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""

@@ -16,7 +16,7 @@ from sklearn_clm.calibration import Claim, ComponentCalibrationData
 from sklearn_clm.calibration._exit_model import impute_labels
 from sklearn_clm.calibration._rows import Part, RandomState
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.policies._verdicts import Verdicts
+from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
@@ -82,7 +82,7 @@ class Judging:
         """
         if not table.is_lazy:
             return table.labels[rows] == 1, table.labels[rows]
-        if self.optimization_admission is not None and isinstance(table.judge, Verdicts):
+        if self.optimization_admission is not None and isinstance(table.judge, CollectedJudge):
             # in a table of its own, so that none of these labels enters a test
             other = table.judge.by(self.optimization_admission)
             said = other.labels[:, : table.k_max]

@@ -11,8 +11,6 @@ from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
     Claim,
-    ComponentCalibrationData,
-    ComponentThreshold,
     Configuration,
     LearnThenTestResult,
 )
@@ -21,7 +19,7 @@ from sklearn_clm.calibration._path import sets_at_stop
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.policies._open_sets import BatchedRule, BatchedThresholds, Sampling
+from sklearn_clm.policies._batched import BatchedRule, BatchedThresholds, DrawScores
 
 Row: TypeAlias = tuple[str, str, str]
 """What, its value, and its use."""
@@ -149,7 +147,7 @@ class SetRule(Rule):
     counts: ClassVar[str] = "Size counts the responses in a set; draws, those made for it."
 
     @abstractmethod
-    def batched(self, sampling: Sampling) -> BatchedRule:
+    def batched(self, scores: DrawScores) -> BatchedRule:
         """The rule as it runs on many prompts at once."""
 
 
@@ -181,8 +179,8 @@ class Everything(SetRule):
         everything = Configuration(np.inf, -np.inf, np.inf)
         return Outcomes.of_thresholds(data, everything, self.k_max, set_score, None)
 
-    def batched(self, sampling: Sampling) -> BatchedRule:
-        return BatchedThresholds(None, self.k_max, sampling)
+    def batched(self, scores: DrawScores) -> BatchedRule:
+        return BatchedThresholds(None, self.k_max, scores)
 
     def content(self) -> dict[str, Any]:
         return {}
@@ -190,67 +188,6 @@ class Everything(SetRule):
     @classmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> "Everything":
         return cls(claim, k_max)
-
-
-@dataclass(frozen=True)
-class SelectionRule(Rule):
-    """Select the components that score at least `gamma_hat`."""
-
-    claim: Claim
-    gamma_hat: float
-    result: ComponentThreshold | None = field(default=None, repr=False)
-
-    kind: ClassVar[str] = "selection"
-    heading: ClassVar[str] = "Threshold (gamma-hat)"
-    priced: ClassVar[tuple[str, ...]] = ("components selected",)
-    counts: ClassVar[str] = (
-        "The components are those of all draws: sets that stop early hold fewer components, and "
-        "no more errors."
-    )
-    k_max: ClassVar[None] = None  # type: ignore[misc]
-
-    @property
-    def words(self) -> str:
-        return f"gamma-hat {self.gamma_hat:.4g}" if self.certified else "empty selections"
-
-    @property
-    def costs(self) -> tuple[float, ...]:
-        if self.result is None or self.result.position is None:
-            return (np.nan if self.certified else 0.0,)
-        return (float(self.result.n_components[self.result.position]),)
-
-    def facts(self, set_score: str) -> list[Row]:
-        use = "select a component of at least this"
-        return [("gamma-hat", f"{self.gamma_hat:.6g}", use)]
-
-    def outcomes(self, data: ComponentCalibrationData, set_score: SetScoreLike) -> Outcomes | None:
-        if self.result is None or not len(self.result.thresholds):
-            return None
-        n, chosen = data.n_prompts, data.scores >= self.gamma_hat
-        number = np.bincount(data.prompt_index[chosen], minlength=n)
-        # unknown labels count as errors: an upper bound
-        wrong = np.unique(data.prompt_index[chosen & (data.labels != 1)]).size
-        bound = "at most " if np.any(data.labels[chosen] < 0) else ""
-        return Outcomes((wrong, n, bound), {"components selected": number})
-
-    @property
-    def errors(self) -> tuple[str, int, int]:
-        tests: Any = self.result
-        return super().errors if self.certified else ("", 0, tests.n_calibration)
-
-    @property
-    def smallest(self) -> tuple[str, float]:
-        result = self.result
-        if result is None or not len(result.thresholds):
-            return "", np.nan
-        return result.bound(0), result.smallest_alpha
-
-    def content(self) -> dict[str, Any]:
-        return {"gamma_hat": self.gamma_hat}
-
-    @classmethod
-    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: object) -> "SelectionRule":
-        return cls(claim, float(content["gamma_hat"]))
 
 
 Rules: TypeAlias = dict[Hashable | None, Any]

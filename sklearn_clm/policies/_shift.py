@@ -17,7 +17,6 @@ from sklearn_clm.calibration._rows import check_weights
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import given_or_computed
 
 
@@ -143,11 +142,3 @@ def weights_of(
             f"prompt_weight must be as many as prompts, {len(prompts)}, got {len(weights)} instead."
         )
     return weights
-
-
-def refuse_other_shift(name: str, option: CovariateShift | None, known: Provenance) -> None:
-    """Refuse data, or a file, of another shift."""
-    if option is not None:
-        shift = Shift.of(known)
-        made_with = {"weight_bound": "none"} if shift is None else vars(shift)
-        refuse_differences(name, made_with, option.asked())

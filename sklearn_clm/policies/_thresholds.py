@@ -25,11 +25,11 @@ from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest, LossTest
+from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._open_sets import BatchedThresholds, Sampling
 from sklearn_clm.policies._rules import Everything, Outcomes, Row, Rule, SetRule, shares_taken
-from sklearn_clm.policies._verdicts import bounding
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class ThresholdRule(SetRule):
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
         return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.result)
 
-    def batched(self, sampling: Sampling) -> BatchedThresholds:
-        return BatchedThresholds(self.lambda_hat, self.k_max, sampling)
+    def batched(self, scores: DrawScores) -> BatchedThresholds:
+        return BatchedThresholds(self.lambda_hat, self.k_max, scores)
 
     @classmethod
     def of(

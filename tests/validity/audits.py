@@ -11,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 from scipy.stats import binom
 
+from sklearn_clm._estimators._verdicts import Verdicts
 from sklearn_clm.calibration import (
     Claim,
     ComponentCalibrationData,
@@ -22,7 +23,6 @@ from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import _Design
 from sklearn_clm.policies import AuditedJudging, ThresholdPolicy, _audited
 from sklearn_clm.policies._audited import Audit, ComponentSteps
-from sklearn_clm.policies._verdicts import Verdicts
 
 from .procedures import N_LAMBDAS, Setting, accepted_at_stop
 from .worlds import World, make_world

@@ -11,6 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sklearn_clm._estimators._collection import SCORES
+from sklearn_clm._estimators._files import claim_content, claim_of, prompts_of, reading, record_of
+from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
+from sklearn_clm._estimators._source import DrawSource, progress_bar, warn_of_repeated_draws
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance
@@ -20,13 +24,9 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._collection import SCORES
-from sklearn_clm.policies._files import claim_content, claim_of, prompts_of, reading, record_of
 from sklearn_clm.policies._groups import Groups, groups_of
-from sklearn_clm.policies._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
 from sklearn_clm.policies._rules import Rule, Rules
 from sklearn_clm.policies._shift import Shift
-from sklearn_clm.policies._source import DrawSource, progress_bar, warn_of_repeated_draws
 
 PARTS = ("splitter", "component_score", "admission")
 

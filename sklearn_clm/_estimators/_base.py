@@ -17,6 +17,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._estimators._agreement import refuse_differences
+from sklearn_clm._estimators._calibration import Calibration, unknown_fields
+from sklearn_clm._estimators._files import write_content
 from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
@@ -26,8 +29,6 @@ from sklearn_clm.calibration._rows import describe_repetitions
 from sklearn_clm.generators._identity import frozen
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.generators._queue import CANCELLED
-from sklearn_clm.policies._calibration import Calibration, unknown_fields
-from sklearn_clm.policies._files import refuse_differences, write_content
 from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._shift import Shift
 

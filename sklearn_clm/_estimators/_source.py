@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from sklearn_clm._estimators._agreement import refuse_differences
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
@@ -18,7 +19,6 @@ from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingG
 from sklearn_clm.generators._base import WrappingGenerator, trained, trait
 from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._protocols import Reference
 
 _ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95

@@ -11,9 +11,21 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._estimators._agreement import (
+    refuse_differences,
+    refuse_larger_budget,
+    refuse_other_draws,
+)
+from sklearn_clm._estimators._base import N_JOBS, CalibratedEstimator
+from sklearn_clm._estimators._calibration import PARTS, Calibration, SelectorCalibration
+from sklearn_clm._estimators._components import (
+    ComponentCollection,
+    prompts_of_sampler,
+    select_components,
+)
+from sklearn_clm._estimators._sampler import ConformalSampler
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm._results import ComponentSets, PredictionSets
-from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import Claim, ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._rows import Part
@@ -21,20 +33,10 @@ from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
 from sklearn_clm.policies._audited import Audit, ComponentSteps
-from sklearn_clm.policies._calibration import PARTS, Calibration, SelectorCalibration
-from sklearn_clm.policies._components import (
-    ComponentCollection,
-    prompts_of_sampler,
-    refuse_larger_budget,
-    refuse_other_draws,
-    select_components,
-    threshold_of_part,
-)
-from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
-from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import judging_of
-from sklearn_clm.policies._rules import SelectionRule, rules_of_parts
+from sklearn_clm.policies._rules import rules_of_parts
+from sklearn_clm.policies._selection import SelectionRule, threshold_of_part
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions, get_component_admission
 from sklearn_clm.scoring._components import get_component_score

@@ -1,37 +1,30 @@
 """Components: collection for calibration, and selection."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from sklearn_clm._estimators._agreement import refuse_larger_budget, refuse_other_draws
+from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
+from sklearn_clm._estimators._collection import TRIED_DRAWS, TRIED_PROMPTS, noting_kept_draws
+from sklearn_clm._estimators._source import DrawSource, progress_bar
+from sklearn_clm._estimators._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
-    Claim,
     ComponentCalibrationData,
-    ComponentThreshold,
     Provenance,
-    component_learn_then_test,
-    critical_count,
-    prompts_needed,
 )
-from sklearn_clm.calibration._certify import may_ask, settle
-from sklearn_clm.calibration._claim import nothing_passed, percent
-from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
-from sklearn_clm.policies._collection import TRIED_DRAWS, TRIED_PROMPTS, noting_kept_draws
 from sklearn_clm.policies._judging import judging_of
-from sklearn_clm.policies._rules import SelectionRule
-from sklearn_clm.policies._source import DrawSource, progress_bar
-from sklearn_clm.policies._verdicts import ComponentVerdicts, bounding, shown_to
+from sklearn_clm.policies._selection import labelled
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._components import (
@@ -163,46 +156,6 @@ class ComponentCollection:
         return self.data
 
 
-def labelled(
-    data: ComponentCalibrationData,
-    verdicts: ComponentVerdicts,
-    alpha: float,
-    parts: Sequence[Part] | None = None,
-) -> ComponentCalibrationData:
-    """The data with all labels, or those that tests need.
-
-    People are asked anew, since they may have changed their minds.
-    """
-    if verdicts.of_people:
-        verdicts.forget()
-    labels = verdicts.labels.reshape(-1)
-    tested = []
-    for part in parts or ():
-        if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
-            own = np.flatnonzero(np.isin(data.prompt_index, part.rows))
-            tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
-
-    def left() -> np.ndarray:
-        if parts is None:
-            return verdicts.labels < 0
-        known, open_ones = data.with_labels(labels), np.zeros(verdicts.labels.shape, dtype=bool)
-        for rows, own, rank in tested:
-            open_ones[own[may_ask(ComponentEntries(known.take(rows)), rank)]] = True
-        return open_ones
-
-    with bounding(verdicts, np.arange(len(labels)), left):
-        if parts is None:
-            unknown = np.flatnonzero(labels < 0)
-            verdicts.ask(unknown, np.zeros_like(unknown))
-        for rows, own, rank in tested:
-
-            def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
-                return verdicts(own[of], np.zeros_like(of))
-
-            settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
-    return data.with_labels(labels, data.provenance.admission)
-
-
 def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -> np.ndarray:
     """Positions of prompts that may calibrate after a fitted sampler.
 
@@ -231,27 +184,6 @@ def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -
             left[digest] -= 1
             kept.append(i)
     return np.array(kept, dtype=np.intp)
-
-
-def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
-    """Refuse sets of another generator or seed."""
-    drawn = sets.provenance
-    if drawn is None or not {"generator", "seed"} & set(known.differences(drawn)):
-        return
-    raise ValueError(
-        "X holds sets that were drawn by another generator, or with another seed, than "
-        f"{whose}: (fingerprint, seed) is {(drawn.generator, drawn.seed)}, wanted "
-        f"{(known.generator, known.seed)}."
-    )
-
-
-def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
-    """Refuse more draws than were made in calibration."""
-    if n_draws is not None and n_draws < k_max:
-        raise ValueError(
-            f"k_max must be at most {n_draws}, the draws of each prompt whose components have "
-            f"calibrated, got sets of {k_max} instead: the guarantee does not reach beyond."
-        )
 
 
 def components_of_draws(
@@ -331,29 +263,6 @@ def select_components(
     if sets.of_fit and maker is not None:
         selected = maker.calibration_.source.unguaranteed(selected, prompts)
     return selected
-
-
-def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) -> SelectionRule:
-    """Test the components of a part, from the highest score."""
-    result = component_learn_then_test(data.take(part.rows), claim.level, part.delta)
-    if result.gamma_hat == np.inf:
-        claim = claim.nullified(why_nothing(result, claim))
-    return SelectionRule(claim, result.gamma_hat, result)
-
-
-def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
-    """Why no threshold was certified."""
-    n, (low, high) = result.n_calibration, result.achievable_alpha
-    if not result.thresholds.size:
-        return f"no response of the {n} calibration prompts has any component."
-    advice = (
-        f"Selecting what has the highest score errs for {percent(low)} of the prompts, and "
-        f"selecting everything for {percent(high)}."
-    )
-    exact = not np.isnan(high)
-    return nothing_passed(
-        claim, n, "threshold", result.smallest_alpha, exact=exact, advice=advice if exact else ""
-    )
 
 
 def warn_of_falling_scores(

@@ -133,6 +133,35 @@ class Verdicts:
             part = slice(start, start + block)
             yield from self.ask(prompts[part], draws[part]).tolist()
 
+    @contextmanager
+    def bounding(
+        self, rows: np.ndarray, may_ask: Callable[[], np.ndarray], *, also: bool = False
+    ) -> Iterator[None]:
+        """Add to a call for verdicts which others may follow.
+
+        ``may_ask()`` gives the texts of the prompts at `rows` that may still be asked for, bool of
+        shape (len(rows), K). `also` says that the verdicts wanted now are about other prompts.
+        """
+        try:
+            yield
+        except VerdictsWanted as error:
+            people = get_admission(self.admission)
+            if not isinstance(people, HumanJudge):
+                raise
+            draws, prompts = np.nonzero(may_ask().T)
+            pairs, n_to_come, by_model = self.pairs(rows[prompts], draws)
+            n_left = len(pairs)
+            later: list[WantedVerdict] = []
+            if n_left <= _MOST_LOOKED_UP:
+                known = people.verdicts(list(pairs.values()))
+                n_left = known.count(None)
+                asked = {pair.id for pair in error.wanted}
+                unknown = [pair for pair, said in zip(pairs.values(), known) if said is None]
+                later = [pair for pair in unknown if pair.id not in asked]
+            n_more = n_to_come + (len(error.wanted) if also else 0)
+            n_at_most = max(n_left + n_more, len(error.wanted))
+            raise VerdictsWanted(error.wanted, n_at_most, later, by_model) from None
+
 
 def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) -> list[Any]:
     """References for people who audit, with prompts for a HumanJudge."""
@@ -174,33 +203,3 @@ class ComponentVerdicts(Verdicts):
                     asked.append(reference)
         texts = [[text] for distinct in components for text in distinct.components]
         super().__init__(admission, asked, texts, n_jobs, bare=bare)
-
-
-@contextmanager
-def bounding(
-    judge: object, rows: np.ndarray, may_ask: Callable[[], np.ndarray], *, also: bool = False
-) -> Iterator[None]:
-    """Add to a call for verdicts which others may follow.
-
-    ``may_ask()`` gives the texts of the prompts at `rows` that may still be asked for, bool of
-    shape (len(rows), K). `also` says that the verdicts wanted now are about other prompts.
-    """
-    try:
-        yield
-    except VerdictsWanted as error:
-        people = get_admission(judge.admission) if isinstance(judge, Verdicts) else None
-        if not isinstance(judge, Verdicts) or not isinstance(people, HumanJudge):
-            raise
-        draws, prompts = np.nonzero(may_ask().T)
-        pairs, n_to_come, by_model = judge.pairs(rows[prompts], draws)
-        n_left = len(pairs)
-        later: list[WantedVerdict] = []
-        if n_left <= _MOST_LOOKED_UP:
-            known = people.verdicts(list(pairs.values()))
-            n_left = known.count(None)
-            asked = {pair.id for pair in error.wanted}
-            unknown = [pair for pair, said in zip(pairs.values(), known) if said is None]
-            later = [pair for pair in unknown if pair.id not in asked]
-        n_more = n_to_come + (len(error.wanted) if also else 0)
-        n_at_most = max(n_left + n_more, len(error.wanted))
-        raise VerdictsWanted(error.wanted, n_at_most, later, by_model) from None

@@ -12,6 +12,12 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._estimators._agreement import refuse_differences, refuse_other_shift
+from sklearn_clm._estimators._base import N_JOBS, CalibratedEstimator, in_thread
+from sklearn_clm._estimators._calibration import Calibration, SamplerCalibration
+from sklearn_clm._estimators._collection import SCORES, Collection
+from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, SimilarityLike
+from sklearn_clm._estimators._source import DrawSource, source_of
 from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
@@ -33,15 +39,9 @@ from sklearn_clm.policies import (
     ThresholdPolicy,
 )
 from sklearn_clm.policies._base import Policy, draw_budgets
-from sklearn_clm.policies._calibration import Calibration, SamplerCalibration
-from sklearn_clm.policies._collection import SCORES, Collection
-from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator, in_thread
-from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import Judging, judging_of
-from sklearn_clm.policies._open_sets import OnAccept, QualityLike, SimilarityLike
-from sklearn_clm.policies._shift import refuse_other_shift, weights_of
-from sklearn_clm.policies._source import DrawSource, source_of
+from sklearn_clm.policies._shift import weights_of
 from sklearn_clm.scoring import likelihood
 from sklearn_clm.scoring._admission import check_admissions, get_admission
 from sklearn_clm.scoring._protocols import Admission

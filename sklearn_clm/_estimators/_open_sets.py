@@ -1,6 +1,5 @@
 """Sets of many prompts at once, as their draws arrive."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
@@ -8,11 +7,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.calibration import Configuration, SamplingRule
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._batched import BatchedRule, OpenSet
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
 from sklearn_clm.scoring._quality import bind_quality
@@ -20,22 +18,6 @@ from sklearn_clm.scoring._quality import bind_quality
 OnAccept: TypeAlias = Callable[[int, Generation], object]
 QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
 SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
-
-# no set score reaches NaN, not even +inf: sampling never stops early
-_ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
-
-
-class OpenSet:
-    """The set of a prompt whose sampling has not stopped."""
-
-    __slots__ = ("draws", "index", "qualities", "row", "rule", "seen", "shown")
-
-    def __init__(self, index: int, rule: Any, row: int = 0) -> None:
-        self.index, self.rule, self.row = index, rule, row
-        self.draws: list[Generation] = []
-        self.qualities: list[float] = []
-        self.seen: dict[object, int] = {}
-        self.shown: set[int] = set()  # accepted draws that `on_accept` received
 
 
 class Sampling:
@@ -155,108 +137,3 @@ class Sampling:
         responses = [[row[j].response for j in (*of, -1)] for row, of in zip(draws, earlier)]
         tensor = similarity_tensor(self._similarity, responses, start=n, n_jobs=self._n_jobs)
         return np.asarray(tensor[:, 0, :n])
-
-
-class BatchedRule(ABC):
-    """One rule, applied to many prompts at once."""
-
-    def __init__(self, sampling: Sampling, *, all_draws: int = 0) -> None:
-        self._sampling = sampling
-        self.all_draws = all_draws  # wanted at once; 0 if the rule decides after each
-
-    @abstractmethod
-    def new(self, index: int) -> OpenSet:
-        """The set of a prompt before its first draw."""
-
-    @abstractmethod
-    def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
-        """Give some rules their new draws, from `start` on."""
-
-    @abstractmethod
-    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
-        """The draws that a set has accepted, and its score."""
-
-    def close(self, open_set: OpenSet) -> tuple[list[int], float]:
-        """The outcome of a set whose rule has stopped."""
-        return self.outcome(open_set)
-
-
-class BatchedThresholds(BatchedRule):
-    """Algorithm 1 on many prompts; None accepts all draws."""
-
-    def __init__(self, configuration: Configuration | None, k_max: int, sampling: Sampling) -> None:
-        super().__init__(sampling, all_draws=k_max if configuration is None else 0)
-        self._configuration, self._k_max = configuration or _ACCEPT_ALL, k_max
-        self._unlike = [0.0] * k_max  # in place of similarities that decide nothing
-
-    def new(self, index: int) -> OpenSet:
-        score, width = self._sampling.set_score, self._sampling.width
-        rule = SamplingRule(self._configuration, score, self._k_max, width)
-        return OpenSet(index, rule)
-
-    def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
-        # what the rule cannot look at is not compared: draws of too low a quality, and any of
-        # them with draws that were rejected
-        compared: dict[int, list[tuple[OpenSet, float, list[Generation]]]] = {}
-        similarity, least, _ = self._configuration
-        qualities = self._sampling.quality_of(sets, draws, start).tolist()
-        for open_set, row, own in zip(sets, draws, qualities):
-            open_set.qualities.extend(own)
-            for quality in own:
-                n = len(open_set.rule.accepted)
-                if n and similarity < np.inf and quality >= least:
-                    compared.setdefault(n, []).append((open_set, quality, row))
-                else:
-                    open_set.rule.update(quality, self._unlike)
-        for waiting in compared.values():
-            accepted = [open_set.rule.accepted for open_set, _, _ in waiting]
-            alike = self._sampling.similarity_of([row for _, _, row in waiting], accepted).tolist()
-            for (open_set, quality, _), earlier, values in zip(
-                waiting, accepted, alike, strict=True
-            ):
-                known = dict(zip(earlier, values, strict=True))
-                open_set.rule.update(quality, [known.get(j, 0.0) for j in range(start)])
-
-    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
-        return open_set.rule.accepted, open_set.rule.score
-
-
-class BatchedExit(BatchedRule):
-    """An exit policy on many prompts, by a LevelRule."""
-
-    def __init__(self, rule: Any, sampling: Sampling) -> None:
-        super().__init__(sampling)
-        self._rule, self._paths = rule, rule.model.paths(0)
-        self._free: list[int] = []
-
-    def new(self, index: int) -> OpenSet:
-        if not self._free:
-            n = len(self._paths.n_draws)
-            self._paths.grow(max(n, 64))
-            self._free = list(range(n, len(self._paths.n_draws)))
-        return OpenSet(index, self._rule.stopping(), self._free.pop())
-
-    def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
-        quality = self._sampling.quality_of(sets, draws, start)[:, 0]
-        similarity = self._sampling.similarity_of(draws, [range(start)] * len(sets))
-        equal = np.full(len(sets), start)
-        if self._rule.equal_texts:
-            equal[:] = [
-                open_set.seen.setdefault(text_key(open_set.draws[start].response), start)
-                for open_set in sets
-            ]
-        for open_set, value in zip(sets, quality.tolist(), strict=True):
-            open_set.qualities.append(value)
-        rows = np.array([open_set.row for open_set in sets], dtype=np.intp)
-        self._paths.update(rows, quality, similarity, equal)
-        chances, arrival = self._rule.model.probabilities(self._paths, rows)
-        for m, open_set in enumerate(sets):
-            open_set.rule.update(chances[m], float(arrival[m]))
-
-    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
-        return sorted(open_set.rule.members), open_set.rule.exit
-
-    def close(self, open_set: OpenSet) -> tuple[list[int], float]:
-        self._paths.clear(open_set.row)
-        self._free.append(open_set.row)
-        return super().close(open_set)

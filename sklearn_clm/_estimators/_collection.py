@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_clm._estimators._source import DrawSource, progress_bar, warn_of_dependent_draws
+from sklearn_clm._estimators._verdicts import Verdicts, shown_to
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._table import text_key
@@ -18,10 +20,8 @@ from sklearn_clm.policies._base import draw_budgets
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
-from sklearn_clm.policies._source import DrawSource, progress_bar, warn_of_dependent_draws
-from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._admission import refuse_non_texts, warn_of_references
+from sklearn_clm.scoring._admission import get_admission, refuse_non_texts, warn_of_references
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
@@ -254,11 +254,12 @@ class Collection:
         self._draw_again()
         return SetLosses(losses.functions, self.prompts, self.verdicts.references, self.draws)
 
-    def judged_by(self, admission: str | Admission, references: list[Reference]) -> Verdicts:
-        """Verdicts of another judge on these draws."""
+    def audited_by(self, people: str | Admission) -> Verdicts:
+        """Verdicts of people who audit the admission, on these draws."""
+        shown = shown_to(get_admission(people), self.prompts, self.verdicts.references)
         self._draw_again()
         responses = [[draw.response for draw in row] for row in self.draws]
-        return Verdicts(admission, references, responses, self._n_jobs, self.data.k_max)
+        return Verdicts(people, shown, responses, self._n_jobs, self.data.k_max)
 
     def _draw_again(self) -> None:
         """Restore the draws, and make missing ones again."""

@@ -20,12 +20,6 @@ from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._records import json_value, naming
 
-_SCORES = ("quality", "similarity", "admission", "splitter", "component_score", "weight")
-_OF_CODE = ("generator", *_SCORES)
-_ADVICE = (
-    " A function that was edited or renamed, or that remembers what it was asked, is another one, "
-    "unless it has a fingerprint(); CachedGenerator(generator, store, key=...) names a generator."
-)
 _Record = TypeVar("_Record")
 
 
@@ -95,17 +89,3 @@ def claim_of(content: Mapping[str, Any]) -> Claim:
 def prompts_of(content: Mapping[str, Any]) -> np.ndarray:
     """Digests of the calibration prompts in a file, if any."""
     return np.frombuffer(bytes.fromhex(content.get("prompts", "")), np.uint64)
-
-
-def refuse_differences(
-    name: str, saved: Mapping[str, Any], own: Mapping[str, Any], named: str = ""
-) -> None:
-    """Refuse known values that differ from the estimator's."""
-    for key, value in own.items():
-        there = saved.get(key)
-        if None not in (there, value) and there != value:
-            raise ValueError(
-                f"{name} was made with another {key}: {there!r:.200} there, {value!r:.200} here"
-                f"{f', {named}' if named else ''}. Restore it, or call fit again (kept draws are "
-                f"reused).{_ADVICE if key in _OF_CODE else ''}"
-            )

@@ -1,0 +1,63 @@
+"""Refusals of data, files and sets that were made with something else.
+
+Right values in the wrong place: thresholds hold for the generator, seed, scores, judge and budget
+that they were calibrated with.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sklearn_clm._results import PredictionSets
+from sklearn_clm.calibration import Provenance
+from sklearn_clm.policies import CovariateShift
+from sklearn_clm.policies._shift import Shift
+
+_SCORES = ("quality", "similarity", "admission", "splitter", "component_score", "weight")
+_OF_CODE = ("generator", *_SCORES)
+_ADVICE = (
+    " A function that was edited or renamed, or that remembers what it was asked, is another one, "
+    "unless it has a fingerprint(); CachedGenerator(generator, store, key=...) names a generator."
+)
+
+
+def refuse_differences(
+    name: str, saved: Mapping[str, Any], own: Mapping[str, Any], named: str = ""
+) -> None:
+    """Refuse known values that differ from the estimator's."""
+    for key, value in own.items():
+        there = saved.get(key)
+        if None not in (there, value) and there != value:
+            raise ValueError(
+                f"{name} was made with another {key}: {there!r:.200} there, {value!r:.200} here"
+                f"{f', {named}' if named else ''}. Restore it, or call fit again (kept draws are "
+                f"reused).{_ADVICE if key in _OF_CODE else ''}"
+            )
+
+
+def refuse_other_shift(name: str, option: CovariateShift | None, known: Provenance) -> None:
+    """Refuse data, or a file, of another shift."""
+    if option is not None:
+        shift = Shift.of(known)
+        made_with = {"weight_bound": "none"} if shift is None else vars(shift)
+        refuse_differences(name, made_with, option.asked())
+
+
+def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
+    """Refuse sets of another generator or seed."""
+    drawn = sets.provenance
+    if drawn is None or not {"generator", "seed"} & set(known.differences(drawn)):
+        return
+    raise ValueError(
+        "X holds sets that were drawn by another generator, or with another seed, than "
+        f"{whose}: (fingerprint, seed) is {(drawn.generator, drawn.seed)}, wanted "
+        f"{(known.generator, known.seed)}."
+    )
+
+
+def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
+    """Refuse more draws than were made in calibration."""
+    if n_draws is not None and n_draws < k_max:
+        raise ValueError(
+            f"k_max must be at most {n_draws}, the draws of each prompt whose components have "
+            f"calibrated, got sets of {k_max} instead: the guarantee does not reach beyond."
+        )
