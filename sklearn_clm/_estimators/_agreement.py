@@ -1,4 +1,4 @@
-"""Refusals of data, files and sets that were made with something else.
+"""Refusals of data, files and sets made with something else.
 
 Right values in the wrong place: thresholds hold for the generator, seed, scores, judge and budget
 that they were calibrated with.

@@ -33,7 +33,7 @@ class OpenSet:
 
 
 class DrawScores(Protocol):
-    """Scores of draws of open sets, computed when a rule asks for them."""
+    """Scores of draws, computed when a rule asks for them."""
 
     set_score: SetScore
     width: int  # largest number of draws of a prompt
