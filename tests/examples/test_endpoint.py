@@ -1,0 +1,161 @@
+"""The endpoint of the examples, asked by the real client of its protocol."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from tests.examples.loading import EXAMPLES, needs
+
+needs("openai", "starlette", "uvicorn")
+
+from openai import APIStatusError, AsyncOpenAI, OpenAI  # noqa: E402
+
+# a model that never answers questions about 13, and counts its calls in a file
+HANGING = """
+import random, sys, threading
+from pathlib import Path
+sys.path.insert(0, {examples!r})
+import endpoint
+from sklearn_clm import ConformalSampler
+from sklearn_clm.generators import FunctionGenerator
+from sklearn_clm.policies import ExitPolicy
+
+CALLS = Path(__file__).with_suffix(".calls")
+NEVER = threading.Event()
+
+def ask(question, seed):
+    with CALLS.open("a") as file:
+        file.write(question + "\\n")
+    if question.startswith("13 "):
+        NEVER.wait(60)
+    return str(sum(map(int, question.split("+"))) + random.Random(seed).choice([0, 0, 0, 1]))
+
+def sampler():
+    numbers = random.Random(0).sample(range(2000), 200)
+    questions = [f"{{n // 50 + 20}} + {{n % 50}}" for n in numbers]
+    answers = [str(sum(map(int, one.split("+")))) for one in questions]
+    generator = FunctionGenerator(ask, max_concurrency=16)
+    made = ConformalSampler(generator, k_max=6, quality="self_consistency", policy=ExitPolicy())
+    return made.fit(questions, answers)
+"""
+
+
+@contextmanager
+def serving(folder, *arguments):
+    """The address of a server in a process of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, EXAMPLES / "endpoint.py", *arguments]
+    command += ["--folder", folder, "--port", str(port)]
+    server = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, encoding="utf-8", cwd=folder
+    )
+    try:
+        # calibration is printed before the port is open
+        assert "With confidence" in server.stdout.readline()
+        for _ in range(600):
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(30)
+        server.stdout.close()
+
+
+def question(text):
+    return {"model": "sklearn_clm", "messages": [{"role": "user", "content": text}]}
+
+
+def get(address, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(address, data=data), timeout=60) as reply:
+        return json.load(reply)
+
+
+def test_answers_refusals_streams_audits_and_a_restart(tmp_path):
+    arguments = ("--audit-share", "0.5")
+
+    async def ask_at_once(address):
+        async with AsyncOpenAI(base_url=f"{address}/v1", api_key="any", timeout=120) as client:
+            asked = [client.chat.completions.create(**question(f"7 + {n}")) for n in range(50)]
+            return await asyncio.gather(*asked)
+
+    with serving(tmp_path, *arguments) as address:
+        replies = asyncio.run(ask_at_once(address))
+        answered = 0
+        for n, reply in enumerate(replies):
+            message = reply.choices[0].message
+            extra = reply.model_extra["sklearn_clm"]
+            assert extra["claim"].startswith("With confidence 95 %")
+            assert extra["escalated"] == (message.content is None)
+            assert (message.refusal == "escalated") == extra["escalated"]
+            if message.content is not None:
+                assert extra["set"]["responses"] == [message.content]
+                answered += message.content == str(7 + n)
+        assert answered >= 25  # of fifty; at most a tenth of the answers is wrong
+
+        client = OpenAI(base_url=f"{address}/v1", api_key="any", timeout=120)
+        *events, last = client.chat.completions.create(**question("7 + 8"), stream=True)
+        assert last.choices[0].finish_reason == "stop"
+        accepted = [one.model_extra["sklearn_clm"].get("accepted") for one in events]
+        text = "".join(one.choices[0].delta.content or "" for one in events)
+        reply = client.chat.completions.create(**question("7 + 8"))
+        assert (text or None) == reply.choices[0].message.content
+        assert [one for one in accepted if one] == reply.model_extra["sklearn_clm"]["set"][
+            "responses"
+        ]
+
+        with pytest.raises(APIStatusError, match="temperature must not be given") as refused:
+            client.chat.completions.create(**question("7 + 8"), temperature=0.1)
+        assert refused.value.status_code == 400
+        for messages in ("7 + 8", [], ["7 + 8"], [{"role": "user", "content": ["an image"]}]):
+            with pytest.raises(APIStatusError, match="messages must") as refused:
+                client.chat.completions.create(model="any", messages=messages)
+            assert refused.value.status_code == 400
+        waiting = get(f"{address}/audits")
+        assert waiting
+        assert get(f"{address}/audits", {"id": waiting[0]["id"], "error": False})["audited"] == 1
+
+    with serving(tmp_path, *arguments) as address:
+        assert get(f"{address}/risk")["audited"] == 1
+        assert [one["id"] for one in get(f"{address}/audits")] == [one["id"] for one in waiting[1:]]
+
+
+def test_a_model_that_hangs_and_clients_that_leave(tmp_path):
+    (tmp_path / "hanging.py").write_text(HANGING.format(examples=str(EXAMPLES)))
+    calls = tmp_path / "hanging.calls"
+
+    async def leave_and_ask(address):
+        async with AsyncOpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0) as client:
+            leaving = [
+                asyncio.create_task(client.chat.completions.create(**question(f"13 + {n}")))
+                for n in range(4)
+            ]
+            await asyncio.sleep(1)
+            for one in leaving:
+                one.cancel()
+            await asyncio.gather(*leaving, return_exceptions=True)
+            before = calls.read_text().count("13 + 1\n")
+            slow = await client.chat.completions.create(**question("13 + 99"), timeout=60)
+            well = await client.chat.completions.create(**question("21 + 4"), timeout=60)
+            return before, slow, well
+
+    with serving(tmp_path, "hanging:sampler", "--time-limit", "3") as address:
+        before, slow, well = asyncio.run(leave_and_ask(address))
+    message = slow.choices[0].message
+    assert message.content is None
+    assert message.refusal == "escalated: no set within 3 seconds"
+    assert "25" in well.model_extra["sklearn_clm"]["set"]["responses"]
+    # who left asked for no further draw
+    assert calls.read_text().count("13 + 1\n") == before
