@@ -40,6 +40,8 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
 | a generator that ignores `start`, where it draws for a few prompts | `check_keyed`, uncached |
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |
+| outcomes sorted by outcome or topic, in a `RiskMonitor` | report them as they come |
+| bare losses sorted by outcome or topic, in a p-value by betting | `keys=`, or a shuffle |
 | losses of sets that are not `guaranteed`, in a `RiskMonitor` | leave them out |
 | the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
 | weights of a shift that were estimated on these prompts | estimate them on others |

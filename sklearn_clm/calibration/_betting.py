@@ -17,15 +17,19 @@ the stake b_s >= 0 depends on the losses before L_s alone.
 Step 2 needs stakes that were chosen before the outcome, and outcomes that were not chosen at all.
 
 **A p-value of n losses** of a mean of at least epsilon (Waudby-Smith and Ramdas, 2024) is
-1 / max_t W_t, by step 3. Their order has to be fixed before any of them is seen: an order that was
-chosen after a look at the losses makes any p-value small. Here a seed determines it.
+1 / max_t W_t, by step 3. Their order must have nothing to do with them, or step 2 fails: an order
+that was chosen after a look at the losses makes any p-value small. Positions give no such order,
+not even permuted by a seed, since tables come sorted: with 196 losses of mean .30, the largest
+first, one seed certified a mean of at most .29 in 58 of 60 tables, at delta = .05. So digests and
+the seed determine the order. It is a uniform one, whatever stands beside the digests, and hence the
+ordered losses of independent rows are independent and identically distributed.
 
 **An e-process** against a risk of at most epsilon is a mixture of such W with weights fixed
 beforehand, and a supermartingale as well. The weights here are equal for the stakes, and each W
 starts at any time, where it stands at 1 until then; start t has weight r_{t-1} - r_t with
 r_t = log 2 / log(t + 2). The late starts are for a risk that rises late: the wealth that an early
 start lost before is not missed. By step 3 one may look after each outcome and stop whenever one
-likes. Outcomes are all there are, or a random share.
+likes. Outcomes are all there are, or a random share, in the order in which they come.
 
 **Under a shift**, of density w(x) <= B, the risk of new prompts, E[w L] / E[w], is at most epsilon
 if and only if E[w (L - epsilon)] <= 0. The numbers epsilon + (w / B) (L - epsilon) lie in [0, 1],
@@ -68,7 +72,7 @@ from scipy.stats import binom
 
 from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._binomial import check_probability
-from sklearn_clm.calibration._rows import check_weights
+from sklearn_clm.calibration._rows import check_weights, mixed
 
 # stakes below their limit keep every factor away from zero
 _LARGEST_STAKE = 0.5
@@ -81,19 +85,46 @@ _HALVINGS = 40
 _AUDIT_VARIANCE, _LARGEST_AUDIT_STAKE = 0.07, 0.8
 
 
-def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
+def betting_p_value(
+    losses: ArrayLike, epsilon: float, *, keys: ArrayLike | None = None, seed: int = 0
+) -> np.ndarray:
     """P-value of a mean loss above epsilon, by betting.
 
-    `losses`, in [0, 1], are of n independent prompts, (n,), or of m configurations side by side,
-    (n, m). `seed` determines the order of the prompts, and is fixed before any loss is seen. The
-    stakes are predictable plug-in stakes: the mean excess of the losses so far below epsilon in
+    The stakes are predictable plug-in stakes: the mean excess of the losses so far below epsilon in
     units of their variance, after one prior observation of each.
+
+    Parameters
+    ----------
+    losses : array-like of shape (n,) or (n, m)
+        Losses in [0, 1] of n independent prompts, perhaps of m configurations side by side.
+    epsilon : float
+        The tolerated mean, in (0, 1).
+    keys : array-like of uint64, shape (n,), default=None
+        Digests of the prompts, which determine with `seed` in which order is bet, wherever the rows
+        stand. None: the rows must stand in an order that is unrelated to their losses, neither
+        sorted nor grouped by anything, or the p-value means nothing.
+    seed : int, default=0
+        Seed of the order, fixed before any loss is seen.
+
+    Returns
+    -------
+    ndarray of shape () or (m,)
+        The p-values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import betting_p_value
+    >>> losses, keys = np.repeat([0.3, 0.1], 100), np.arange(200)  # sorted by their losses
+    >>> backwards = betting_p_value(losses[::-1], 0.25, keys=keys[::-1])
+    >>> bool(betting_p_value(losses, 0.25, keys=keys) == backwards <= 0.05)
+    True
     """
     values = check_losses(losses)
     if not len(values):
         raise ValueError("losses must be those of at least one prompt, got none instead.")
     check_probability(epsilon, "epsilon")
-    ordered = values[np.random.default_rng(seed).permutation(len(values))]
+    ordered = _in_random_order(values, keys, seed)
     count = np.arange(1, len(ordered) + 1).reshape((-1,) + (1,) * (ordered.ndim - 1))
     # mean and variance of the losses *before* each, as if a loss of epsilon had come first
     before = np.zeros_like(ordered)
@@ -108,8 +139,27 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
     return np.asarray(_p_values(ordered, epsilon, stake)[-1])
 
 
+def _in_random_order(values: np.ndarray, keys: ArrayLike | None, seed: int) -> np.ndarray:
+    """Losses in an order that has nothing to do with them."""
+    if keys is None:
+        return np.asarray(values[np.random.default_rng(seed).permutation(len(values))])
+    digests = as_array(keys, "keys", (len(values),), np.uint64)
+    beside = np.broadcast_to(digests.reshape((-1,) + (1,) * (values.ndim - 1)), values.shape)
+    # rows of one prompt by their losses, so that positions have no part; then all are permuted
+    by_key = np.take_along_axis(values, np.lexsort((values, beside), axis=0), axis=0)
+    # one permutation for all data would bring a few prompts that repeat often into one order
+    rng = np.random.default_rng([seed, int(mixed(digests).sum())])
+    return np.asarray(by_key[rng.permutation(len(values))])
+
+
 def weighted_betting_p_value(
-    losses: ArrayLike, weights: ArrayLike, epsilon: float, *, bound: float, seed: int = 0
+    losses: ArrayLike,
+    weights: ArrayLike,
+    epsilon: float,
+    *,
+    bound: float,
+    keys: ArrayLike | None = None,
+    seed: int = 0,
 ) -> float:
     """P-value of a weighted risk above epsilon, by betting.
 
@@ -128,7 +178,8 @@ def weighted_betting_p_value(
     values = check_weights(weights, bound)
     loss = as_array(losses, "losses", values.shape, low=0.0, high=1.0)
     transformed = epsilon + values / bound * (loss - epsilon)
-    return float(betting_p_value(np.clip(transformed, 0.0, 1.0), epsilon, seed=seed))
+    clipped = np.clip(transformed, 0.0, 1.0)
+    return float(betting_p_value(clipped, epsilon, keys=keys, seed=seed))
 
 
 def _p_values(ordered: np.ndarray, epsilon: float, stake: float | np.ndarray) -> np.ndarray:

@@ -186,7 +186,7 @@ def keep_by_weight(
     numbers = as_array(keys, "keys", values.shape, np.uint64)
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     # 53 bits make a uniform number in [0, 1)
-    uniform = (_mixed(numbers ^ start) >> np.uint64(11)) * 2.0**-53
+    uniform = (mixed(numbers ^ start) >> np.uint64(11)) * 2.0**-53
     return uniform * bound < values
 
 
@@ -200,9 +200,9 @@ def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarr
     return values
 
 
-def _mixed(numbers: np.ndarray) -> np.ndarray:
+def mixed(numbers: np.ndarray) -> np.ndarray:
     """The output function of SplitMix64, which mixes all bits."""
-    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    bits = numbers + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

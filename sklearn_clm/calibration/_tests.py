@@ -91,20 +91,27 @@ class AdmissionTest:
 class LossTest:
     """Betting test of a mean loss in [0, 1].
 
-    ``losses(m)`` gives the loss of each prompt's set at step m, of shape (n,).
+    ``losses(m)`` gives the loss of each prompt's set at step m, of shape (n,). Digests of the
+    prompts, `keys`, determine the order of the bets.
     """
 
     def __init__(
-        self, n_steps: int, losses: Callable[[int], np.ndarray], level: float, delta: float
+        self,
+        n_steps: int,
+        losses: Callable[[int], np.ndarray],
+        keys: np.ndarray,
+        level: float,
+        delta: float,
     ) -> None:
-        self._losses, self.level, self.delta = losses, level, delta
+        self._losses, self._keys = losses, keys
+        self.level, self.delta = level, delta
         self.means, self._p_values = np.full((2, n_steps), np.nan)
 
     def passes(self, m: int) -> bool:
         """Whether step m passes."""
         values = self._losses(m)
         self.means[m] = values.mean()
-        self._p_values[m] = betting_p_value(values, self.level)
+        self._p_values[m] = betting_p_value(values, self.level, keys=self._keys)
         return bool(self._p_values[m] <= self.delta)
 
     def p_values(self) -> np.ndarray:

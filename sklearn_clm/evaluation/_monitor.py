@@ -57,7 +57,9 @@ class RiskMonitor:
     `share` below 1 :meth:`should_audit` chooses, by the request and the seed alone. A prompt that
     is asked again is another request and counts again: the promise is about requests, and without
     the repeats frequent prompts would count too little. Outcomes that arrive because somebody
-    complained say nothing about the risk, and calibration prompts are no audits.
+    complained say nothing about the risk, and calibration prompts are no audits. Outcomes must be
+    reported in the order of the requests: a table that was sorted by outcome, or by topic, is a run
+    of errors, and a false alarm almost surely.
 
     *After an alarm* do what ``str(monitor)`` says. An alarm may also mean that calibration was
     unlucky, without any change since, which delta allows; with a marginal guarantee, which holds on
@@ -142,8 +144,8 @@ class RiskMonitor:
         Parameters
         ----------
         outcomes : array-like of shape (n,)
-            Losses of audited sets in order of arrival: 1 or True for an error, 0 or False for
-            none, or a number in between where the loss is a share.
+            Losses of audited sets in order of arrival, never sorted: 1 or True for an error, 0 or
+            False for none, or a number in between where the loss is a share.
         requests : sequence of length n, default=None
             Their requests, as :meth:`should_audit` takes them. None: neither whether they were
             chosen at random nor whether they were reported before can be checked.

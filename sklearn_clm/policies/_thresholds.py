@@ -204,10 +204,14 @@ class ThresholdPolicy(Policy):
     @staticmethod
     def _loss_tests(columns: Columns, claim: Claim) -> list[LossTest]:
         """The tests of the other losses."""
-        return [
-            LossTest(len(columns), partial(columns.table.losses, name, columns), level, claim.delta)
-            for name, level in claim.losses.items()
-        ]
+        if not claim.losses:
+            return []
+        prompts: Any = columns.table.data.prompts  # known where the sampler collected them
+        keys, tests = prompts[columns.rows], []
+        for name, level in claim.losses.items():
+            losses = partial(columns.table.losses, name, columns)
+            tests.append(LossTest(len(columns), losses, keys, level, claim.delta))
+        return tests
 
     def test(self, path: Frontier, table: Table, part: Part, claim: Claim) -> Rule:
         columns = Columns(table, part.rows, path, self._score)

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import binom
 
-from sklearn_clm.calibration import betting_p_value, binomial_p_value
+from sklearn_clm.calibration import (
+    betting_p_value,
+    binomial_p_value,
+    weighted_betting_p_value,
+)
 from sklearn_clm.calibration._betting import (
     RiskEProcess,
     _audit_stake,
@@ -70,6 +74,40 @@ def test_betting_against_its_definition():
         wealth *= 1 + stake * (epsilon - loss)
         best = max(best, wealth)
     assert_allclose(betting_p_value(losses, epsilon, seed=7), 1 / best, rtol=1e-12)
+
+
+def test_positions_have_no_part_in_bets_by_keys():
+    rng = np.random.default_rng(0)
+    losses, weights = rng.random((60, 3)).round(1), rng.random(60)
+    keys = rng.integers(30, size=60)  # most of them repeat, with other losses
+    order = rng.permutation(60)
+    p = betting_p_value(losses, 0.6, keys=keys)
+    assert np.array_equal(p, betting_p_value(losses[order], 0.6, keys=keys[order]))
+    assert not np.array_equal(p, betting_p_value(losses, 0.6, keys=keys, seed=1))
+    assert p.tolist() == [betting_p_value(column, 0.6, keys=keys) for column in losses.T]
+    given, sorted_ = (
+        weighted_betting_p_value(losses[at, 0], weights[at], 0.7, bound=1.0, keys=keys[at])
+        for at in (slice(None), order)
+    )
+    assert given == sorted_
+
+
+@pytest.mark.parametrize("copies", [1, 40])
+def test_sorted_tables_certify_falsely_no_more_often_than_delta(copies):
+    """Losses of mean .3 are no certificate of .29, however the rows stand."""
+    rng, n, n_worlds, delta = np.random.default_rng(0), 196, 1_000, 0.05
+    found = dict.fromkeys(("as drawn", "by outcome", "by topic", "rising"), 0)
+    for _ in range(n_worlds):
+        # a third are of a topic that errs more; few prompts may come again and again
+        prompts = rng.integers(2**62 if copies == 1 else n // copies, size=n)
+        topic = rng.random(n) < 1 / 3
+        losses = (rng.random(n) < np.where(topic, 0.8, 0.05)).astype(float)
+        orders = np.arange(n), np.argsort(-losses), np.argsort(topic), np.argsort(losses)
+        for name, order in zip(found, orders):
+            p = betting_p_value(losses[order], 0.29, keys=prompts[order].astype(np.uint64))
+            found[name] += p <= delta
+    assert max(found.values()) == min(found.values())
+    assert binom.sf(found["as drawn"] - 1, n_worlds, delta) > 1e-4
 
 
 @pytest.mark.parametrize("a", [0.0, 0.05, 0.1, 0.15])

@@ -16,10 +16,11 @@ from sklearn_clm.calibration import (
     keep_by_weight,
     weighted_betting_p_value,
 )
+from sklearn_clm.calibration._rows import mixed
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 from .procedures import Setting, groups_of
-from .worlds import World, make_world, named
+from .worlds import K_MAX, World, make_world, named
 
 #: Relative frequency of hard and easy prompts after the shift; the first is also the bound B.
 HARD, EASY = 2.0, 0.5
@@ -103,10 +104,42 @@ def learnt_on_the_calibration_part(world: World, chosen: np.ndarray, rng) -> np.
     return np.minimum(share / np.maximum(1.0 - share, 1e-9), HARD)
 
 
-def losses(world: World, set_score, setting: Setting, rng, *, p_value) -> bool | None:
+def as_drawn(world: World, chosen: np.ndarray) -> np.ndarray:
+    return chosen
+
+
+def by_outcome(world: World, chosen: np.ndarray) -> np.ndarray:
+    """The worst first, by the share of wrong draws in the middle of the path."""
+    wrong = path_losses(world.name)[1][chosen, K_MAX // 2]
+    return chosen[np.argsort(-wrong, kind="stable")]
+
+
+def by_topic(world: World, chosen: np.ndarray) -> np.ndarray:
+    """The hard prompts last."""
+    return chosen[np.argsort(groups_of(world)[chosen], kind="stable")]
+
+
+def betting(sample: np.ndarray, epsilon: float, chosen: np.ndarray) -> np.ndarray:
+    """In an order by digests."""
+    return betting_p_value(sample, epsilon, keys=mixed(chosen.astype(np.uint64)))
+
+
+def bet_by_position(sample: np.ndarray, epsilon: float, chosen: np.ndarray) -> np.ndarray:
+    """Broken: in a fixed permutation of the rows, which stand sorted."""
+    return betting_p_value(sample, epsilon)
+
+
+def hoeffding_bentkus(sample: np.ndarray, epsilon: float, chosen: np.ndarray) -> np.ndarray:
+    return hoeffding_bentkus_p_value(sample, epsilon)
+
+
+def losses(
+    world: World, set_score, setting: Setting, rng, *, p_value, order=as_drawn
+) -> bool | None:
     """Is the true share of wrong draws above epsilon for a certified step?"""
-    sample = path_losses(world.name)[1][world.draw(setting.n, rng)]
-    p_values = p_value(sample, setting.epsilon)
+    chosen = order(world, world.draw(setting.n, rng))
+    sample = path_losses(world.name)[1][chosen]
+    p_values = p_value(sample, setting.epsilon, chosen)
     risks = path_risks(world.name, shifted=False, shares=True)
     return _failed(p_values, risks > setting.epsilon, setting.delta)
 
@@ -118,24 +151,26 @@ def two_risks(world: World, set_score, setting: Setting, rng, combine=np.maximum
     errors = missed.astype(bool).sum(axis=0)
     p_values = combine(
         np.asarray(binomial_p_value(errors, setting.n, setting.epsilon)),
-        betting_p_value(wrong, SHARE),
+        betting(wrong, SHARE, chosen),
     )
     exceeds = path_risks(world.name, shifted=False) > setting.epsilon
     exceeds |= path_risks(world.name, shifted=False, shares=True) > SHARE
     return _failed(p_values, exceeds, setting.delta)
 
 
-def ordered_by_loss(losses: np.ndarray, epsilon: float) -> np.ndarray:
+def ordered_by_loss(sample: np.ndarray, epsilon: float, chosen: np.ndarray) -> np.ndarray:
     """Broken: bets in the order of the losses, the smallest first."""
-    ordered = np.sort(losses, axis=0)
+    ordered = np.sort(sample, axis=0)
     # undoes the permutation of the test
-    places = np.argsort(np.random.default_rng(0).permutation(len(losses)))
+    places = np.argsort(np.random.default_rng(0).permutation(len(sample)))
     return betting_p_value(ordered[places], epsilon)
 
 
 DEPLOYMENT_PROCEDURES = named(weights_rejection, weights_betting, two_risks) | {
-    "losses_betting": partial(losses, p_value=betting_p_value),
-    "losses_hoeffding_bentkus": partial(losses, p_value=hoeffding_bentkus_p_value),
+    "losses_betting": partial(losses, p_value=betting),
+    "losses_betting_by_outcome": partial(losses, p_value=betting, order=by_outcome),
+    "losses_betting_by_topic": partial(losses, p_value=betting, order=by_topic),
+    "losses_hoeffding_bentkus": partial(losses, p_value=hoeffding_bentkus),
 }
 DEPLOYMENT_MUTATIONS = {
     "weights ignored, rejection": ("weights_rejection", partial(weights_rejection, weigh=ignored)),
@@ -147,6 +182,10 @@ DEPLOYMENT_MUTATIONS = {
     "betting order chosen after the losses": (
         "losses_betting",
         partial(losses, p_value=ordered_by_loss),
+    ),
+    "bet by position": (
+        "losses_betting_by_outcome",
+        partial(losses, p_value=bet_by_position, order=by_outcome),
     ),
     "the smaller p-value of two risks": ("two_risks", partial(two_risks, combine=np.minimum)),
 }
