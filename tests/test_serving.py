@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 import time
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
@@ -82,6 +83,62 @@ def test_an_error_reaches_who_awaits():
     sampler, _ = fitted()
     with pytest.raises((TypeError, ValueError), match="prompt"):
         asyncio.run(sampler.apredict([None]))
+
+
+RAISED = []  # by the functions below, once there is one
+
+
+def failing(*given):
+    for error in RAISED:
+        raise error("of the user")
+    return 0.5
+
+
+class Failing(ToyModel):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        failing()
+        return super().sample(prompts, n_samples, start=start, seed=seed)
+
+
+def failing_ask(prompt, seed):
+    failing()
+    return f"answer {prompt.split()[-1] if seed % 2 else seed}"
+
+
+async def failing_async_ask(prompt, seed):
+    return failing_ask(prompt, seed)
+
+
+PLACES = {
+    "quality": {"quality": failing},
+    "similarity": {"similarity": failing, "policy": ExitPolicy()},
+    "sample": {"generator": Failing()},
+    "ask": {"generator": FunctionGenerator(failing_ask, max_retries=0)},
+    "async ask": {"generator": FunctionGenerator(failing_async_ask, max_retries=0)},
+}
+
+
+@pytest.mark.parametrize(
+    "error", [StopIteration, StopAsyncIteration, asyncio.CancelledError, CancelledError]
+)
+@pytest.mark.parametrize("place", PLACES)
+def test_what_means_something_to_a_task_is_an_error_to_who_awaits(place, error, monkeypatch):
+    """None of them leaves the task waiting, or makes it look cancelled."""
+    sampler = toy_sampler(**{"quality": lambda *of: 1.0} | PLACES[place]).fit(X, Y)
+    monkeypatch.setattr(f"{__name__}.RAISED", [error])
+
+    async def serve():
+        with pytest.raises((RuntimeError, StopAsyncIteration)) as caught:
+            await asyncio.wait_for(sampler.apredict(NEW), 30)
+        assert asyncio.current_task().cancelling() == 0
+        return caught.value
+
+    raised = asyncio.run(serve())
+    causes = [raised]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    # the event loop, too, has names of its own for these errors
+    assert any("of the user" in str(one) or error.__name__ in str(one) for one in causes)
 
 
 @pytest.mark.parametrize("policy", POLICIES[:2])

@@ -6,7 +6,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
@@ -53,6 +53,10 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
         CANCELLED.set(awaited.cancelled)
         try:
             future.set_result(work())
+        except (StopIteration, CancelledError, asyncio.CancelledError) as error:
+            # no future holds the first one, so that the task would wait for ever; the others would
+            # cancel a task that nobody has cancelled
+            future.set_exception(_raisable(error))
         except BaseException as error:  # the awaiting task raises it
             future.set_exception(error)
 
@@ -60,6 +64,17 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(run,), daemon=True).start()
     return await awaited
+
+
+def _raisable(error: BaseException) -> RuntimeError:
+    """An error of the user's code as a task can raise it."""
+    name = type(error).__name__
+    raisable = RuntimeError(
+        f"generator, scores and functions of groups must raise no {name}, which means something "
+        "else to the task that awaits them; got one instead."
+    )
+    raisable.__cause__ = error
+    return raisable
 
 
 class CalibratedEstimator(  # type: ignore[call-arg]
