@@ -42,7 +42,6 @@ class Verdicts:
         self.n_judgements = 0
         self.admission = admission
         self.references, self._responses = references, responses
-        self.by_model: np.ndarray | None = None  # labels of the model that these verdicts audit
         self._n_jobs, self._bare = n_jobs, bare
         self._others: list[tuple[object, Verdicts]] = []
 
@@ -78,14 +77,10 @@ class Verdicts:
             trial = Verdicts(self.admission, *row, n_jobs=None, bare=self._bare)
             trial.ask(np.zeros(1, int), np.zeros(1, int))
 
-    def pairs(
-        self, prompts: np.ndarray, draws: np.ndarray
-    ) -> tuple[dict[str, WantedVerdict], int, dict[str, bool]]:
-        """Questions about draws, and how many are not made yet.
-
-        The third value is what the model says of each pair, if people audit a model.
-        """
-        pairs, n_to_come, by_model = {}, 0, {}
+    def pairs(self, prompts: np.ndarray, draws: np.ndarray) -> tuple[dict[str, WantedVerdict], int]:
+        """Questions about draws by their ids, and how many draws are not made yet."""
+        pairs: dict[str, WantedVerdict] = {}
+        n_to_come = 0
         for i, j in zip(prompts.tolist(), draws.tolist()):
             if j >= len(self._responses[i]):
                 n_to_come += 1
@@ -94,9 +89,7 @@ class Verdicts:
             for alias in () if callable(aliases) else aliases:
                 pair = WantedVerdict(as_judged(alias), self._responses[i][j])
                 pairs[pair.id] = pair
-                if self.by_model is not None:
-                    by_model[pair.id] = bool(self.by_model[i, j] == 1)
-        return pairs, n_to_come, by_model
+        return pairs, n_to_come
 
     def ask(self, prompts: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """Verdicts on draws, sorted by prompt, in one call."""
@@ -149,7 +142,7 @@ class Verdicts:
             if not isinstance(people, HumanJudge):
                 raise
             draws, prompts = np.nonzero(may_ask().T)
-            pairs, n_to_come, by_model = self.pairs(rows[prompts], draws)
+            pairs, n_to_come = self.pairs(rows[prompts], draws)
             n_left = len(pairs)
             later: list[WantedVerdict] = []
             if n_left <= _MOST_LOOKED_UP:
@@ -160,7 +153,7 @@ class Verdicts:
                 later = [pair for pair in unknown if pair.id not in asked]
             n_more = n_to_come + (len(error.wanted) if also else 0)
             n_at_most = max(n_left + n_more, len(error.wanted))
-            raise VerdictsWanted(error.wanted, n_at_most, later, by_model) from None
+            raise VerdictsWanted(error.wanted, n_at_most, later) from None
 
 
 def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) -> list[Any]:

@@ -1,6 +1,6 @@
 """What people are asked, and what they say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -96,9 +96,6 @@ class VerdictsWanted(RuntimeError):
         What may be wanted after these, as far as it is known, first draws before later ones. To
         judge in fewer rounds, ask for some of it in advance:
         ``judge.export(path, [*error.wanted, *error.later[:50]])``. What is found is the same.
-    by_model : mapping of str to bool, default={}
-        Where people audit a model: what it says of these pairs, by their ids. People are shown it
-        once they have judged, never before.
     """
 
     def __init__(
@@ -106,10 +103,9 @@ class VerdictsWanted(RuntimeError):
         wanted: Sequence[WantedVerdict],
         n_at_most: int | None = None,
         later: Sequence[WantedVerdict] = (),
-        by_model: Mapping[str, bool] | None = None,
     ) -> None:
         self.wanted, self.later = tuple(wanted), tuple(later)
-        self.n_at_most, self.by_model = n_at_most, dict(by_model or {})
+        self.n_at_most = n_at_most
         text = f"{len(self.wanted)} verdict{'' if len(self.wanted) == 1 else 's'} wanted next"
         super().__init__(text if n_at_most is None else f"{text}, at most {n_at_most} in all")
         self.add_note(
@@ -119,4 +115,4 @@ class VerdictsWanted(RuntimeError):
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.wanted, self.n_at_most, self.later, self.by_model)
+        return type(self), (self.wanted, self.n_at_most, self.later)

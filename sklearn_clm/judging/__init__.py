@@ -36,8 +36,10 @@ same verdicts given in any other way.
 it may still want, in ``n_at_most`` of :class:`sklearn_clm.caching.VerdictsWanted`, and the page
 says so: "Decided after at most 37 more, 6 of them in this round." That is a bound, which each
 verdict lowers; most calibrations end long before. ``sklearn-clm judge STORE``, in a process of its
-own, knows what the last calibration lacked, and neither this bound nor what a model said that
-people audit.
+own, knows what the last calibration lacked, and not this bound.
+
+Where people audit a model, no page shows what the model says: who knew it would agree too often,
+and the promise is about what people say by themselves.
 
 A verdict that is changed later is a new row, and the last one counts: the next ``fit`` or
 ``calibrate`` looks all of them up again.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sklearn_clm._results import PredictionSet, PredictionSets
-from sklearn_clm.caching import HumanJudge
+from sklearn_clm.caching import HumanJudge, VerdictsWanted, WantedVerdict
 from sklearn_clm.caching._verdict_files import read_lines, text_of, write_lines
 from sklearn_clm.calibration._table import text_key
 
@@ -38,8 +38,9 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
           and prompts that it lacks are added. Prompts must be text; a quote keeps them from being
           formulas of a spreadsheet.
         - A judge: people say on its page whether a draw is acceptable, and the most frequent one
-          that is becomes the answer. :class:`sklearn_clm.caching.VerdictsWanted` lists what nobody
-          has judged.
+          that is becomes the answer. They are asked about the most frequent text of each prompt,
+          and about the next one only after a no: :class:`sklearn_clm.caching.VerdictsWanted` lists
+          what is wanted next.
 
     Returns
     -------
@@ -84,17 +85,33 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
 
 
 def _by_judge(sets: PredictionSets, judge: HumanJudge) -> list[object]:
-    """The most frequent draw of each prompt that people admit."""
-    judged_prompts = judge.asked([one.prompt for one in sets])
-    pairs = [(row, text) for row, one in enumerate(sets) for text in _distinct(one)]
-    verdicts = dict(
-        judge.judge_pairs([judged_prompts[row] for row, _ in pairs], [text for _, text in pairs])
-    )
-    admitted: dict[int, object] = {}
-    for position, (row, text) in enumerate(pairs):
-        if verdicts[position]:
-            admitted.setdefault(row, text)
-    return [admitted.get(row) for row in range(len(sets))]
+    """The most frequent draw of each prompt that people admit.
+
+    A rarer text is asked about once all that are more frequent are rejected: only then can it be
+    the answer.
+    """
+    candidates = [
+        [WantedVerdict(prompt, text) for text in _distinct(one)]
+        for prompt, one in zip(judge.asked([one.prompt for one in sets]), sets)
+    ]
+    verdicts = iter(judge.verdicts([pair for pairs in candidates for pair in pairs]))
+    answers: list[object] = []
+    wanted: dict[str, WantedVerdict] = {}
+    later: dict[str, WantedVerdict] = {}
+    for pairs in candidates:
+        verdict_of = [next(verdicts) for _ in pairs]
+        # the first that is not rejected: admitted, or not judged yet
+        first = next((k for k, verdict in enumerate(verdict_of) if verdict is not False), None)
+        is_admitted = first is not None and verdict_of[first] is True
+        answers.append(pairs[first].response if first is not None and is_admitted else None)
+        if first is not None and not is_admitted:
+            wanted[pairs[first].id] = pairs[first]
+            unknown = zip(pairs[first + 1 :], verdict_of[first + 1 :])
+            later.update((pair.id, pair) for pair, verdict in unknown if verdict is None)
+    if wanted:
+        judge.want(list(wanted.values()))
+        raise VerdictsWanted(list(wanted.values()), len(wanted) + len(later), list(later.values()))
+    return answers
 
 
 def _distinct(one: PredictionSet) -> list[Any]:

@@ -67,8 +67,8 @@ def serve(
         The pairs; or a function that raises :class:`sklearn_clm.caching.VerdictsWanted` as long
         as it wants verdicts, such as one that runs a calibration. It is called again whenever all
         that it wanted is judged. What it returns in the end is shown as text. Where people audit
-        a model, its verdict is shown after theirs. Each person is given the prompts in an order of
-        their own, the responses of a prompt one after the other.
+        a model, its verdicts are never shown: who knew them would agree too often. Each person is
+        given the prompts in an order of their own, the responses of a prompt one after the other.
     port : int, default=0
         Where to listen; 0 takes a free one.
     judged_by : str, default=None

@@ -23,8 +23,9 @@ _NOT_OPEN = "The last one was judged meanwhile, or is no longer wanted. Nothing 
 class Turn(NamedTuple):
     """What the page shows next.
 
-    `pair` is None where nothing is left to judge; `undo` is the id that "undo" takes back; `n_more`
-    bounds how many more will be wanted, where that is known, and else counts those known now.
+    `pair` is None where nothing is left to judge; `undo` is the id whose verdict or skip "undo"
+    takes back; `n_more` bounds how many more will be wanted, where that is known, and else counts
+    those known now.
     """
 
     pair: WantedVerdict | None
@@ -71,7 +72,7 @@ class JudgingSession:
         self._shown: str | None = None
         self._pairs: dict[str, WantedVerdict] = {}
         self._wanted: dict[str, None] = {}  # now or in an earlier round
-        self._by_model: dict[str, bool] = {}  # of a model that this person audits
+        self._skipped: dict[str, None] = {}  # since the last verdict, the last one at the end
         self._n_later: int | None = None
         self._conclusion = ""
         self._read()
@@ -109,7 +110,7 @@ class JudgingSession:
         id_ : str
             Of the pair.
         key : {"y", "n", "s", "u"}
-            Acceptable, not acceptable, skip, or take back the verdict on this pair.
+            Acceptable, not acceptable, skip, or take back the verdict on this pair, or its skip.
         note : str, default=""
             A remark, kept with a verdict.
 
@@ -158,6 +159,8 @@ class JudgingSession:
         self._shown = None
         if key == "s":
             self._left[pair.id] = self._left.pop(pair.id)  # now the last one
+            self._skipped.pop(pair.id, None)
+            self._skipped[pair.id] = None
             return "Skipped. It comes again at the end."
         # somebody else may have judged it since it was read
         is_kept = self.judge.record(pair, key == "y", judge=self.judged_by, note=note, if_open=True)
@@ -165,9 +168,8 @@ class JudgingSession:
         if not is_kept:
             return _NOT_OPEN
         self._done[pair.id] = None
-        by_model = self._by_model.get(pair.id)  # shown now, and never before
-        agrees = ", too" if by_model is (key == "y") else ""
-        return "" if by_model is None else f"The model says {'yes' if by_model else 'no'}{agrees}."
+        self._skipped.clear()
+        return ""
 
     def _has_said(self, pair: WantedVerdict, key: str) -> bool:
         """Whether this verdict of this person counts."""
@@ -177,7 +179,11 @@ class JudgingSession:
         return verdict.verdict == (key == "y") and verdict.judge == self.judged_by
 
     def _take_back(self, pair: WantedVerdict) -> str:
-        """Take back a verdict of this person; what to tell."""
+        """Take back a skip, or a verdict of this person; what to tell."""
+        if pair.id in self._skipped and pair.id in self._left:
+            del self._skipped[pair.id]
+            self._shown = pair.id
+            return "Here it is again."
         verdict = self._said.get(pair.id)
         if verdict is None or verdict.verdict is None:
             return ""
@@ -196,11 +202,13 @@ class JudgingSession:
         if self._shown not in self._left:
             self._shown = next(iter(self._left), None)
         n_left = len(self._left)
+        # what was skipped comes before what was judged earlier
+        to_undo = [*self._done, *(id_ for id_ in self._skipped if id_ in self._left)]
         # where no bound is known, at least what is left now
         n_more = n_left + (0 if self._conclusion else self._n_later or 0)
         return Turn(
             None if self._shown is None else self._pairs[self._shown],
-            next(reversed(self._done), None),
+            to_undo[-1] if to_undo else None,
             self.n_judged,
             n_more,
             self._estimate(n_left, n_more),
@@ -220,7 +228,6 @@ class JudgingSession:
         try:
             self._conclusion = str(self._ask())
         except VerdictsWanted as error:
-            self._by_model |= error.by_model
             self._start_round(error.wanted, error.n_at_most)
         except Exception as error:  # the verdicts are safe, and people should read why
             return f"What asks for verdicts stopped. {type(error).__name__}: {error}"

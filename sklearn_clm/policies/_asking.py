@@ -14,11 +14,10 @@ class CollectedJudge(Protocol):
     """A judge of the draws that an estimator has collected.
 
     It is the `judge` of a table. `labels`, of shape (n, K), are those that it has given, -1 where
-    it was not asked. `by_model` are the labels of the model that it audits, if it audits one.
+    it was not asked.
     """
 
     labels: np.ndarray
-    by_model: np.ndarray | None
 
     @property
     def of_people(self) -> bool:

@@ -201,7 +201,6 @@ class Steps(ABC):
     part: Part
     refusals: np.ndarray
     digests: np.ndarray | None  # of all prompts
-    by_model: np.ndarray  # its labels, as those of verdicts
 
     @property
     def shares(self) -> np.ndarray:
@@ -234,7 +233,6 @@ class SetSteps(Steps):
     ) -> None:
         self.policy, self.path, self.table, self.part = policy, path, table, part
         self.people, self.level, self.digests = people, claim.level, table.data.prompts
-        self.by_model = table.labels
 
     @abstractmethod
     def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -359,7 +357,7 @@ class ComponentSteps(Steps):
         self, data: ComponentCalibrationData, part: Part, alpha: float, people: CollectedJudge
     ) -> None:
         self.data, self.part, self.level, self.people = data, part, alpha, people
-        self.digests, self.by_model = data.prompts, data.labels[:, np.newaxis]
+        self.digests = data.prompts
         self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
         if np.isin(data.prompt_index, part.searched).any():  # or else none is selected
             seen = ComponentEntries(data.take(part.searched))
@@ -418,14 +416,14 @@ class Audit(Judging):
         except VerdictsWanted as error:
             # how many the groups that follow want is not known
             at_most = error.n_at_most if steps.part.group is None else None
-            raise VerdictsWanted(error.wanted, at_most, error.later, error.by_model) from None
+            raise VerdictsWanted(error.wanted, at_most, error.later) from None
 
     def _certified(self, steps: Steps, claim: Claim) -> Any:
         part, n_prompts = steps.part, len(steps.part.rows)
         n_audits = min(self.judging.n_audits, n_prompts)
         step, design = self._chosen(steps, n_audits)
         # chosen; only now are labels of tested prompts looked at
-        order, self.verdicts.by_model = self._order(steps), steps.by_model
+        order = self._order(steps)
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
         if design == "people":

@@ -51,9 +51,18 @@ def test_people_choose_among_the_draws(judge):
     with pytest.raises(VerdictsWanted) as wanted:
         hand_over(SETS, judge)
     pairs = [(one.asked.prompt, one.response) for one in wanted.value.wanted]
-    assert pairs == [(prompt, said) for prompt in ("q1", "q2") for said in "ba"]
+    assert pairs == [("q1", "b"), ("q2", "b")]  # what was drawn most often
+    assert [one.response for one in wanted.value.later] == ["a", "a"]
+    assert wanted.value.n_at_most == 4
     for pair in wanted.value.wanted:
         judge.record(pair, pair.asked.prompt == "q1")
+    # only after a no the next text matters
+    with pytest.raises(VerdictsWanted) as wanted:
+        hand_over(SETS, judge)
+    pairs = [(one.asked.prompt, one.response) for one in wanted.value.wanted]
+    assert pairs == [("q2", "a")]
+    assert judge.wanted() == list(wanted.value.wanted)
+    judge.record(wanted.value.wanted[0], False)
     assert hand_over(SETS, judge)["response"].tolist() == ["a", "b", None, "b"]
 
 

@@ -51,7 +51,8 @@ def test_undo_goes_back_step_by_step_and_past_a_new_start(judge):
     session = JudgingSession(judge, PAIRS)
     for pair, key in zip(PAIRS, "yns"):
         turn = session.act(pair.id, key)
-    assert turn.undo == PAIRS[1].id
+    turn = session.act(turn.undo, "u")
+    assert (turn.pair, turn.undo) == (PAIRS[2], PAIRS[1].id)
     turn = session.act(turn.undo, "u")
     assert (turn.pair, turn.notice) == (PAIRS[1], "Taken back: no.")
     session = JudgingSession(judge, PAIRS)
@@ -60,6 +61,26 @@ def test_undo_goes_back_step_by_step_and_past_a_new_start(judge):
     assert [row.verdict for row in judge.history()] == [True, False, None, None]
     session.act(PAIRS[0].id, "u")  # sent twice
     assert len(judge.history()) == 4
+
+
+def test_undo_takes_back_a_skip_and_then_a_verdict(judge):
+    session = JudgingSession(judge, PAIRS)
+    first = session.turn().pair
+    second = session.act(first.id, "y").pair
+    third = session.act(second.id, "s").pair
+    turn = session.act(third.id, "s")
+    assert turn.undo == third.id
+    turn = session.act(turn.undo, "u")
+    assert (turn.pair, turn.undo) == (third, second.id)
+    turn = session.act(turn.undo, "u")
+    assert (turn.pair, turn.undo) == (second, first.id)
+    assert judge.verdicts([first]) == [True]
+    assert session.act(turn.undo, "u").pair == first
+    assert judge.verdicts([first]) == [None]
+    # what was judged elsewhere since is no skip any more
+    turn = session.act(first.id, "s")
+    HumanJudge(judge.path).record(first, True, judge="Grace")
+    assert session.turn().undo is None
 
 
 def test_nobody_takes_back_what_others_said(judge):

@@ -403,9 +403,9 @@ def test_people_who_audit_components_see_them_in_their_responses(judge):
     assert turn.pair.asked.context is not None
     while turn.pair is not None:
         assert turn.estimate == f"Decided after at most {n_left} more."
-        assert "model" not in turn.notice or turn.n_judged
         turn = session.act(turn.pair.id, "y")
-        assert turn.notice == "The model says yes, too."
+        # who knew what the model says would agree too often: neither before nor after
+        assert turn.notice == ""
         n_left -= 1
     assert n_left == 0
     assert selector.gamma_hat_ == selector_audited(lambda *_: True).fit(*CASES).gamma_hat_
