@@ -238,7 +238,7 @@ def fit_says(texts, reference, **options):
 def test_one_component_in_every_sample_is_one_component():
     selector = fit_says(["Same.", "Same. Other.", " Same."], "Same. Other.")
     assert selector.calibration_data_.n_components == 2 * 40
-    assert selector.gamma_hat_ == 5
+    assert selector.gamma_hat_ == 4.5  # of 5 and 6 characters both are right
     answers = PredictionSets(
         [PredictionSet("new", ("Same.", " Same. More."), [1, 1], [0, 2], 3, 1, True, True)], k_max=3
     )

@@ -49,6 +49,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import betabinom, binom
 
+from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import (
@@ -173,10 +174,13 @@ def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
 
 
 def _levels(sure: np.ndarray) -> np.ndarray:
-    """Descending levels, each with about as many answers more."""
+    """Descending levels, each with about as many answers more.
+
+    They stand in gaps between what was reached: any levels of the optimisation part will do.
+    """
     reached = np.sort(sure.max(axis=1))[::-1]
     counts = np.linspace(min(_FEWEST, len(reached)), len(reached), _N_LEVELS)
-    return np.unique(reached[counts.astype(np.intp) - 1])[::-1]
+    return np.unique(middles_below(sure, reached[counts.astype(np.intp) - 1]))[::-1]
 
 
 def _measured(

@@ -13,6 +13,10 @@ s > t" does, for any t in [v, b), with b the next score above: similarity takes 
 gap above. Rounding to the nearest number of another precision keeps the order of scores, and takes
 none across the middle of two neighbours of that precision.
 
+*Levels that come from the calibration part.* An exit level may stand anywhere below u-hat, and a
+threshold on components anywhere above the largest score that must stay out: the proofs
+(``_exit_policy.py``, ``_components.py``) hold for these, wherever they stand.
+
 *Nothing is tested that is not used.* Thresholds of a grid come from the optimisation part alone;
 what calibrates tests them as they are, and prediction runs them as they are. A calibration score
 may lie in the gap, on either side of the threshold.
@@ -28,25 +32,29 @@ import numpy as np
 SAME = 1e-6  # relative: scores that differ by less are one number
 
 
-def middles_below(scores: np.ndarray) -> np.ndarray:
+def middles_below(scores: np.ndarray, at: np.ndarray | float | None = None) -> np.ndarray:
     """For each score the middle of the gap below it.
 
-    Those of the m finite scores, ascending, of shape (m,). Below the smallest there is as much room
-    as above it.
+    Those of the scores `at`, which are some of all; None: of the m finite ones, ascending, of shape
+    (m,). Below the smallest there is as much room as above it.
     """
     ordered = np.sort(scores[np.isfinite(scores)]).astype(np.float64)
     if not len(ordered):
         return ordered
+    values = ordered if at is None else np.asarray(at, dtype=np.float64)
     with np.errstate(over="ignore"):
-        low = np.searchsorted(ordered, ordered - SAME * np.abs(ordered), side="left")
+        low = np.searchsorted(ordered, values - SAME * np.abs(values), side="left")
     neighbours = np.concatenate(([_reflected(ordered)], ordered))[low]
     # halves first: a sum of large scores could overflow
     return np.maximum(neighbours / 2 + ordered[low] / 2, np.nextafter(neighbours, np.inf))
 
 
-def middles_above(scores: np.ndarray) -> np.ndarray:
+def middles_above(scores: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
     """For each score the middle of the gap above it."""
-    return -middles_below(-np.asarray(scores, dtype=np.float64))[::-1]
+    mirrored = -np.asarray(scores, dtype=np.float64)
+    if at is not None:
+        return -middles_below(mirrored, -at)
+    return -middles_below(mirrored)[::-1]
 
 
 def _reflected(ordered: np.ndarray) -> float:

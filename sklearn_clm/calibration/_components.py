@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import LabeledArrays, Provenance, as_array, as_labels
+from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
@@ -143,8 +144,8 @@ class ComponentThreshold(SequenceResult):
     Parameters
     ----------
     thresholds, n_components : ndarray of shape (t,)
-        The distinct scores of the calibration data, from the largest down, and the mean number of
-        components per prompt that score at least so much.
+        The middles of the gaps below the distinct scores of the calibration data, from the largest
+        down, and the mean number of components per prompt that score at least so much.
     alpha, smallest_alpha : float
         Tolerated risk, and the smallest for which a threshold would have been certified.
     achievable_alpha : tuple of (float, float)
@@ -179,6 +180,14 @@ def component_learn_then_test(
     -----
     The loss of a prompt falls as gamma rises, so the thresholds form one fixed sequence, from the
     largest down. Most components are selected at the lowest that is certified (Eq. 10).
+
+    *It stands between scores.* Let V be the largest score of a wrong component of a prompt, so that
+    the risk at gamma is P(V >= gamma), and let w be the (c + 1)-th largest V of the n prompts, with
+    c the critical count: the largest score that must stay out. Any gamma > w is valid, wherever it
+    stands. Let g be the supremum of the thresholds of a risk above alpha. The risk is continuous
+    from the left, so that P(V >= g) >= alpha, with > if g itself is such a threshold. If gamma is
+    one, then w < gamma <= g, and w < g: at most c of the n prompts have V >= g, an event of
+    probability at most P(Binom(n, alpha) <= c) <= delta.
 
     Examples
     --------
@@ -235,12 +244,15 @@ def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
 class ComponentEntries(Entries):
     """Components; V is the highest score of an inadmissible one.
 
-    Scores are ranks among `thresholds`, the distinct scores, which tell a component that scores
-    -inf from none.
+    Scores are ranks among `thresholds`, in the gaps below the distinct scores, which tell a
+    component that scores -inf from none.
     """
 
     def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge | None = None) -> None:
-        self.thresholds, ranks = np.unique(data.scores, return_inverse=True)
+        self.thresholds = np.unique(middles_below(data.scores))
+        if np.any(data.scores == -np.inf):
+            self.thresholds = np.append(-np.inf, self.thresholds)
+        ranks = np.searchsorted(self.thresholds, data.scores, side="right") - 1
         super().__init__(data.prompt_index, data.n_prompts, ranks.astype(np.float64), wanted=0)
         self._labels, self._judge = data.labels.copy(), judge
 

@@ -31,6 +31,10 @@ If u-hat > u*, then at most c of the V_i are <= u*, though P(V <= u*) >= epsilon
 probability at most P(Binom(n, epsilon) <= c) <= delta. Nothing is searched, so nothing is
 corrected for, and every epsilon is answered from the same V.
 
+*The level in use stands below u-hat*, in the middle of the gap that tau and m of the calibration
+prompts leave there. The risk P(V < u) rises with u: any lower level, whatever it depends on, has a
+risk at most that of u-hat, so that both guarantees stay, and no set of these prompts is another.
+
 *Marginally*, V_1, ..., V_n and that of a new prompt are exchangeable: the new one falls below the
 (c + 1)-th smallest of the others with probability at most (c + 1) / (n + 1), which is at most
 epsilon for c = floor((n + 1) epsilon) - 1.
@@ -38,6 +42,7 @@ epsilon for c = floor((n + 1) epsilon) - 1.
 
 import numpy as np
 
+from sklearn_clm.calibration._between import SAME, middles_below
 from sklearn_clm.calibration._exit_model import ExitModel, counted
 from sklearn_clm.calibration._table import DrawEntries, Table
 
@@ -112,6 +117,16 @@ class ExitEntries(DrawEntries):
         draws, labels = np.arange(self.tau.shape[1]), self.labels.reshape(self.tau.shape)
         made = draws < self._paths.n_draws[:, np.newaxis]
         return np.asarray(np.all((labels == 0) | (made & (self._paths.first != draws)), axis=1))
+
+    def below(self, level: float) -> float:
+        """The middle of the gap below a level: it errs no more.
+
+        Draws are made on which the gap depends: what later ones bring is below them.
+        """
+        if level == -np.inf:
+            return level
+        self.draw_to(level - SAME * abs(level))
+        return float(middles_below(np.stack((self.tau, self.exits)), level))
 
     def draw_to(self, level: float) -> None:
         """Make as many draws as prediction makes at a level."""

@@ -1,7 +1,9 @@
 """Distinct texts of prompts, and their features after each draw."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sklearn_clm.calibration._between import middles_above, middles_below
 from sklearn_clm.calibration._tiers import Tiers
 
 TEXT_FEATURES = (
@@ -20,26 +22,31 @@ _GROWING = ("n_draws", "first", "counts", "quality", "similarity", "alike")
 class ScoreScale:
     """Empirical distribution function of scores, through a few quantiles.
 
-    These are `knots`, ascending. Features on this scale lie in [0, 1], whatever the unit of a
-    score, infinite ones included.
+    Each knot reaches from the middle of the gap below it to that of the gap above, `low` and
+    `high`, ascending, so that the last digits of a score change nothing. Features on this scale lie
+    in [0, 1], whatever the unit of a score, infinite ones included.
     """
 
-    def __init__(self, knots: np.ndarray) -> None:
-        self.knots = np.asarray(knots, dtype=np.float64)
+    def __init__(self, low: ArrayLike, high: ArrayLike) -> None:
+        self.low, self.high = np.array([low, high], dtype=np.float64)
 
     @classmethod
     def of(cls, values: np.ndarray) -> "ScoreScale":
         ordered = np.sort(values, axis=None)
         if not len(ordered):
-            return cls(np.zeros(1))
+            return cls([0.0], [0.0])
         places = np.linspace(0, len(ordered) - 1, min(_KNOTS, len(ordered))).round()
-        return cls(ordered[places.astype(np.intp)])
+        knots = ordered[places.astype(np.intp)]
+        low, high, finite = knots.copy(), knots.copy(), np.isfinite(knots)
+        low[finite] = middles_below(ordered, knots[finite])
+        high[finite] = middles_above(ordered, knots[finite])
+        return cls(low, high)
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         # the mean of both sides, so that scores that are all equal lie in the middle
-        below = np.searchsorted(self.knots, values, side="left")
-        upto = np.searchsorted(self.knots, values, side="right")
-        return (below + upto) / (2.0 * len(self.knots))
+        below = np.searchsorted(self.high, values, side="left")
+        upto = np.searchsorted(self.low, values, side="right")
+        return (below + upto) / (2.0 * len(self.low))
 
 
 class TextPaths:
@@ -216,7 +223,7 @@ def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -
     """Similarity above which labels of two texts agree, or None.
 
     Pairs are taken from the most similar on, as long as they differ at most a quarter as often as
-    all judged pairs of a prompt do.
+    all judged pairs of a prompt do. It stands in the gap below the last of them.
     """
     earlier, later = np.triu_indices(first.shape[1], 1)
     judged = (known >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
@@ -231,4 +238,9 @@ def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -
     gain = np.cumsum(_COPIES_DIFFER * differ.mean() - differ) - 1.0
     gain[:-1][values[1:] == values[:-1]] = -np.inf  # those that are as similar stand together
     best = int(gain.argmax())
-    return float(np.nextafter(values[best], -np.inf)) if gain[best] >= 0 else None
+    if gain[best] < 0:
+        return None
+    least = values[best]
+    if not np.isfinite(least):
+        return float(np.nextafter(least, -np.inf))
+    return float(middles_below(similarity[:, later, earlier], least))

@@ -373,9 +373,10 @@ def _of_test_part(
     levels: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """What thresholds select of test prompts, and what it covers."""
-    entries, n = ComponentEntries(test), test.n_prompts
-    ranks = entries.largest(entries.labels != 1)
-    worst = entries.thresholds[ranks[ranks >= 0].astype(np.intp)]
+    n, wrong = test.n_prompts, test.labels != 1
+    largest, prompts = np.full(n, -np.inf), test.prompt_index[wrong]
+    np.maximum.at(largest, prompts, test.scores[wrong])
+    worst = largest[np.unique(prompts)]  # of prompts without a wrong component there is none
     n_wanted = np.diff(wanted.offsets)
     weights = wanted.admissible / n_wanted[wanted.prompt_index]
     n_counted = np.count_nonzero(n_wanted)

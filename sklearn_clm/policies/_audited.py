@@ -54,6 +54,7 @@ from sklearn_clm.calibration import (
     two_phase_smallest_epsilon,
 )
 from sklearn_clm.calibration._betting import audit_p_values, audit_power, fewest_audits
+from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration._exit_model import ExitModel
@@ -312,8 +313,10 @@ class LevelSteps(SetSteps):
     def levels(self) -> np.ndarray:
         """From the lowest, at which all texts are returned."""
         every = self._seen.tau[self._seen.tau > -np.inf]
-        lowest = every.min() if len(every) else 0.0  # of a group that was not searched
-        return np.unique(np.append(self._v[self._v > -np.inf], lowest))
+        if not len(every):  # of a group that was not searched
+            return np.zeros(1)
+        observed = np.append(self._v[self._v > -np.inf], every.min())
+        return np.unique(middles_below(np.append(every, self._seen.exits), observed))
 
     @property
     def refusals(self) -> np.ndarray:  # type: ignore[override]

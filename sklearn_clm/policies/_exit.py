@@ -187,12 +187,21 @@ def _model_content(model: ExitModel) -> dict[str, Any]:
         "text": _classifier_content(model.text_classifier),
         "added": added and _classifier_content(added),
         "arrival": [_classifier_content(one) for one in model.arrival_classifiers],
-        "quality": model.quality_scale.knots.tolist(),
-        "similarity": model.similarity_scale.knots.tolist(),
+        "quality": _scale_content(model.quality_scale),
+        "similarity": _scale_content(model.similarity_scale),
         "rho": float(model.rho),
         "tiers": model.tiers and asdict(model.tiers),
         "same_text": model.same_text,
     }
+
+
+def _scale_content(scale: ScoreScale) -> dict[str, list[float]]:
+    return {"low": scale.low.tolist(), "high": scale.high.tolist()}
+
+
+def _scale_of(content: dict[str, Any]) -> ScoreScale:
+    low, high = (np.array(content[name], dtype=np.float64) for name in ("low", "high"))
+    return ScoreScale(low, high)
 
 
 def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
@@ -203,8 +212,8 @@ def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
         _classifier_of(content["text"]),
         content["added"] and _classifier_of(content["added"]),
         tuple(map(_classifier_of, content["arrival"])),
-        ScoreScale(np.array(content["quality"], dtype=np.float64)),
-        ScoreScale(np.array(content["similarity"], dtype=np.float64)),
+        _scale_of(content["quality"]),
+        _scale_of(content["similarity"]),
         float(content["rho"]),
         k_max,
         tiers,
@@ -403,7 +412,7 @@ class ExitPolicy(Policy):
         with bounding(
             table.judge, part.rows, lambda: may_ask(entries, n - allowed).reshape(n, path.k_max)
         ):
-            level = settle(entries, n - allowed)
+            level = entries.below(settle(entries, n - allowed))
         entries.draw_to(level)
         labels, smallest, hopeless = table.labels[part.rows], np.nan, None
         if not table.is_lazy or level == -np.inf:

@@ -63,7 +63,12 @@ def by_definition(prompts, alpha, delta):
 @given(PROMPTS, st.sampled_from([0.2, 0.35, 0.6]), st.sampled_from([0.05, 0.2]))
 def test_result_is_that_of_the_definition(prompts, alpha, delta):
     result = component_learn_then_test(as_data(prompts), alpha, delta)
-    assert result.gamma_hat == by_definition(prompts, alpha, delta)
+    gamma = by_definition(prompts, alpha, delta)
+    assert (result.gamma_hat == math.inf) == (gamma == math.inf)
+    for score in {score for row in prompts for score, _ in row}:
+        assert (score >= result.gamma_hat) == (score >= gamma)
+        # between scores, but for -inf, below which there is nothing
+        assert score != result.gamma_hat or score == -math.inf
     assert (result.alpha, result.delta, result.n_calibration) == (alpha, delta, len(prompts))
     assert result.n_errors.dtype == np.int64
     p_values = binom.cdf(result.n_errors, len(prompts), alpha)
@@ -123,7 +128,27 @@ def test_too_few_prompts():
     data = as_data([[(0.5, True)]] * 9)
     with pytest.raises(ValueError, match=r"is 8, .* fewer than 9"):
         component_learn_then_test(data.take(np.arange(8)), 0.3)
-    assert component_learn_then_test(data, 0.3).gamma_hat == 0.5
+    assert component_learn_then_test(data, 0.3).gamma_hat == 0.25
+
+
+@pytest.mark.parametrize("noise", [1e-16, 1e-8])
+def test_last_digits_of_a_score_select_nothing_else(noise):
+    """Scores computed anew: what is selected, and what must stay out, is the same."""
+    rng = np.random.default_rng(0)
+    scores = rng.choice([0.2, 0.5, 0.6, 0.9], 600)
+    offsets = np.arange(0, 601, 3)
+    admissible = rng.random(600) < scores
+    anew, known = (scores * (1 + noise * rng.normal(size=600)) for _ in range(2))
+    for alpha in (0.2, 0.45, 0.7, 0.9):
+        exact, other = (
+            component_learn_then_test(ComponentCalibrationData(one, admissible, offsets), alpha)
+            for one in (scores, known)
+        )
+        assert exact.gamma_hat == pytest.approx(other.gamma_hat)
+        assert np.array_equal(anew >= other.gamma_hat, scores >= exact.gamma_hat)
+        # the largest score that must stay out does
+        worst = np.where(admissible, -np.inf, known).reshape(-1, 3).max(axis=1)
+        assert np.sum(worst >= other.gamma_hat) <= critical_count(200, alpha, 0.05)
 
 
 # Lazy judging: the threshold of all labels, and none asked in vain

@@ -14,6 +14,7 @@ from sklearn_clm.calibration._certify import ranked, settle
 from sklearn_clm.calibration._exit_model import exit_scores, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._texts import same_text_of
 from tests.calibration.tables import exit_scores_of, lazy_table
 
 VALUES = [0.0, 0.1, 0.5, 0.5, 0.9, 1.0]
@@ -172,6 +173,51 @@ def test_the_level_is_that_of_the_full_table(seed, same_text):
             if level > -np.inf:
                 assert draws or np.array_equal(table.n_draws, stops)
                 assert np.array_equal(entries.tau >= level, tau >= level)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_level_in_use_stands_between_scores(seed):
+    rng = np.random.default_rng(seed)
+    model = learnt(rng)
+    quality, similarity, first, admissible = questions(rng, 60)
+    data = CalibrationData(quality, similarity, admissible, texts=first)
+    filled = ExitEntries(Table(data), np.arange(60), model)
+    observed = np.append(filled.tau, filled.exits)
+    for n_errors in (0, 6, 20):
+        entries = ExitEntries(lazy_table(data, draws=False), np.arange(60), model)
+        level = settle(entries, 60 - n_errors)
+        if level == -np.inf:
+            assert entries.below(level) == level
+            continue
+        # lazily as well, though many scores are not known
+        lower = entries.below(level)
+        assert lower == filled.below(level)
+        apart = observed[np.abs(observed - level) > 1e-6]
+        assert np.array_equal(apart >= lower, apart >= level)
+        assert np.abs(observed - lower).min() > 1e-7 * level
+        assert lower < level
+
+
+@pytest.mark.parametrize("noise", [1e-16, 1e-9])
+@pytest.mark.parametrize("same_text", [None, "learnt"])
+def test_last_digits_of_scores_change_no_feature(noise, same_text):
+    """Knots of scales, and the similarity from which on texts are one, stand between scores."""
+    rng = np.random.default_rng(0)
+    seen = questions(rng, 120)
+    quality, similarity, first, admissible = (np.concatenate((one, one)) for one in seen)
+
+    def noisy(scores):
+        return scores * (1 + noise * rng.normal(size=scores.shape))
+
+    model = model_of(noisy(quality), noisy(similarity), first, admissible)
+    if same_text is not None:
+        distinct = np.tile(np.arange(8), (len(first), 1))
+        least = same_text_of(noisy(similarity), distinct, admissible.astype(np.int8))
+        assert 0.2 < least < 1 - 1e-3
+        model = replace(model, same_text=least)
+    scores = (scores_of(model, noisy(quality), noisy(similarity), first) for _ in range(2))
+    for one, other in zip(*scores):
+        assert np.array_equal(one, other)
 
 
 def test_a_text_counts_for_what_it_adds_to_better_ones():

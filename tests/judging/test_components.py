@@ -108,7 +108,7 @@ def test_changed_verdicts_reach_the_next_calibration(sampler, judge, judging):
     judge_all(judge, caught.value.wanted, lambda pair: True)
     selector.set_params(judging=judging).fit(PROMPTS, asked(judge))
     data = selector.calibration_data_
-    assert selector.gamma_hat_ == data.scores.min()
+    assert -np.inf < selector.gamma_hat_ < data.scores.min()
     judge_all(judge, caught.value.wanted[5:], lambda pair: False)
     with pytest.warns(NullCalibrationWarning) as warned:
         selector.calibrate(data)
