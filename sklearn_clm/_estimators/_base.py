@@ -25,7 +25,6 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import nulls_of
-from sklearn_clm.calibration._rows import describe_repetitions
 from sklearn_clm.generators._identity import frozen
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.generators._queue import CANCELLED
@@ -268,12 +267,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _keep(self, record: Any, own: Any) -> None:
         """Keep a calibration, and warn if little is certified."""
         report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
-        digests = record.data.prompts
-        repeated = None if digests is None else describe_repetitions(digests)
-        remarks = tuple(filter(None, [repeated, record.doubt]))
+        repeated = record.claim.repeated if record.certified else None
+        remarks = () if record.doubt is None else (record.doubt,)
         indices = {} if own is None else {"calibration_indices_": own.indices}
         self._publish(replace(record, remarks=remarks), **indices)
-        for remark in remarks:
+        for remark in filter(None, (repeated, *remarks)):
             warn(remark)
 
     def _publish(self, record: Any, **further: Any) -> None:

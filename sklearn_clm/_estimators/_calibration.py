@@ -18,7 +18,7 @@ from sklearn_clm._estimators._source import DrawSource, progress_bar, warn_of_re
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance
-from sklearn_clm.calibration._claim import MOST_NAMED, percent
+from sklearn_clm.calibration._claim import MOST_NAMED, percent, repetitions_of
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
@@ -70,7 +70,9 @@ class Calibration(ABC):
             return claim
         # groups may share delta, and then all claims hold with the confidence that was asked for
         audit = None if claim.audit is None else f"Group {claim.group!r}: {claim.audit}"
-        return replace(claim, delta=self.delta, group=None, answered=None, audit=audit)
+        repeated = repetitions_of(claim for claim in self.claims_in_use if claim.holds)
+        claim = replace(claim, audit=audit, repeated=repeated)
+        return replace(claim, delta=self.delta, group=None, answered=None)
 
     @property
     def tests(self) -> Any:

@@ -153,8 +153,9 @@ class ConformalSampler(CalibratedEstimator):
     used once: :mod:`sklearn_clm.calibration` says what voids it. It also holds for any admission
     that is less strict than the one in `fit` (Corollary A.4).
 
-    All rows of one prompt stand on the same side of every split. But a test counts rows, and
-    ``fit`` warns if many prompts repeat: pass each prompt once, with a list of its references. A
+    All rows of one prompt stand on the same side of every split. But a test counts rows: where many
+    of those that it uses repeat a prompt, all of a group perhaps, or of the answers, ``fit`` warns
+    and the claim says so. Pass each prompt once, with a list of its references. A
     service without keyed draws gives other draws once `memory_` is gone: wrap it in a
     :class:`sklearn_clm.caching.CachedGenerator`.
 

@@ -293,7 +293,7 @@ class ComponentSelector(CalibratedEstimator):
         claim = self._claim_of(provenance, grouped, level=self.alpha, about="components")
         nothing, test = partial(SelectionRule, gamma_hat=np.inf), self._test_of(data, own)
         record = SelectorCalibration(
-            rules=rules_of_parts(parts, claim, nothing, test),
+            rules=rules_of_parts(parts, claim, data.prompts, nothing, test),
             sampler=sampler,
             **self._record_fields(data, grouped),
         )

@@ -8,12 +8,14 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
+
 from sklearn_clm.calibration._binomial import (
     marginal_prompts_needed,
     prompts_needed,
     rounded_up,
 )
-from sklearn_clm.calibration._rows import size_that_leaves
+from sklearn_clm.calibration._rows import describe_repetitions, size_that_leaves
 
 NO_GUARANTEE = "no guarantee"
 MOST_NAMED = 5  # null groups that a message names in full
@@ -48,6 +50,9 @@ class Claim:
     unknown, audit, answered
         What is not known to have collected the data; what people judged who audit the judge of
         calibration, as a sentence; and the share of the calibration prompts that were answered.
+    repeated : str, default=None
+        What it means that many of the prompts that tested it repeat; None where few do, or where
+        prompts are not known.
     null : str, default=None
         Why nothing is claimed; None where something is.
 
@@ -71,6 +76,7 @@ class Claim:
     unknown: tuple[str, ...] = ()
     audit: str | None = None
     answered: float | None = None
+    repeated: str | None = None
     null: str | None = None
 
     @property
@@ -90,6 +96,11 @@ class Claim:
             return marginal_prompts_needed(self.level)
         return prompts_needed(self.level, self.delta)
 
+    def tested_on(self, rows: np.ndarray, digests: np.ndarray | None) -> "Claim":
+        """The same claim, tested on some rows; `digests` of all, if known."""
+        repeated = None if digests is None else describe_repetitions(digests[rows])
+        return replace(self, repeated=repeated)
+
     def nullified(self, why: str) -> "Claim":
         """The same claim as a null, with its reason."""
         return replace(self, null=why)
@@ -105,7 +116,7 @@ class Claim:
         subject = "Calibration of components" if self.about == "components" else "Calibration"
         if self.group is not None:
             subject = f"Group {self.group!r}"
-        return f"{subject} is null: {self.null}"
+        return f"{subject} is null: {self.null} {self.repeated or ''}".rstrip()
 
     def sentence(self) -> str:
         """The guarantee in words."""
@@ -165,8 +176,8 @@ class Claim:
         return f"{member} from the same distribution"
 
     def conditions(self) -> tuple[str, ...]:
-        """Conditions from audit, weights and unknown provenance, in sentences."""
-        texts = [] if self.audit is None else [self.audit]
+        """Conditions from audit, repetitions, weights and provenance, in sentences."""
+        texts = [text for text in (self.audit, self.repeated) if text is not None]
         if self.approximate:
             texts.append("The guarantee is approximate: weights are estimated.")
         if self.unknown:
@@ -186,6 +197,7 @@ class Claim:
         remarks = {
             "guaranteed on average": self.guarantee == "marginal",
             "approximate: weights are estimated": self.approximate,
+            "tested on repeated prompts": self.repeated is not None,
             "provenance unknown": bool(self.unknown),
         }
         return [remark for remark, applies in remarks.items() if applies and self.holds]
@@ -240,6 +252,15 @@ def nulls_of(claims: Iterable[Claim]) -> str | None:
     n_more = len(nulls) - MOST_NAMED
     rest = [f"So are {n_more} more, {len(nulls)} of {len(whys)} in all."] if n_more > 0 else []
     return "\n".join(nulls[:MOST_NAMED] + rest) or None
+
+
+def repetitions_of(claims: Iterable[Claim]) -> str | None:
+    """What repeated prompts mean for claims of groups; None without any."""
+    concerned = [claim for claim in claims if claim.repeated is not None]
+    texts = [f"Group {claim.group!r}: {claim.repeated}" for claim in concerned[:MOST_NAMED]]
+    if n_more := len(concerned) - len(texts):
+        texts.append(f"So do tested prompts of {n_more} more groups.")
+    return " ".join(texts) or None
 
 
 def percent(share: float) -> str:

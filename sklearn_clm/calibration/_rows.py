@@ -137,21 +137,22 @@ def size_that_leaves(n_calibration: int, fraction: float) -> int:
 
 
 def describe_repetitions(digests: np.ndarray) -> str | None:
-    """A warning about repeated prompts; None if they are few.
+    """What repetitions among tested prompts mean; None if they are few.
 
     Rows of one prompt at worst succeed or fail together: with m of each, n rows are then worth
-    n ** 2 / sum(m ** 2) independent ones. Below nine tenths of n, repetitions are many.
+    n ** 2 / sum(m ** 2) independent ones. Below nine tenths of n, repetitions are many. Of many
+    prompts a few may be all of a group, or of those that are answered: `digests` are those of the
+    rows of one test.
     """
     n_rows = np.unique(digests, return_counts=True)[1]
-    n = len(digests)
-    worth = n**2 / float(np.sum(n_rows**2))
-    if worth >= _FEW_REPEATED * n:
+    n, squares = len(digests), int(np.sum(n_rows**2))
+    if n >= _FEW_REPEATED * squares:
         return None
     return (
-        f"{n - len(n_rows)} of {n} prompts repeat an earlier one. Rows of one prompt succeed or "
-        f"fail together: these may tell no more than {worth:.0f} independent prompts, and the risk "
-        "may exceed its bound more often than delta says. Pass each prompt once, with a list of "
-        "references where it has several."
+        f"{n - len(n_rows)} of {n} tested prompts repeat an earlier one. Rows of one prompt "
+        f"succeed or fail together: these may tell no more than {n**2 / squares:.0f} independent "
+        "prompts, and the risk may exceed its bound more often than is promised. Pass each prompt "
+        "once, with a list of references where it has several."
     )
 
 

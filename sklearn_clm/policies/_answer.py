@@ -218,11 +218,13 @@ class AnswerPolicy(Policy):
 
         with bounding(table.judge, part.rows, lambda: self._unjudged(table, part.rows)):
             passed = count_passed(passes, len(levels))
-        if not passed:
-            why = _why_nothing(answers.at(levels[0])[0], table, claim, n)
-            return Everything(claim.nullified(why), table.k_max)
-        level = float(levels[passed - 1])
+        level = float(levels[max(passed - 1, 0)])
         answered, draws = answers.at(level)
+        # only those that are answered were tested, perhaps the popular ones
+        claim = claim.tested_on(answered.rows, table.data.prompts)
+        if not passed:
+            why = _why_nothing(answered, table, claim, n)
+            return Everything(claim.nullified(why), table.k_max)
         result = LevelResult(
             level=level,
             n_errors_allowed=int(critical_count(answered.n_prompts, self.alpha, part.delta)),

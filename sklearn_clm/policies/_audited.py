@@ -258,7 +258,8 @@ class SetSteps(Steps):
     def by_people(self, step: int, part: Part, claim: Claim) -> Any:
         labels = self.people.labels[:, : self.table.k_max]
         table = Table(self.table.filled().with_labels(labels), judge=self.people)
-        return self.policy.test(self.only(step), table, part, claim)
+        tested = claim.tested_on(part.rows, table.data.prompts)
+        return self.policy.test(self.only(step), table, part, tested)
 
 
 class ThresholdSteps(SetSteps):
@@ -382,7 +383,7 @@ class ComponentSteps(Steps):
     def by_people(self, step: int, part: Part, claim: Claim) -> SelectionRule:
         unknown = self.data.with_labels(np.full(self.data.n_components, -1))
         said = labelled(unknown, self.people, self.level, [part])
-        return threshold_of_part(said, part, claim)
+        return threshold_of_part(said, part, claim.tested_on(part.rows, said.prompts))
 
     def rule(
         self, step: int, claim: Claim, tests: dict[str, Any], smallest: float

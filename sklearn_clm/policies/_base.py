@@ -125,7 +125,8 @@ class Policy(BaseEstimator, ABC):
             with nullcontext() if len(parts) == 1 else bounded():
                 return judging.test(self, path, table, part, own)
 
-        rules = rules_of_parts(parts, claim, partial(Everything, k_max=table.k_max), test)
+        nothing = partial(Everything, k_max=table.k_max)
+        rules = rules_of_parts(parts, claim, table.data.prompts, nothing, test)
         return {part.group: _explained(rules[part.group], table, part) for part in parts}
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:

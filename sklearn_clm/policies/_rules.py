@@ -197,12 +197,13 @@ Rules: TypeAlias = dict[Hashable | None, Any]
 def rules_of_parts(
     parts: list[Part],
     claim: Claim,
+    digests: np.ndarray | None,
     nothing: Callable[[Claim], Rule],
     test: Callable[[Part, Claim], Rule],
 ) -> Rules:
     """The tested rule of each part, or `nothing`.
 
-    `claim` is what is promised of all prompts where their test passes.
+    `claim` is what is promised of all prompts where their test passes, `digests` are theirs.
     """
     rules: Rules = {}
     for part in parts:
@@ -211,7 +212,7 @@ def rules_of_parts(
             own = replace(own, within_groups=None)
         n, n_searched = len(part.rows), len(part.searched)
         if n >= own.fewest_prompts:
-            rules[part.group] = test(part, own)
+            rules[part.group] = test(part, own.tested_on(part.rows, digests))
             continue
         searched = n_searched / (n + n_searched) if n and part.group is None else 0.0
         rules[part.group] = nothing(own.nullified(too_few(n, own, searched)))

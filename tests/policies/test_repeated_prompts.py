@@ -1,0 +1,172 @@
+"""Prompts that repeat: what they are worth is said of the rows that a test uses."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
+from sklearn_clm.calibration._rows import describe_repetitions
+from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.policies import (
+    AnswerPolicy,
+    AuditedJudging,
+    CovariateShift,
+    ExitPolicy,
+    Groups,
+    ThresholdPolicy,
+)
+from tests.calibration.tables import data_of
+from tests.policies.test_answer import NOBODY, PARTS
+from tests.toy import questions, toy_sampler
+
+REPEATED = "tested prompts repeat an earlier one"
+FEW = ThresholdPolicy(n_lambdas=3)
+N_OTHERS = 2_400
+
+
+def warnings_of(calibrate, *arguments, **options):
+    """What a calibration warns of, in one text."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        calibrate(*arguments, **options)
+    return "\n".join(str(one.message) for one in caught)
+
+
+def in_one_group(n_prompts, n_copies, rng, k_max=2):
+    """Prompts of group B that repeat, among so many of group A that few of all do.
+
+    One in ten of group A errs, and one in five of group B.
+    """
+    digests = np.append(np.arange(N_OTHERS), np.repeat(N_OTHERS + np.arange(n_prompts), n_copies))
+    names = np.where(digests < N_OTHERS, "A", "B")
+    # a prompt of group B succeeds or fails as a whole
+    chance = np.where(np.arange(N_OTHERS + n_prompts) < N_OTHERS, 0.9, 0.8)
+    right = rng.random(len(chance)) < chance
+    order = rng.permutation(len(digests))
+    rows = digests[order]
+    labels = np.repeat(right[rows], k_max).reshape(-1, k_max)
+    similarity = np.zeros((len(rows), k_max, k_max))
+    quality = rng.random(labels.shape)
+    prompts = rows.astype(np.uint64)
+    assert describe_repetitions(prompts) is None
+    return CalibrationData(quality, similarity, labels, prompts=prompts), names[order].tolist()
+
+
+@pytest.mark.parametrize(("n_prompts", "n_copies"), [(18, 3), (12, 5)])
+@pytest.mark.parametrize("policy", [FEW, ExitPolicy()], ids=["thresholds", "exit"])
+def test_each_calibration_says_it_of_the_group_concerned(n_prompts, n_copies, policy):
+    n_held, rng = 0, np.random.default_rng(0)
+    for _ in range(12):
+        data, names = in_one_group(n_prompts, n_copies, rng)
+        one = ConformalSampler(NOBODY, k_max=2, policy=policy, delta=0.1, groups=Groups(), **PARTS)
+        one.set_params(epsilon=0.3)
+        told = warnings_of(one.calibrate, data, groups=names)
+        assert told.count(REPEATED) == 1
+        record = one.calibration_
+        a, b = (record.rules[name].claim for name in "AB")
+        assert a.holds
+        assert a.repeated is None
+        n_held += b.holds
+        if b.holds:
+            assert f"Group 'B': {b.repeated}" in told
+            assert "tested on repeated prompts" in b.remarks()
+            assert any(f"Group 'B': {b.repeated}" in each for each in record.conditions())
+        else:
+            line = next(line for line in told.splitlines() if line.startswith("Group 'B' is null"))
+            assert b.repeated in line
+    assert 0 < n_held < 12
+
+
+def test_the_worth_is_that_of_the_rows():
+    data, names = in_one_group(12, 5, np.random.default_rng(0))
+    others, _ = in_one_group(12, 5, np.random.default_rng(1))
+    others.prompts += np.uint64(10_000)
+    policy = ExitPolicy().fit(others)
+    one = ConformalSampler(NOBODY, k_max=2, policy=policy, epsilon=0.6, groups=Groups(), **PARTS)
+    warnings_of(one.calibrate, data, groups=names)
+    repeated = one.calibration_.rules["B"].claim.repeated
+    assert repeated.startswith("48 of 60 tested prompts repeat an earlier one")
+    assert "no more than 12 independent prompts" in repeated
+    # of all prompts together few repeat
+    assert one.calibration_.rules[None].claim.repeated is None
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.02])
+def test_each_calibration_of_answers_says_it_of_those_answered(alpha):
+    """Popular prompts are answered, others are too hard: few of all prompts repeat."""
+    rng, n_held = np.random.default_rng(0), 0
+    for seed in range(6):
+        popular = np.repeat(np.arange(40), 3)
+        digests = np.append(popular, 1_000 + np.arange(2_200)).astype(np.uint64)
+        answers = rng.integers(0, 6, (len(digests), 6))
+        easy = np.repeat(rng.random(40) < 0.93, 3)[:, np.newaxis]
+        answers[: len(popular)] = np.where(easy, 0, rng.integers(1, 6, 40).repeat(3)[:, np.newaxis])
+        order = rng.permutation(len(digests))
+        data = data_of(answers[order], answers[order] == 0)
+        data.prompts = digests[order]
+        assert describe_repetitions(data.prompts) is None
+        one = ConformalSampler(NOBODY, k_max=6, policy=AnswerPolicy(alpha), **PARTS)
+        one.set_params(random_state=seed)
+        told, claim = warnings_of(one.calibrate, data), one.calibration_.claim
+        if "0 of 0 answers" in told:
+            continue
+        assert told.count(REPEATED) == 1
+        n_held += claim.holds
+        assert (claim.repeated in claim.conditions()) if claim.holds else claim.repeated
+    assert n_held > 3 if alpha == 0.2 else n_held == 0
+
+
+def test_it_is_said_wherever_the_claim_is_shown(tmp_path):
+    X, Y = questions(420)
+    X, Y = X + X[400:] * 3, Y + Y[400:] * 3
+    names = ["A"] * 400 + ["B"] * 80
+    few = {"k_max": 3, "epsilon": 0.6, "policy": FEW}
+    one = toy_sampler(groups=Groups(), **few)
+    assert REPEATED in warnings_of(one.fit, X, Y, groups=names)
+    sets = one.predict([*questions(2, first=1_000)[0]], groups=["A", "B"])
+    assert sets[0].remarks() == ["group 'A'"]
+    assert sets[1].remarks() == ["group 'B'", "tested on repeated prompts"]
+    assert "tested on repeated prompts" in repr(sets)
+    repeated = sets[1].claim.repeated
+    assert repeated in sets[1].to_dict()["guarantee"]
+    assert "repeat" not in sets[0].to_dict()["guarantee"]
+    for shown in (one.calibration_, CalibrationReport.from_estimator(one)):
+        assert f"Group 'B': {repeated}" in str(shown)
+    one.save_calibration(tmp_path / "file.json")
+    loaded = toy_sampler(groups=Groups(), **few).load_calibration(tmp_path / "file.json")
+    assert loaded.calibration_.claims_in_use == one.calibration_.claims_in_use
+    assert f"Group 'B': {repeated}" in str(loaded.calibration_)
+
+
+def test_rows_that_a_shift_keeps():
+    X, Y = questions(220)
+    X, Y = X[:200] + X[200:] * 5, Y[:200] + Y[200:] * 5
+    weights = np.where(np.arange(300) < 200, 0.02, 1.0)
+    one = toy_sampler(k_max=3, epsilon=0.6, policy=FEW, shift=CovariateShift(weight_bound=1.0))
+    warnings_of(one.fit, X, Y, prompt_weight=weights)
+    n = one.calibration_.tests.n_calibration
+    assert f" of {n} {REPEATED}" in one.calibration_.claim.repeated
+    with_all = toy_sampler(k_max=3, epsilon=0.6, policy=FEW)
+    few_repeat = warnings_of(with_all.fit, X[:200] + X[200:208], Y[:200] + Y[200:208])
+    assert REPEATED not in few_repeat
+
+
+def test_components_and_prompts_that_people_judge_alone():
+    rng = np.random.default_rng(0)
+    digests = np.append(np.arange(300), np.repeat(300 + np.arange(12), 5)).astype(np.uint64)
+    names = ["A"] * 300 + ["B"] * 60
+    scores = rng.random((360, 2))
+    data = ComponentCalibrationData.from_arrays(scores, scores > 0.1, prompts=digests)
+    selector = ComponentSelector(alpha=0.4, groups=Groups())
+    assert f"Group 'B': 48 of 60 {REPEATED}" in warnings_of(selector.calibrate, data, groups=names)
+    X, Y = questions(60)
+    judging = AuditedJudging(
+        lambda reference, said: reference == said, design="people", n_audits=40
+    )
+    one = toy_sampler(k_max=3, epsilon=0.6, policy=FEW, judging=judging)
+    warnings_of(one.fit, X * 3, Y * 3)
+    claim = one.calibration_.claim
+    assert f" of 40 {REPEATED}" in claim.repeated
+    assert claim.conditions()[1] == claim.repeated
