@@ -54,7 +54,7 @@ def toy_sampler():
 
     questions = [f"{n // 100} + {n % 100}" for n in random.Random(0).sample(range(10_000), 300)]
     answers = [str(sum(map(int, question.split("+")))) for question in questions]
-    generator = FunctionGenerator(ask, max_concurrency=16)
+    generator = FunctionGenerator(ask, max_concurrency=16, timeout=20)
     policy = AnswerPolicy(alpha=0.1)
     sampler = ConformalSampler(generator, k_max=6, quality="self_consistency", policy=policy)
     return sampler.fit(questions, answers)

@@ -215,6 +215,43 @@ def test_a_cancel_begins_no_draw_and_is_not_waited_for(max_concurrency):
     assert model.n_calls == n_needed  # those under way were kept
 
 
+HELD, N_BEGUN, N_CANCELLED = threading.Event(), [], []  # globals, which are no part of a function
+
+
+async def slow_ask(prompt, seed):
+    N_BEGUN.append(prompt)
+    try:
+        while HELD.is_set():
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        N_CANCELLED.append(prompt)
+        raise
+    return f"answer {prompt.split()[-1] if seed % 2 else seed}"
+
+
+def test_a_cancel_ends_calls_of_an_async_function():
+    generator = FunctionGenerator(slow_ask, max_concurrency=2, max_retries=5)
+    sampler = toy_sampler(generator, quality=lambda *of: 1.0).fit(X, Y)
+    HELD.set()
+    N_BEGUN.clear()
+
+    async def serve():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sampler.apredict(NEW[:5]), 0.5)
+        deadline = time.monotonic() + 10
+        while len(N_CANCELLED) < 2 and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        HELD.clear()
+        # the slots are free at once
+        return await asyncio.wait_for(sampler.apredict(NEW[5:8]), 10)
+
+    try:
+        assert len(asyncio.run(serve())) == 3
+    finally:
+        HELD.clear()
+    assert len(N_CANCELLED) == 2
+
+
 def test_an_error_of_a_callback_is_logged(caplog):
     sampler, _ = fitted()
     with caplog.at_level(logging.ERROR, "asyncio"):

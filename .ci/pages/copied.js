@@ -16,7 +16,7 @@ function codeOf(text) {
         if (isBlock) {
             code.push("");
         }
-        isBlock = line.startsWith(">>>") && /^(async|class|def|for|if|try|while|with)\b/.test(statement);
+        isBlock = false;
         if (line.startsWith(">>>")) {
             code.push(statement);
         }

@@ -73,6 +73,10 @@ class KeepingQueue(RelayQueue):
         positions = self._wanted_by.get((self._keys[prompt], draw), ())
         return any(self._outer.is_wanted(position, draw) for position in positions)
 
+    def is_abandoned(self, prompt: int, draw: int) -> bool:
+        """Whether all who waited for a draw under way have left."""
+        return self._outer.is_abandoned(prompt, draw)
+
     def ask_again(self) -> bool:
         """Ask anew for wanted draws that the generator gave up."""
         self.n_under_way = 0

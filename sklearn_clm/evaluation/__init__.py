@@ -95,7 +95,7 @@ streamed:
 >>> pairs = [f"{a} + {b}" for a in range(20) for b in range(10)]
 >>> answers = [str(sum(map(int, pair.split("+")))) for pair in pairs]
 >>> def sampler_of():
-...     generator = FunctionGenerator(ask, max_concurrency=16, draw_ahead=0.2)
+...     generator = FunctionGenerator(ask, max_concurrency=16, timeout=60, draw_ahead=0.2)
 ...     return ConformalSampler(generator, k_max=5, epsilon=0.2, quality="self_consistency")
 >>> folder = tempfile.TemporaryDirectory()
 >>> path = os.path.join(folder.name, "thresholds.json")
@@ -113,9 +113,19 @@ streamed:
 (True, True, 'With confidence 95 % o')
 >>> folder.cleanup()
 
-A task that is cancelled begins no further draw and keeps those under way, and `max_concurrency`
-bounds the calls of all requests to one sampler together. Serve with the function that calibrated:
-an ``async`` one counts as another than a plain one, and works for both.
+A task that is cancelled begins no further draw, cancels calls of an ``async`` function and keeps
+what a plain one still returns, and `max_concurrency` bounds the calls of all requests to one
+sampler together. Serve with the function that calibrated: an ``async`` one counts as another than a
+plain one, and works for both.
+
+*Calls that hang.* Give them a `timeout` in seconds: without, :class:`FunctionGenerator
+<sklearn_clm.generators.FunctionGenerator>` waits for ever, and as many calls as `max_concurrency`
+that hang stop the service. A call that is given up frees its place for the next one, is repeated
+like one that failed, and then is a ``TimeoutError`` that names the prompt. Calibrate with the same
+`timeout`, since what is given up is not drawn. An :class:`sklearn_clm.generators.OpenAIGenerator`
+has one of 120 seconds, and so have scores and judges that ask a model by such a generator; a score
+or a judge that is a function of yours runs as it is, and its client needs a limit of its own. The
+time of a whole request is its caller's to limit: ``asyncio.wait_for(sampler.apredict(X), 60)``.
 
 The promise of a loaded calibration is ``sampler.calibration_.claim.sentence()``, and
 ``CalibrationReport.from_estimator(sampler)`` is its report. ``load_calibration`` and ``calibrate``

@@ -149,6 +149,10 @@ class _TierQueue(RelayQueue):
         """Whether a draw is wanted as things stand."""
         return self._outer.is_wanted(prompt, draw + self._start)
 
+    def is_abandoned(self, prompt: int, draw: int) -> bool:
+        """Whether whoever waited for a draw under way has left."""
+        return self._outer.is_abandoned(prompt, draw + self._start)
+
     def _receive(self, asked: list[DrawRequest]) -> None:
         """Let each tier wait for its part of the draws."""
         for prompt, start, stop in asked:

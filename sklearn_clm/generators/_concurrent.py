@@ -1,6 +1,7 @@
 """Draws that are made in calls, several at a time."""
 
 import contextlib
+import contextvars
 import logging
 import math
 import os
@@ -9,7 +10,8 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from sklearn_clm.generators._base import BaseGenerator
@@ -17,9 +19,10 @@ from sklearn_clm.generators._draws import Generation, Prompt
 from sklearn_clm.generators._queue import CANCELLED, DrawQueue, DrawRequest
 
 Draws = Iterable[tuple[int, Generation]]
+IsUnwanted = Callable[[int], bool]
 _logger = logging.getLogger("sklearn_clm")
 
-_POLL_SECONDS = 0.2
+POLL_SECONDS = 0.2
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds
 _GRACE_SECONDS = 10.0  # how long an interrupt waits for calls that are under way
 
@@ -55,8 +58,19 @@ class ConcurrentGenerator(BaseGenerator):
         """Refuse bad parameters and prompts before anything is paid for."""
 
     @abstractmethod
-    def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
-        """Make draws, in a thread, without repeats after `stopping`."""
+    def _make(
+        self,
+        prompt: Prompt,
+        draws: range,
+        seed: int,
+        stopping: threading.Event,
+        is_unwanted: IsUnwanted,
+    ) -> Draws:
+        """Make draws, in a thread.
+
+        Nothing is repeated after `stopping`. A draw under way that ``is_unwanted(draw)`` may be
+        given up.
+        """
 
 
 def pause_after(attempt: int) -> float:
@@ -92,6 +106,7 @@ class _Calls:
         self.failed: dict[DrawRequest, BaseException] = {}
         self.first_error: BaseException | None = None
         self.n_threads = 0
+        self.is_over = False  # nothing is handed in any more
 
     def answer(self) -> None:
         """Make draws until the queue asks for no more."""
@@ -110,6 +125,7 @@ class _Calls:
                 except Exception as caught:
                     self.first_error = self.first_error or caught
         finally:
+            self.is_over = True
             self.stopping.set()
             with contextlib.suppress(queue.Empty):  # calls that no thread has begun
                 while True:
@@ -144,7 +160,7 @@ class _Calls:
             if not self.arrived:
                 # a signal may be taken by another thread: wake up now and then to see it
                 with contextlib.suppress(queue.Empty):
-                    self.wake_ups.get(timeout=_POLL_SECONDS * waits)
+                    self.wake_ups.get(timeout=POLL_SECONDS * waits)
             if self.arrived:
                 self._hand_over()
             elif not waits:
@@ -164,8 +180,10 @@ class _Calls:
             self.todo.put(request)
             if self.n_threads < min(len(self.under_way), self.generator.max_concurrency):
                 self.n_threads += 1
-                # a daemon: an interpreter that is asked to exit waits for no server that hangs
-                threading.Thread(target=self._run, daemon=True).start()
+                # a daemon: an interpreter that is asked to exit waits for no server that hangs; the
+                # context: a call has the caller's variables, such as those of a trace
+                context = contextvars.copy_context()
+                threading.Thread(target=context.run, args=(self._run,), daemon=True).start()
         return bool(requests)
 
     def _run(self) -> None:
@@ -177,12 +195,19 @@ class _Calls:
                 with self.slots:
                     self.begun.add(request)  # before `stopping` is read, set before `begun` is
                     if not (self.stopping.is_set() or self.is_cancelled()):
-                        wanted_draws = draws.prompts[prompt], range(start, stop), draws.seed
-                        for draw in make(*wanted_draws, self.stopping):
+                        wanted = range(start, stop)
+                        is_unwanted = partial(self._is_unwanted, prompt)
+                        for draw in make(
+                            draws.prompts[prompt], wanted, draws.seed, self.stopping, is_unwanted
+                        ):
                             self._tell(request, draw)
             except BaseException as caught:  # a thread has nobody else to tell
                 error = caught
             self._tell(request, None, error)
+
+    def _is_unwanted(self, prompt: int, draw: int) -> bool:
+        """Whether nobody takes a draw under way any more, in a thread."""
+        return self.is_over or self.draws.is_abandoned(prompt, draw)
 
     def _tell(
         self,

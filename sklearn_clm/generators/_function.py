@@ -1,18 +1,29 @@
 """Draws of a function of the user's."""
 
 import asyncio
+import contextvars
 import inspect
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError, Future, wait
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.generators._base import checked_draw
-from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws, pause_after
+from sklearn_clm.generators._concurrent import (
+    POLL_SECONDS,
+    ConcurrentGenerator,
+    Draws,
+    IsUnwanted,
+    pause_after,
+)
 from sklearn_clm.generators._draws import Generation, Prompt, draw_seed
 from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._prompts import prompt_line
@@ -41,7 +52,11 @@ class FunctionGenerator(ConcurrentGenerator):
         ``1 - draw_ahead`` of the calibration prompts that came so far needed it. A draw in vain is
         not waited for, and its errors are logged only.
     max_retries : int, default=2
-        How often a call that raised an error is repeated, after pauses of 0.5, 1, 2 ... seconds.
+        How often a call that raised an error, or was given up, is repeated, after pauses of 0.5, 1,
+        2 ... seconds.
+    timeout : float, default=None
+        Seconds, > 0, after which a call is given up, which is an error: another call may begin in
+        its place. None waits for ever, so that calls that hang hold up all others in the end.
 
     Notes
     -----
@@ -53,6 +68,14 @@ class FunctionGenerator(ConcurrentGenerator):
     A function is known by its source, defaults and what it encloses, not by the globals that it
     uses: another model under the same code is not noticed. ``CachedGenerator(generator, path,
     key="gpt-4o-mini, temperature 1")`` gives it a name that you choose.
+
+    A call of an ``async`` function is cancelled where it is given up, and where the task that
+    awaits :meth:`sklearn_clm.ConformalSampler.apredict` is cancelled and nobody else waits for the
+    draw. Nothing can end a plain function: it goes on in a thread of its own, beside
+    `max_concurrency` calls, and what it returns in the end is dropped, since the draw may have been
+    made anew by then. So give its client a limit of its own, too. Without `seed` a repeated call is
+    another draw, and long responses are given up more often than short ones: calibrate with the
+    `timeout` that the service has, and let it be rare.
 
     An error of the function, or None in place of a text, stops the run once the calls under way
     have been handed in; what was drawn is kept, and the next ``fit`` goes on from there. So does
@@ -111,6 +134,7 @@ class FunctionGenerator(ConcurrentGenerator):
         "max_concurrency": [Interval(Integral, 1, None, closed="left")],
         "draw_ahead": [Interval(Real, 0, 1, closed="both")],
         "max_retries": [Interval(Integral, 0, None, closed="left")],
+        "timeout": [None, Interval(Real, 0, None, closed="neither")],
     }
 
     def __init__(
@@ -120,11 +144,13 @@ class FunctionGenerator(ConcurrentGenerator):
         max_concurrency: int = 8,
         draw_ahead: float = 0.0,
         max_retries: int = 2,
+        timeout: float | None = None,
     ) -> None:
         self.ask = ask
         self.max_concurrency = max_concurrency
         self.draw_ahead = draw_ahead
         self.max_retries = max_retries
+        self.timeout = timeout
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the function."""
@@ -137,27 +163,38 @@ class FunctionGenerator(ConcurrentGenerator):
         except TypeError as error:
             raise TypeError(f"ask must take a prompt alone, or it and a seed: {error}.") from None
 
-    def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
+    def _make(
+        self,
+        prompt: Prompt,
+        draws: range,
+        seed: int,
+        stopping: threading.Event,
+        is_unwanted: IsUnwanted,
+    ) -> Draws:
         takes_seed = _takes_seed(self.ask)
         for draw in draws:
             options = {"seed": draw_seed(prompt, seed, draw)} if takes_seed else {}
-            reply = self._asked(prompt, options, stopping)
+            call = partial(self.ask, prompt, **options)
+            reply = self._repeated(call, prompt, stopping, partial(is_unwanted, draw))
             if isinstance(reply, tuple) and len(reply) == 2:
                 reply = Generation(reply[0], logprob=reply[1])
             yield draw, checked_draw("ask", reply, f"draw {draw} of {prompt_line(prompt)}")
 
-    def _asked(self, prompt: Prompt, options: dict[str, int], stopping: threading.Event) -> Any:
-        """Response of the function, called again after an error."""
+    def _repeated(
+        self,
+        call: Callable[[], Any],
+        prompt: Prompt,
+        stopping: threading.Event,
+        is_unwanted: Callable[[], bool],
+    ) -> Any:
+        """Reply to a call, which is made again after an error."""
         attempt = 1
         while True:
             try:
-                reply = self.ask(prompt, **options)
-                if inspect.isawaitable(reply):
-                    reply = asyncio.run_coroutine_threadsafe(
-                        _awaited(reply), _event_loop()
-                    ).result()
-                return reply
+                return self._reply(call, prompt, is_unwanted)
             except Exception as error:
+                if is_unwanted():
+                    raise
                 line = prompt_line(prompt)
                 _logger.info("ask failed for the prompt %s, attempt %d: %r", line, attempt, error)
                 if attempt > self.max_retries or stopping.wait(pause_after(attempt)):
@@ -167,6 +204,49 @@ class FunctionGenerator(ConcurrentGenerator):
                     )
                     raise
                 attempt += 1
+
+    def _reply(
+        self, call: Callable[[], Any], prompt: Prompt, is_unwanted: Callable[[], bool]
+    ) -> Any:
+        """Reply to one call, within the time that it has."""
+        deadline = math.inf if self.timeout is None else time.monotonic() + self.timeout
+        try:
+            reply = (
+                call()
+                if self.timeout is None
+                else self._outcome(_in_thread(call), prompt, deadline)
+            )
+            if inspect.isawaitable(reply):
+                future = asyncio.run_coroutine_threadsafe(_awaited(reply), _event_loop())
+                reply = self._outcome(future, prompt, deadline, is_unwanted)
+            return reply
+        except (CancelledError, asyncio.CancelledError) as error:
+            if is_unwanted():
+                raise
+            # whoever waits would take it for its own
+            raise RuntimeError("ask must raise no CancelledError, got one instead.") from error
+
+    def _outcome(
+        self,
+        future: "Future[Any]",
+        prompt: Prompt,
+        deadline: float,
+        is_unwanted: Callable[[], bool] = lambda: False,
+    ) -> Any:
+        """What a call gives, unless it is given up."""
+        while not future.done():
+            if is_unwanted():
+                future.cancel()
+                raise CancelledError("nobody waits for this draw any more.")
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
+                future.cancel()
+                raise TimeoutError(
+                    f"ask must answer within timeout={self.timeout:g} seconds, got no answer for "
+                    f"the prompt {prompt_line(prompt)} instead."
+                )
+            wait([future], min(seconds, POLL_SECONDS))
+        return future.result()
 
 
 def _takes_seed(ask: Callable[..., Any]) -> bool:
@@ -178,6 +258,22 @@ def _takes_seed(ask: Callable[..., Any]) -> bool:
     takes_seed = "seed" in signature.parameters
     signature.bind("", **{"seed": 0} if takes_seed else {})
     return takes_seed
+
+
+def _in_thread(call: Callable[[], Any]) -> "Future[Any]":
+    """A call in a daemon thread, which may be left alone."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # whoever waits raises it
+            future.set_exception(error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run,), daemon=True).start()
+    return future
 
 
 async def _awaited(reply: Any) -> Any:

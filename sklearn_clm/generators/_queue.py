@@ -222,6 +222,13 @@ class DrawQueue:
         state = self._open[prompt]
         return draw in state.under_way and draw < state.wanted
 
+    def is_abandoned(self, prompt: int, draw: int) -> bool:
+        """Whether whoever waited for a draw under way has left.
+
+        It may be asked in any thread that has the context of the caller's.
+        """
+        return CANCELLED.get()()
+
     def _ask(self, index: int, state: "_OpenPrompt", count: int) -> DrawRequest:
         """Count the next draws of a prompt as under way."""
         request = DrawRequest(index, state.asked, state.asked + count)

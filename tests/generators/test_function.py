@@ -1,11 +1,13 @@
 """A function as a generator: what it may return, how it is called, what is not lost."""
 
 import asyncio
+import contextvars
 import os
 import random
 import signal
 import threading
 import time
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
@@ -274,3 +276,124 @@ def test_the_next_call_waits_for_a_thread_that_nobody_needs():
     )
     generator.serve(queue)
     assert {0, 1} <= set(arrived)
+
+
+class Hanging:
+    """Hangs at some prompts until it is let go, and notes which calls were cancelled."""
+
+    def __init__(self, hangs=lambda prompt, n_calls: prompt.startswith("hangs")):
+        self.hangs, self.let_go = hangs, threading.Event()
+        self.n_calls, self.n_cancelled, self.n_late = {}, 0, 0
+
+    def is_to_hang(self, prompt):
+        self.n_calls[prompt] = self.n_calls.get(prompt, 0) + 1
+        return self.hangs(prompt, self.n_calls[prompt])
+
+    def plain(self, prompt):
+        if self.is_to_hang(prompt):
+            self.let_go.wait(60)
+            self.n_late += 1
+            return "late"
+        return "in time"
+
+    async def in_loop(self, prompt):
+        if self.is_to_hang(prompt):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.n_cancelled += 1
+                raise
+        return "in time"
+
+
+@pytest.fixture
+def hanging():
+    calls = Hanging()
+    yield calls
+    calls.let_go.set()
+
+
+@pytest.mark.parametrize("name", ["plain", "in_loop"])
+def test_calls_that_hang_are_given_up_and_free_their_slots(hanging, name):
+    generator = FunctionGenerator(
+        getattr(hanging, name), timeout=0.3, max_concurrency=2, max_retries=1
+    )
+    prompts = [f"hangs {i}" for i in range(4)]
+
+    def ask(prompt):
+        with pytest.raises(TimeoutError) as raised:
+            generator.sample([prompt], 1)
+        return raised.value
+
+    with ThreadPoolExecutor(4) as pool:
+        errors = [pool.submit(ask, prompt) for prompt in prompts]
+        assert responses(generator, ["innocent"], 2) == [["in time"] * 2]
+    for prompt, error in zip(prompts, errors, strict=True):
+        assert f"within timeout=0.3 seconds, got no answer for the prompt '{prompt}'" in str(
+            error.result()
+        )
+        assert "at attempt 2 (max_retries is 1)" in error.result().__notes__[0]
+    assert hanging.n_calls == {"innocent": 2} | dict.fromkeys(prompts, 2)
+    assert hanging.n_cancelled == (8 if name == "in_loop" else 0)
+
+
+@pytest.mark.parametrize("name", ["plain", "in_loop"])
+def test_a_call_that_is_made_again_answers_in_place_of_the_late_one(hanging, name):
+    hanging.hangs = lambda prompt, n_calls: n_calls == 1
+    generator = FunctionGenerator(getattr(hanging, name), timeout=0.3)
+    kept = []
+    queue = DrawQueue(["a"], 3, on_draw=lambda *draw: kept.append(draw[2].response))
+    generator.serve(queue)
+    hanging.let_go.set()
+    deadline = time.monotonic() + 10
+    while hanging.n_late + hanging.n_cancelled == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert kept == ["in time"] * 3
+    assert hanging.n_late + hanging.n_cancelled == 1
+    assert hanging.n_calls == {"a": 4}
+
+
+def test_a_time_out_of_the_function_itself_is_its_own_error():
+    def ask(prompt):
+        raise TimeoutError("the service's own")
+
+    for timeout in (None, 5.0):
+        with pytest.raises(TimeoutError, match="the service's own"):
+            FunctionGenerator(ask, timeout=timeout, max_retries=0).sample(["a"], 1)
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_a_call_has_the_variables_of_its_caller(timeout):
+    trace = contextvars.ContextVar("trace")
+    trace.set("of the request")
+
+    async def later(prompt):
+        return trace.get()
+
+    for ask in (lambda prompt: trace.get(), later):
+        assert responses(FunctionGenerator(ask, timeout=timeout), ["a"], 1) == [["of the request"]]
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, CancelledError])
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_a_cancelled_error_of_the_function_is_a_failed_call(error, timeout):
+    def ask(prompt):
+        raise error("of a client")
+
+    async def later(prompt):
+        raise error("of a client")
+
+    for function in (ask, later):
+        with pytest.raises(RuntimeError, match="ask must raise no CancelledError") as raised:
+            FunctionGenerator(function, timeout=timeout, max_retries=1).sample(["a"], 1)
+        assert "at attempt 2" in raised.value.__notes__[0]
+
+
+def test_what_is_drawn_ahead_in_vain_is_cancelled_in_the_loop(hanging):
+    hanging.hangs = lambda prompt, n_calls: n_calls > 1
+    generator = FunctionGenerator(hanging.in_loop, draw_ahead=1.0, max_concurrency=3)
+    generator.serve(DrawQueue(["a"], 3, decide=lambda arrived: [0 for _ in arrived]))
+    deadline = time.monotonic() + 10
+    while hanging.n_cancelled < sum(hanging.n_calls.values()) - 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert hanging.n_cancelled == hanging.n_calls["a"] - 1

@@ -311,6 +311,7 @@ BAD_ARGUMENTS = [
     (function, "ask", "gpt"),
     (function, "max_concurrency", 0),
     (function, "max_retries", -1),
+    (function, "timeout", 0),
     (classes, "batch_size", 0, 2.5),
     (DrawQueue, "n_draws", 0),
     (service, "model", 3),

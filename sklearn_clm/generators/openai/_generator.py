@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws
+from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws, IsUnwanted
 from sklearn_clm.generators._draws import Generation, Prompt, check_text, draw_seed, is_chat
 from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._prompts import Template, filled, prompt_line
@@ -226,7 +226,14 @@ class OpenAIGenerator(ConcurrentGenerator):
         key = os.environ.get("OPENAI_API_KEY") if self.api_key is None else self.api_key.reveal()
         return service_of(os.getpid(), self._address(), key, self.timeout, self.max_retries)
 
-    def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
+    def _make(
+        self,
+        prompt: Prompt,
+        draws: range,
+        seed: int,
+        stopping: threading.Event,
+        is_unwanted: IsUnwanted,
+    ) -> Draws:
         service, missing = self._service(), list(draws)
         try:
             while missing:
