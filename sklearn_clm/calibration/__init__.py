@@ -57,7 +57,6 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | a list, a closure or an object inside a score, changed after `fit` | call `fit` again |
 | a model trained further by hand, or weights set, in ``generator_`` | `memory_.clear()`, `fit` |
 | an adapter of a loaded model switched, weights written through ``.data`` | load it anew |
-| a module of yours that was edited while it is imported | start Python anew |
 | a pickle of an estimator from another version of this package | `save_calibration`, or `fit` |
 
 ## Why it holds

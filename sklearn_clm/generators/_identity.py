@@ -1,9 +1,13 @@
 """Identity of generators, scores and judges; copies of them.
 
-The chapter on scores says what an object and a function are. Functions without source, as those of
-``exec``, and several lambdas on one line are their byte code, which is another one under another
-Python. Classes and functions of Python and of installed packages are their names.
+The chapter on scores says what an object and a function are. A function is the code that runs,
+whatever its file says by now: the source, where that compiles to this very code, and else the byte
+code, which is another one under another Python. Functions without source, as those of ``exec``, and
+several lambdas on one line are their byte code. A class is its functions and plain attributes.
+Classes and functions of Python and of installed packages are their names.
 """
+
+import __future__
 
 import ast
 import copyreg
@@ -12,7 +16,9 @@ import hashlib
 import importlib.util
 import inspect
 import json
+import os
 import random
+import re
 import sys
 import threading
 import types
@@ -21,6 +27,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from operator import itemgetter
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import clone
@@ -36,7 +43,9 @@ _TRIED_TEXT = "Él vio CAFÉ Paris, 東京: isn't it 1.5 km?"  # options written
 _PLAIN = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
 _OUTSIDE_OF_CODE = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}
-_parsing = threading.Lock()  # Python 3.11 raises SystemError where two threads parse at once
+_WRITERS = {"__dataclass_fields__", "__attrs_attrs__"}  # left by what writes methods into a class
+# Python 3.11 raises SystemError where two threads parse at once; a child of a fork has its own lock
+_PARSING: dict[int, threading.Lock] = {}
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 
 _Inner = Callable[[Any], Any]  # the identity of a part
@@ -60,8 +69,11 @@ def strictly(name: str) -> Iterator[None]:
 
 def digest_of(cls: type, params: Mapping[str, object]) -> str:
     """Hexadecimal digest of a class and its parameters."""
-    content = prompt_bytes([identity(cls), identity(dict(params))])
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return _digest([identity(cls), identity(dict(params))])
+
+
+def _digest(content: list[Any]) -> str:
+    return hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()
 
 
 def is_trainable(generator: object) -> bool:
@@ -175,8 +187,11 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
         return _function(value, inner)
     if isinstance(value, functools._lru_cache_wrapper):
         return ["cached", inner(value.__wrapped__)]
-    if isinstance(value, types.CodeType):  # of a function without source
-        return [value.co_code, list(value.co_names), inner(value.co_consts)]
+    if isinstance(value, functools.partial):
+        # no more than that: its own reduction tells whether anybody has asked for its __dict__
+        return [inner(type(value)), inner(value.func), inner(value.args), inner(value.keywords)]
+    if isinstance(value, types.CodeType):
+        return _content_of(value)
     if isinstance(value, types.ModuleType):
         return ["module", value.__name__]
     if callable(value) and hasattr(value, "__qualname__"):  # of C
@@ -264,27 +279,18 @@ def tokenizer_state(tokenizer: Any) -> str:
 
 
 def _function(function: types.FunctionType, inner: _Inner) -> list[Any]:
-    """Identity of a function: source, defaults and enclosed variables.
+    """Identity of a function: its code, defaults and enclosed variables.
 
     The module is left out of the user's own: what a script defines, a service imports.
     """
     code, name = function.__code__, function.__qualname__
     cells = inner(dict(zip(code.co_freevars, map(_contents, function.__closure__ or ()))))
-    if _is_installed(function.__module__) and "<lambda>" not in name:
-        return [f"{function.__module__}.{name}", cells]
-    content = _tree_of(function) or inner(code)
-    return [name, cells, content, inner(function.__defaults__), inner(function.__kwdefaults__)]
-
-
-def _class(cls: type, inner: _Inner) -> Any:
-    """Identity of a class: its name, and a user's source."""
-    name = cls.__qualname__
-    if _is_installed(cls.__module__):
-        return f"{cls.__module__}.{name}"
-    methods = [part for part in vars(cls).values() if isinstance(part, types.FunctionType)]
-    cells = [_contents(cell) for one in methods for cell in one.__closure__ or ()]
-    content = _tree_of(cls) or [inner(one) for one in methods]  # those of a notebook
-    return [name, content, inner(cells), *map(inner, cls.__bases__)]
+    # where it was written, which a decorator's `wraps` does not change
+    module = function.__globals__.get("__name__")
+    if _is_installed(module) and "<lambda>" not in code.co_qualname:
+        return [f"{module}.{code.co_qualname}", name, cells]
+    defaults = [inner(function.__defaults__), inner(function.__kwdefaults__)]
+    return [name, cells, _content_of(code), *defaults]
 
 
 def _contents(cell: Any) -> Any:
@@ -294,25 +300,132 @@ def _contents(cell: Any) -> Any:
         return "empty"
 
 
-def _tree_of(member: Any) -> Any:
-    """Syntax tree of a function or class; None without source."""
+def _class(cls: type, inner: _Inner) -> Any:
+    """Identity of a class: its name, and the parts of a user's."""
+    name = cls.__qualname__
+    if _is_installed(cls.__module__):
+        return f"{cls.__module__}.{name}"
+    methods = [[each, _method(cls, value, inner)] for each, value in sorted(vars(cls).items())]
+    methods = [method for method in methods if method[1] is not None]
+    return [name, methods, _plain_attributes(cls), *map(inner, cls.__bases__)]
+
+
+def _method(cls: type, value: Any, inner: _Inner) -> Any:
+    """Identity of a function or class in a class; None for all else."""
+    if isinstance(value, types.FunctionType):
+        return None if _is_written_by_library(cls, value) else inner(value)
+    if isinstance(value, property):
+        return inner([value.fget, value.fset, value.fdel])
+    if isinstance(value, (functools.cached_property, functools.partialmethod)):
+        return inner(value.func)
+    if isinstance(value, type) and value.__qualname__.startswith(f"{cls.__qualname__}."):
+        return inner(value)
+    # static methods and those of a class, too
+    return inner(value.__wrapped__) if hasattr(value, "__wrapped__") else None
+
+
+def _is_written_by_library(cls: type, function: types.FunctionType) -> bool:
+    """Whether a library made a method from the attributes of the class."""
+    if _WRITERS.isdisjoint(vars(cls)) or not function.__name__.startswith("_"):
+        return False
+    innermost = inspect.unwrap(function)
+    of_text = innermost.__code__.co_filename.startswith(("<string>", "<attrs"))
+    of_library = of_text or _is_installed(innermost.__globals__.get("__name__"))
+    return of_library and function.__name__ != "__call__"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is of numbers and texts alone."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_is_plain, value))
+    if isinstance(value, np.ndarray):
+        return value.dtype != object
+    return value is None or type(value) in _PLAIN or isinstance(value, re.Pattern)
+
+
+# what a class or a code was when it was first asked: a class may count its uses in an attribute
+_digests: WeakKeyDictionary[type | types.CodeType, str] = WeakKeyDictionary()
+
+
+def _plain_attributes(cls: type) -> str:
+    """Digest of a class's attributes that are plain values, or names of others."""
+    digest = _digests.get(cls)
+    if digest is None:
+        of_python = {name for name in vars(cls) if name.startswith("_") and name.endswith("_")}
+        values = {name: vars(cls)[name] for name in sorted(vars(cls).keys() - of_python)}
+        plain = [[name, identity(value)] for name, value in values.items() if _is_plain(value)]
+        others = [[name, each.__name__] for name, each in values.items() if isinstance(each, type)]
+        digest = _digests[cls] = _digest([plain, others])
+    return digest
+
+
+def _content_of(code: types.CodeType) -> str:
+    """Digest of the source of this very code, or else of its byte code."""
+    digest = _digests.get(code)
+    if digest is None:
+        digest = _digests[code] = _digest(_tree_of(code) or _instructions(code))
+    return digest
+
+
+def _instructions(code: types.CodeType) -> list[Any]:
+    names = [list(code.co_names), list(code.co_varnames)]
+    return [code.co_code, code.co_exceptiontable, names, identity(code.co_consts)]
+
+
+def _tree_of(code: types.CodeType) -> Any:
+    """Syntax tree of what compiles to this very code; None if there is none."""
+    flags = code.co_flags & __future__.annotations.compiler_flag
     try:
-        with _parsing:
-            lines, before = inspect.findsource(member)
-            nodes = _nodes("".join(lines))
-    except (OSError, TypeError, SyntaxError, ValueError):
+        lines, _ = inspect.findsource(code)
+        with _PARSING.setdefault(os.getpid(), threading.Lock()):
+            written = _written("".join(lines), flags)
+    except (OSError, TypeError, SyntaxError, ValueError, RecursionError, IndexError):
         return None
-    code: Any = getattr(member, "__code__", None)
-    place = (code.co_name, code.co_firstlineno) if code else (member.__name__, before + 1)
-    matching = [node for node in nodes if _place(node) == place]
-    return _plain(matching[0]) if len(matching) == 1 else None  # of several lambdas on a line, none
+    own = _without_places(code)
+    same = [
+        node for node, other in written if other == own and other.co_qualname == own.co_qualname
+    ]
+    # one with the same code may stand further up, written otherwise
+    same.sort(key=lambda node: _place(node)[1] != code.co_firstlineno)
+    return [*_arguments(code), _plain(_body(same[0]))] if same else None
 
 
-@functools.lru_cache(maxsize=64)
-def _nodes(source: str) -> list[Any]:
-    """Functions and classes of a file, outer ones first."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+@functools.lru_cache(maxsize=4)
+def _written(source: str, flags: int) -> list[tuple[Any, types.CodeType]]:
+    """Functions of a file, each with its code; not several on a line."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    tree, codes = ast.parse(source), compile(source, "source", "exec", flags, dont_inherit=True)
+    nodes_at: dict[tuple[str, int], list[Any]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, kinds):
+            nodes_at.setdefault(_place(node), []).append(node)
+    codes_at: dict[tuple[str, int], list[types.CodeType]] = {}
+    for code in _codes_in(codes):
+        codes_at.setdefault((code.co_name, code.co_firstlineno), []).append(code)
+    alone = [place for place, nodes in nodes_at.items() if len(nodes) == 1]
+    return [
+        (nodes_at[place][0], _without_places(codes_at[place][0]))
+        for place in alone
+        if len(codes_at.get(place, ())) == 1
+    ]
+
+
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield part
+            yield from _codes_in(part)
+
+
+def _without_places(code: types.CodeType) -> types.CodeType:
+    """The code, wherever it stands in a file."""
+    parts = [
+        _without_places(part) if isinstance(part, types.CodeType) else part
+        for part in code.co_consts
+    ]
+    return code.replace(co_consts=tuple(parts), co_filename="", co_firstlineno=1, co_linetable=b"")
 
 
 def _place(node: Any) -> tuple[str, int]:
@@ -321,18 +434,33 @@ def _place(node: Any) -> tuple[str, int]:
     return getattr(node, "name", "<lambda>"), min(lines)
 
 
+def _arguments(code: types.CodeType) -> list[Any]:
+    """Names and kinds of arguments; defaults and decorators are told by what they made."""
+    names, *others = inspect.getargs(code)
+    is_async = bool(code.co_flags & inspect.CO_COROUTINE)
+    return [names, *others, code.co_posonlyargcount, code.co_kwonlyargcount, is_async]
+
+
 def _plain(node: Any) -> Any:
     """A syntax tree as lists, the same under every Python."""
     if isinstance(node, list):
         return [_plain(item) for item in node]
     if not isinstance(node, ast.AST):
         return repr(node)
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 puts empty texts into some
+        node = ast.JoinedStr([part for part in node.values if getattr(part, "value", None) != ""])
     fields = {name: part for name, part in ast.iter_fields(node) if part not in (None, [])}
-    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    if isinstance(node, documented) and ast.get_docstring(node) is not None:
-        fields["body"] = fields["body"][1:]
+    if "body" in fields:
+        fields["body"] = _body(node)
     kept = sorted(fields.keys() - _OUTSIDE_OF_CODE)
     return [type(node).__name__, *([name, _plain(fields[name])] for name in kept)]
+
+
+def _body(node: Any) -> Any:
+    """What a function or class does, without its docstring."""
+    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    has_docstring = isinstance(node, documented) and ast.get_docstring(node) is not None
+    return node.body[1:] if has_docstring else node.body
 
 
 @functools.lru_cache(maxsize=1024)

@@ -17,6 +17,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.generators._identity import (
@@ -93,11 +94,18 @@ EDITS = {
 
 
 def identities(source, folder, name, monkeypatch):
+    return identities_of(imported(source, folder, name, monkeypatch))
+
+
+def imported(source, folder, name, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (folder / f"{name}.py").write_text(source)
     importlib.invalidate_caches()
-    module = importlib.import_module(name)
+    return importlib.import_module(name)
+
+
+def identities_of(module):
     return {
         "template": identity(module.template),
         "closed": identity(module.ONE),
@@ -153,6 +161,231 @@ def test_state_that_identifies_nothing_needs_a_key(tmp_path):
     answers = iter(["yes", "no"])
     with pytest.raises(ValueError, match="judge"), strictly("judge"):
         identity(lambda text: next(answers))
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_file_says_nothing_of_the_code_that_runs(edit, tmp_path, monkeypatch):
+    old, new, changed = EDITS[edit]
+    name = f"{tmp_path.name}_edited"
+    edited = MODULE.replace(old, new)
+    running = imported(MODULE, tmp_path, name, monkeypatch)
+    asked_before = imported(MODULE, tmp_path, f"{name}_asked", monkeypatch)
+    unedited = identities_of(asked_before)
+    for one in (name, f"{name}_asked"):
+        (tmp_path / f"{one}.py").write_text(edited)
+    assert identities_of(asked_before) == unedited
+    later = identities_of(running)
+    restarted = identities_of(imported(edited, tmp_path, f"{name}_new", monkeypatch))
+    assert {part for part in later if later[part] != restarted[part]} >= changed
+    if edit in ("a comment", "a line", "blanks", "a global"):
+        assert later == restarted == unedited
+    importlib.reload(running)
+    assert identities_of(running) == restarted
+
+
+SYNTAX = """
+async def various(first, /, second=(1, 2.5), *rest: "words", key: int = 3, **others) -> str:
+    class Local(dict, metaclass=type):
+        "Doc."
+        size: int = 2
+
+    @staticmethod
+    def inner(x=first):
+        nonlocal second
+        second = yield
+    match first:
+        case {"a": [1, *tail], **more} if (n := len(rest)) > 1:
+            return f"{n!r:>{key}.{n}}{{}}" f"{more=}" "\\N{BULLET}" + rb"\\d".decode()
+        case str() | None:
+            pass
+    async with first as held:
+        await held
+    try:
+        return [a async for a in held if not a] + sorted(rest, key=lambda a, *b: -a)
+    except (ValueError, KeyError) as error:
+        del error
+        raise
+    finally:
+        first[1:2, ...] @= ~0x1F ** 1_000j
+"""
+
+
+def test_digests_are_equal_under_every_python(tmp_path, monkeypatch):
+    """The digest is the same number on whatever runs this test."""
+    module = imported(MODULE + SYNTAX, tmp_path, "golden", monkeypatch)
+    parts = {**identities_of(module), "various": identity(module.various)}
+    told = {name: parts[name] for name in ("template", "closed", "judge", "mine", "various")}
+    assert digest_of(dict, told) == "88ed7f6a49dfe083b9e45d7cbb4f343f"
+
+
+def test_a_partial_is_its_function_and_arguments():
+    def made(n=1, **named):
+        return functools.partial(longer_than, n, **named)
+
+    touched = made()
+    touched.__dict__  # noqa: B018  # some versions of Python make it when it is asked for
+    touched.note = "seen"
+    assert identity(touched) == identity(made()) == identity(pickle.loads(pickle.dumps(made())))
+    others = [made(2), made(k=1), functools.partial(without_source, 1)]
+    assert len({str(identity(one)) for one in (made(), *others)}) == 4
+
+
+class Methods:
+    """Each of its functions counts, whatever stands around it."""
+
+    limit = 1
+    words: tuple = ("a", {"b": 2})
+
+    @staticmethod
+    def static(text):
+        return text
+
+    @classmethod
+    def of_class(cls, text):
+        return text
+
+    @property
+    def bound(self):
+        return self.limit
+
+    @functools.cached_property
+    def later(self):
+        return self.limit
+
+    @functools.lru_cache  # noqa: B019
+    def cached(self):
+        return self.limit
+
+    @available_if(lambda self: True)
+    def available(self):
+        return self.limit
+
+
+@pytest.mark.parametrize("name", ["static", "of_class", "bound", "later", "cached", "available"])
+def test_each_method_of_a_class_counts(name):
+    def other(self):
+        return 2
+
+    kinds = {
+        "static": staticmethod,
+        "of_class": classmethod,
+        "bound": property,
+        "later": functools.cached_property,
+        "cached": functools.lru_cache,
+        "available": available_if(lambda self: True),
+    }
+    changed = type("Methods", (), {**vars(Methods), name: kinds[name](other)})
+    same = type("Methods", (), dict(vars(Methods)))
+    changed.__qualname__ = same.__qualname__ = "Methods"
+    assert identity(same) == identity(Methods) != identity(changed)
+
+
+@pytest.mark.parametrize("changed", [{"limit": 2}, {"words": ("a", {"b": 3})}, {"more": None}])
+def test_plain_attributes_of_a_class_count(changed):
+    other = type("Methods", (), {**vars(Methods), **changed})
+    assert identity(other) != identity(Methods)
+
+
+def test_a_class_that_counts_its_uses_stays_the_same():
+    class Counting:
+        n_calls = 0
+        seen = []
+
+        def __call__(self, reference, response):
+            Counting.n_calls += 1
+            self.seen.append(response)
+            return True
+
+    before = identity(Counting())
+    Counting()("a", "b")
+    assert identity(Counting()) == before
+
+
+SERVICE = """
+import sys, warnings
+sys.path.insert(0, {folder!r})
+import my_llm
+from sklearn_clm import ConformalSampler
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import FunctionGenerator
+
+def write(text):
+    with open({folder!r} + "/my_llm.py", "w") as file:
+        file.write(text)
+
+def sampler(wrap=lambda generator: generator):
+    generator = wrap(FunctionGenerator(my_llm.ask, max_retries=0))
+    return ConformalSampler(generator, k_max=3, quality=my_llm.quality, delta=0.2)
+
+X, Y = [f"prompt {{i}}" for i in range(60)], ["A"] * 60
+"""
+MY_LLM = """
+def ask(prompt):
+    return "A"
+
+def quality(prompt, generation):
+    return 1.0
+"""
+
+
+@pytest.fixture
+def run_service(tmp_path):
+    def run(script):
+        code = SERVICE.format(folder=str(tmp_path)) + script
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    (tmp_path / "my_llm.py").write_text(MY_LLM)
+    return run
+
+
+def test_an_edit_under_a_running_service(run_service):
+    """What ran is recorded, and is told from what runs after the restart."""
+    run_service(
+        """
+a = open("my_llm.py").read()
+write(a.replace('"A"', '"B"'))
+fitted = sampler(lambda inner: CachedGenerator(inner, "store.sqlite")).fit(X, Y)
+assert fitted.calibration_.certified
+fitted.save_calibration("edited.json")
+write("# a comment of git pull" + chr(10) + a.replace('"A"', '"B"'))
+assert fitted.predict(["new"])[0].responses == ("A",)
+write(a)
+"""
+    )
+    run_service(
+        """
+fitted = sampler().fit(X, Y)
+fitted.save_calibration("unedited.json")
+write("# another comment" + 2 * chr(10) + open("my_llm.py").read())
+assert fitted.predict(["new"])[0].guaranteed
+"""
+    )
+    restarted = """
+for name in ("unedited", "edited"):
+    try:
+        sampler().load_calibration(name + ".json")
+        print("loads")
+    except ValueError:
+        print("refused")
+"""
+    assert run_service(restarted)[0] == "loads"  # a comment makes no other model
+    as_b = """
+write(open("my_llm.py").read().replace('"A"', '"B"'))
+"""
+    run_service(as_b)
+    ask_the_store = """
+cached = CachedGenerator(FunctionGenerator(my_llm.ask), "store.sqlite")
+print(cached.sample(X[:1], 1)[0][0].response, cached.n_hits_)
+"""
+    assert run_service(restarted + ask_the_store) == ["refused", "refused", "B", "0"]
 
 
 @pytest.mark.slow
