@@ -78,7 +78,7 @@ class Verdicts:
             trial.ask(np.zeros(1, int), np.zeros(1, int))
 
     def pairs(self, prompts: np.ndarray, draws: np.ndarray) -> tuple[dict[str, WantedVerdict], int]:
-        """Questions about draws by their ids, and how many draws are not made yet."""
+        """Questions about draws, and how many are not made yet."""
         pairs: dict[str, WantedVerdict] = {}
         n_to_come = 0
         for i, j in zip(prompts.tolist(), draws.tolist()):

@@ -12,7 +12,13 @@ import numpy as np
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching._cache import StoreBacked
 from sklearn_clm.caching._store import LOOKUP_KEYS, Store, decoded
-from sklearn_clm.caching._verdict_files import as_verdict, read_lines, text_of, write_lines
+from sklearn_clm.caching._verdict_files import (
+    as_verdict,
+    read_lines,
+    read_questionnaire,
+    text_of,
+    write_lines,
+)
 from sklearn_clm.caching._verdicts import (
     Context,
     JudgedPrompt,
@@ -236,6 +242,10 @@ class HumanJudge(StoreBacked, PairJudge):
         """Digest of the question, which tells this judge from others."""
         return f"HumanJudge:{digest_of(type(self), {'question': self.question})}"
 
+    def expect(self, pairs: Sequence[WantedVerdict]) -> None:
+        """Keep pairs, so that verdicts on them may come back by file."""
+        self._store().write(lambda connection: _identify(connection, pairs))
+
     def export(self, path: str | os.PathLike[str], pairs: Iterable[WantedVerdict]) -> None:
         """Write pairs to a CSV file for people elsewhere.
 
@@ -248,7 +258,7 @@ class HumanJudge(StoreBacked, PairJudge):
             What is wanted, for instance of a :class:`VerdictsWanted`.
         """
         pairs = list(pairs)
-        self._store().write(lambda connection: _identify(connection, pairs))
+        self.expect(pairs)
         lines = []
         for pair in pairs:
             asked = pair.asked
@@ -258,7 +268,7 @@ class HumanJudge(StoreBacked, PairJudge):
         write_lines(path, lines, _COLUMNS)
 
     def import_(self, path: str | os.PathLike[str]) -> int:
-        """Keep the verdicts in an exported file, filled in.
+        """Keep the verdicts of a file that people filled in.
 
         Lines may be missing, in any order, and imported repeatedly: what the same person said
         before, with the same note, has no effect, unless it was taken back since.
@@ -268,7 +278,8 @@ class HumanJudge(StoreBacked, PairJudge):
         path : str or path
             The file, with commas, semicolons or tabs, as spreadsheets save it. The column
             ``verdict`` holds y, n, yes, no, true, false, 1, 0, or nothing; ``judge`` and ``note``
-            are optional.
+            are optional. Or the JSON file (``.json``) that a questionnaire of
+            :func:`sklearn_clm.judging.export_questionnaire` saved, for the same question.
 
         Returns
         -------
@@ -284,13 +295,19 @@ class HumanJudge(StoreBacked, PairJudge):
 
         def add(connection: "sqlite3.Connection") -> int:
             n_new = 0
-            for where, line in read_lines(path, ("id", "verdict")):
+            for where, line in lines:
                 try:
                     n_new += self._add_line(connection, line)
                 except (ValueError, OverflowError) as error:
                     refused.append(f"{where}: {error}")
             return n_new
 
+        is_json = os.fspath(path).lower().endswith(".json")
+        lines = list(
+            read_questionnaire(path, self.question)
+            if is_json
+            else read_lines(path, ("id", "verdict"))
+        )
         refused: list[str] = []
         n_new: int = self._store().write(add, durable=True)
         if refused:

@@ -17,7 +17,11 @@ Line: TypeAlias = Mapping[str, Any]
 # how a formula begins, full width too; apostrophes count, so that one in front can be told from
 # those of the text
 _FORMULA = re.compile(r"['\s]*[=+\-@＝＋－＠]")
+VERDICTS_FORMAT = "sklearn_clm.verdicts/1"
+"""Of the JSON file that a questionnaire saves."""
+
 _YES = ("y", "yes", "true", "1", "1.0")
+_SAVED = ("id", "verdict", "judge", "note")
 _NO = ("n", "no", "false", "0", "0.0")
 
 
@@ -49,6 +53,31 @@ def read_lines(
     for number, line in lines:
         line.pop(None, None)  # cells behind the last column
         yield f"{os.fspath(path)!s}, line {number}", line
+
+
+def read_questionnaire(
+    path: str | os.PathLike[str], question: str
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """The verdicts that a questionnaire saved, each with its place."""
+    name = os.fspath(path)
+    with naming(f"{name!s}"):
+        try:
+            content = json.loads(Path(path).read_text("utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"must be the JSON of a questionnaire, got {error} instead") from None
+        if not isinstance(content, dict) or content.get("format") != VERDICTS_FORMAT:
+            raise ValueError("must be the JSON that a questionnaire saved, got another instead")
+        if content.get("question") != question:
+            raise ValueError(
+                f"question must be {question!r}, that of this judge, got "
+                f"{content.get('question')!r:.80} instead"
+            )
+        verdicts = content.get("verdicts")
+        if not isinstance(verdicts, list) or not all(isinstance(one, dict) for one in verdicts):
+            raise ValueError(f"verdicts must be a list, got {verdicts!r:.80} instead")
+    for number, one in enumerate(verdicts):
+        line = {"judge": content.get("judge"), **one}
+        yield f"{name!s}, verdict {number}", {key: str(line.get(key) or "") for key in _SAVED}
 
 
 def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[Any], list[Any]]:

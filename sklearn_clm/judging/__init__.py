@@ -5,6 +5,7 @@
 | :func:`serve` | serves the page to this machine, until it is interrupted |
 | :class:`JudgingSession` | one person's way through the pairs; the page without the web |
 | :func:`judging_app` | the page as an ASGI application |
+| :func:`export_questionnaire` | the page as one file, for people elsewhere |
 | :func:`hand_over` | has escalated prompts answered: by a function, a file or people |
 
 ## From a calibration
@@ -80,6 +81,10 @@ Several people may judge at once, each at a server of their own on the same file
 and a pair that somebody judged is shown to nobody else. Where two meet at a pair, be it under one
 name, the first verdict counts, and the other one is told so.
 
+People elsewhere judge by mail: :func:`export_questionnaire` writes one file, which they open in a
+browser, without a server; it saves their verdicts as JSON, and
+:meth:`sklearn_clm.caching.HumanJudge.import_` reads them.
+
 ## Who may see it
 
 The page is served on 127.0.0.1 alone, at an address that holds a random token. Requests of another
@@ -89,7 +94,16 @@ visible; images are encoded anew.
 """
 
 from sklearn_clm.judging._handover import hand_over
+from sklearn_clm.judging._questionnaire import export_questionnaire
 from sklearn_clm.judging._server import judging_app, serve
 from sklearn_clm.judging._session import JudgingSession, Turn, Wanted
 
-__all__ = ["JudgingSession", "Turn", "Wanted", "hand_over", "judging_app", "serve"]
+__all__ = [
+    "JudgingSession",
+    "Turn",
+    "Wanted",
+    "export_questionnaire",
+    "hand_over",
+    "judging_app",
+    "serve",
+]

@@ -29,6 +29,7 @@ _LONGEST_NOTE = 300
 _FILES = {
     "": ("page.html", "text/html"),
     "page.js": ("page.js", "text/javascript"),
+    "server.js": ("server.js", "text/javascript"),
     "page.css": ("page.css", "text/css"),
     "page.svg": ("page.svg", "image/svg+xml"),
 }

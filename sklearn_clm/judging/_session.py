@@ -179,7 +179,7 @@ class JudgingSession:
         return verdict.verdict == (key == "y") and verdict.judge == self.judged_by
 
     def _take_back(self, pair: WantedVerdict) -> str:
-        """Take back a skip, or a verdict of this person; what to tell."""
+        """Take back a skip or a verdict; what to tell."""
         if pair.id in self._skipped and pair.id in self._left:
             del self._skipped[pair.id]
             self._shown = pair.id

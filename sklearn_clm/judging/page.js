@@ -1,6 +1,9 @@
 "use strict";
 
 // Whatever a model or a prompt says goes into the page as text, never as markup.
+//
+// Before this file another one is loaded that gives `exchange(path, message)`, the next turn, and
+// `imageAddress(id, number)`: server.js, or questionnaire.js where there is no server.
 
 const at = (id) => document.getElementById(id);
 const KEYS = ["y", "n", "s", "u"];
@@ -64,7 +67,7 @@ function showPrompt(pair) {
     } else {
       const image = document.createElement("img");
       image.alt = "Image of the prompt";
-      image.src = `image/${pair.id}/${Number(block.image)}`;
+      image.src = imageAddress(pair.id, Number(block.image));
       nodes.push(image);
     }
   }
@@ -172,20 +175,9 @@ async function ask(path, message) {
     at("notice").textContent = "Working …";
   }, 500);
   try {
-    const options = { cache: "no-store", credentials: "omit", redirect: "error" };
-    if (message !== undefined) {
-      options.method = "POST";
-      options.headers = { "Content-Type": "application/json" };
-      options.body = JSON.stringify(message);
-    }
-    const answer = await fetch(path, options);
-    if (!answer.ok) {
-      throw new Error(await answer.text());
-    }
-    show(await answer.json());
+    show(await exchange(path, message));
   } catch (error) {
-    const reason = error instanceof TypeError ? "The server cannot be reached." : `Refused: ${error.message}.`;
-    at("notice").textContent = `${reason} What was judged before is kept. Press the key again, or open the address that the server printed last.`;
+    at("notice").textContent = error.message;
   } finally {
     clearTimeout(slow);
     setBusy(false);
@@ -225,17 +217,16 @@ for (const key of KEYS) {
 document.addEventListener("scroll", look);
 document.addEventListener("keydown", (event) => {
   const key = event.key.toLowerCase();
-  const note = at("note");
-  if (event.target === note) {
+  if (event.target instanceof HTMLInputElement) {
     if (key === "enter" || key === "escape") {
       event.preventDefault();
-      note.blur();
+      event.target.blur();
     }
     return;
   }
   if (key === "c" && !event.ctrlKey && !event.metaKey && !event.altKey && turn !== null && turn.pair !== null) {
     event.preventDefault();
-    note.focus();
+    at("note").focus();
     return;
   }
   if (KEYS.includes(key) && !event.repeat && !event.ctrlKey && !event.metaKey && !event.altKey) {

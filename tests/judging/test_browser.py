@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sklearn_clm.caching import Context, JudgedPrompt, VerdictsWanted, WantedVerdict
+from sklearn_clm.judging import export_questionnaire
 
 from .serving import PAIRS, Server, ServerInThread
 
@@ -306,6 +307,49 @@ def test_the_end_shows_what_was_found_and_the_key_that_still_works(browser, serv
     assert [cell.text for cell in cells] == ["what", "number", "draws", "3"]
     press(browser, "u")
     assert "Taken back" in text(browser, "notice")
+
+
+def test_a_questionnaire_without_a_server_by_keys_on_a_phone(browser, judge, tmp_path):
+    hostile = WantedVerdict(JudgedPrompt("2+2?", ("4",)), "</script><img src=x onerror=alert(1)>")
+    export_questionnaire(judge, tmp_path / "questions.html", [*ANSWERS, hostile])
+    address = (tmp_path / "questions.html").as_uri()
+    folder = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", folder)
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    browser.get_log("browser")
+    try:
+        browser.get(address)
+        now = shown(browser)
+        assert browser.execute_script("return document.body.scrollWidth") <= 390
+        assert browser.execute_script("return document.images.length") == 0
+        said = {}
+        for key in "yn":
+            said[now] = key
+            now = press(browser, key)
+        assert press(browser, "s") != now
+        assert press(browser, "u") == now
+        slip = now
+        press(browser, "n")
+        assert press(browser, "u") == slip
+        browser.get(address)  # another visit goes on
+        assert shown(browser) == slip
+        browser.find_element("id", "save").click()
+        assert "Give your name first" in text(browser, "notice")
+        browser.find_element("id", "name").send_keys("Grace yns\ue007")  # no verdicts
+        while (now := shown(browser)) != "none":
+            said[now] = "y"
+            press(browser, "y")
+        assert text(browser, "conclusion").startswith("All 4 are judged.")
+        browser.find_element("id", "save").click()
+        saved = tmp_path / "verdicts-Grace-yns.json"
+        wait_for(saved.exists)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+    assert judge.import_(saved) == 4
+    assert {row.id: "yn"[not row.verdict] for row in judge.history()} == said
+    assert {row.judge for row in judge.history()} == {"Grace yns"}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
