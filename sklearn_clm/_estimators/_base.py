@@ -268,7 +268,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Keep a calibration, and warn if little is certified."""
         report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
         repeated = record.claim.repeated if record.certified else None
-        remarks = () if record.doubt is None else (record.doubt,)
+        remarks = tuple(record.doubts())
         indices = {} if own is None else {"calibration_indices_": own.indices}
         self._publish(replace(record, remarks=remarks), **indices)
         for remark in filter(None, (repeated, *remarks)):

@@ -135,10 +135,14 @@ class Calibration(ABC):
         of = f"{len(nulls)} of {len(self.in_use)} groups"
         return (f"Nothing is certified for {of}: {named}.", *self.claim.conditions())
 
-    @property
-    def doubt(self) -> str | None:
-        """A warning if the certified rule is of little use."""
-        return None
+    def doubts(self) -> list[str]:
+        """Warnings where what is certified is of little use."""
+        if not self.certified or self.claim.guarantee == "marginal" or self.delta < 0.5:
+            return []
+        return [
+            f"delta={self.delta:g} is a confidence of {percent(1 - self.delta)} alone: a guarantee "
+            f"of this kind fails for {percent(self.delta)} of calibrations. 0.05 would be 95 %."
+        ]
 
     @abstractmethod
     def numbers(self) -> dict[str, object]:
@@ -252,16 +256,28 @@ class SamplerCalibration(Calibration):
             return AchievableEpsilon(math.nan, math.nan)
         return AchievableEpsilon.of_labels(self.data.admissible)
 
-    @property
-    def doubt(self) -> str | None:
+    def doubts(self) -> list[str]:
+        doubts = super().doubts()
+        if self.by_group or not self.claim.holds:
+            return doubts
         size, _ = self.rule.costs
-        if self.by_group or not self.claim.holds or not size == self.k_max > 1:
-            return None
-        return (
-            f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
-            "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
-            "another calibration) may give smaller sets."
-        )
+        if size == self.k_max > 1:
+            doubts.append(
+                f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
+                "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
+                "another calibration) may give smaller sets."
+            )
+        claim, error = self.claim, self.achievable_epsilon.high
+        # NaN where it is unknown; with other losses the level alone decides nothing
+        if claim.level >= error and self.k_max > 1 and not claim.losses:
+            name = claim.level_name
+            # who gives 0.95 takes the tolerated risk for the coverage
+            hint = f" {name} is the tolerated risk: 0.05 would be 95 % coverage."
+            doubts.append(
+                f"a single draw errs for {percent(error)} of the prompts: {name}={claim.level:g} "
+                f"promises nothing more.{hint if claim.level > 0.5 else ''}"
+            )
+        return doubts
 
     @property
     def drawn_with(self) -> Provenance:

@@ -97,7 +97,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     if data is not None:
         yield _enough(record, data.n_prompts)
     nulls = (nulls_of(record.claims_in_use) or "").splitlines()
-    if texts := (*_trivial(record), *nulls, *record.remarks):
+    if texts := (*nulls, *record.remarks):
         yield Section("Warnings", texts, warning=True)
     details = [] if outcomes is None else facts
     if data is not None:
@@ -131,20 +131,6 @@ def _of_what(record: Record) -> str:
         f"It is of the generator {generator}, {', '.join(scores)}. Report of "
         f"{datetime.now(UTC).date()}, sklearn_clm {__version__}."
     )
-
-
-def _trivial(record: Record) -> list[str]:
-    """That one draw would do, where it would."""
-    claim = record.claim
-    if not isinstance(record, SamplerCalibration) or claim.about == "answers" or claim.losses:
-        return []  # epsilon alone decides nothing
-    _, error = record.achievable_epsilon
-    if not claim.level >= error:  # which is NaN where it is unknown
-        return []
-    n = record.data.n_prompts
-    _, most = clopper_pearson(round(error * n), n)
-    who = f"the first draw alone errs for {percent(error)} of the prompts, {percent(most)} at most"
-    return [f"epsilon = {claim.level:g} is trivial: {who}."] if claim.level >= most else []
 
 
 def _groups(record: Record) -> Iterable[Section]:
