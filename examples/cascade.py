@@ -1,75 +1,93 @@
-"""A small language model, a large one, and a person as the last tier.
+"""FiD, GPT-3.5 and GPT-4, the dearest last, and a person after them.
 
     python examples/cascade.py
 
-Both answer questions of open_domain_qa.py, those about territories whose English name is one word.
-A draw's price is tokens times parameters: their answers are equally long, so that it is 1 for the
-small model and 7 for the large one. The two are one stream of draws, with one promise. It is
-compared with each of them alone, then turned into answers: what is not sure enough is handed to a
-person.
+The answers are real, and so is what people say of them: 1,938 questions of TriviaQA (EVOUNA, in
+`evouna`), each answered once by each system. They are one stream of draws at the prices 1, 1 and
+25, with one promise. It is compared with each system alone, over all risks at which anything is to
+be had. Then the stream is turned into answers: what is not sure enough is handed to a person.
 """
 
 import argparse
+import json
 import re
 from pathlib import Path
 
 import numpy as np
-import open_domain_qa
-from _protocols.tasks import OUTPUT, cached_generator
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.generators import CascadeGenerator
+from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
 from sklearn_clm.judging import hand_over
 from sklearn_clm.metrics import set_loss
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy
 
-LARGE = open_domain_qa.CHECKPOINT
-MODELS = (LARGE / "small", LARGE)
-PRICES = (1, 7)  # 127,424 and 894,336 parameters
-N_NEW = 300
+HERE = Path(__file__).resolve().parent
+SYSTEMS = ("FiD", "GPT-3.5", "GPT-4")
+PRICES = (1, 1, 25)
+N_NEW = 600
 
 
 # %% The experiment from beginning to end
 def main(argv: list[str] | None = None) -> dict:
-    """Calibrate sets and answers, print what they cost, draw the picture."""
+    """Calibrate sets and answers, print what they cost, draw the pictures."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from sklearn_clm.inspection import TradeOffDisplay
 
     args = parse(argv)
-    prompts, references = load_data(args)
-    sampler = build_sampler(args)
-    sampler.fit(prompts[:-N_NEW], references[:-N_NEW])
-    data, tiers = sampler.calibration_data_, sampler.generator_.tiers
-    small, large = data.admissible[:, [0, tiers.starts[1]]].mean(axis=0)
-    print(
-        f"Of {data.n_prompts} questions the small model's first draw is right for {small:.0%}, "
-        f"the large one's for {large:.0%}."
-    )
+    lines = read_lines(args.seed)
+    questions = [line["question"] for line in lines]
+    verdicts = [dict(answers_of(line)) for line in lines]
+    sampler = build_sampler(lines, args)
+    sampler.fit(questions[:-N_NEW], verdicts[:-N_NEW])
+    data = sampler.calibration_data_
+    print(f"Of {data.n_prompts} questions people call the answer right:")
+    for name, share in zip(SYSTEMS, data.admissible.mean(axis=0)):
+        print(f"  {name}: {share:.1%}")
+    print(f"  any of them: {data.admissible.any(axis=1).mean():.1%}")
     print(sampler.calibration_.claim.sentence())
-    for name, value, use in sampler.calibration_.rule.costs_of_tiers():
-        print(f"  {name}: {value} {use}")
-    display = TradeOffDisplay.from_estimator(sampler)
-    for name, price in display.at(args.epsilon).items():
-        nulls = display.levels[np.isnan(display.curves[name])].tolist()
-        here = "null" if np.isnan(price) else f"{price:.1f}"
-        print(f"  {name}: {here} at epsilon = {args.epsilon:g}; null at {nulls}")
-    display.figure_.savefig(args.output / "cascade.svg")
+    prices = TradeOffDisplay.from_estimator(sampler)
+    for i, name in enumerate(SYSTEMS, start=1):
+        prices.curves[f"{name} alone"] = prices.curves.pop(f"generator {i} alone")
+    for name, price in prices.at(args.epsilon).items():
+        price_or_null = "nothing certified" if np.isnan(price) else f"{price:.1f} for a question"
+        print(f"  {name}: {price_or_null} at epsilon = {args.epsilon:g}")
+    sets = sampler.predict(questions[-N_NEW:])
+    missed = set_loss(verdicts[-N_NEW:], sets)
+    price = sampler.generator_.tiers.price_of(sets.n_samples).mean()
+    print(
+        f"Of {N_NEW} new questions {1 - missed:.1%} have a right answer in their set of "
+        f"{sets.sizes.mean():.2f}, for {price:.1f}."
+    )
 
     # the draws are there: answers cost nothing more
     sampler.set_params(policy=AnswerPolicy(args.alpha)).calibrate(data)
     print(sampler.calibration_.claim.sentence())
-    sets = sampler.predict(prompts[-N_NEW:])
-    truth = dict(zip(prompts, references))
-    frame = hand_over(sets, lambda prompt: truth[prompt][0])  # a person
-    answered = sets[sets.answered]
-    wrong = set_loss([truth[one.prompt] for one in answered], answered, average=False).sum()
+    answers = TradeOffDisplay.from_estimator(sampler)
+    draw(prices, answers).savefig(args.output / "cascade.svg")
+    sets = sampler.predict(questions[-N_NEW:])
+    references = {line["question"]: line["references"][0] for line in lines}
+    frame = hand_over(sets, references.get)  # a person
+    answered = np.flatnonzero(sets.answered)
+    wrong = set_loss([verdicts[-N_NEW:][i] for i in answered], sets[answered], average=False).sum()
     print(
         f"Of {N_NEW} new questions {len(answered)} are answered, {wrong} of them wrongly, and "
         f"{len(sets.escalated)} go to a person."
     )
-    return {"display": display, "frame": frame, "wrong": wrong}
+    return {"prices": prices, "answers": answers, "frame": frame, "wrong": wrong}
+
+
+def draw(prices, answers):
+    """Prices and answers side by side."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    prices.plot(ax=axes[0])
+    answers.plot(ax=axes[1])
+    axes[0].set_title("Sets: the price of a question", loc="left")
+    axes[1].set_title("Answers: how many questions get one", loc="left")
+    return figure
 
 
 # %% Options
@@ -78,38 +96,64 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--epsilon", type=float, default=0.35, help="sets without a right answer")
-    parser.add_argument("--alpha", type=float, default=0.1, help="wrong answers")
-    parser.add_argument("--questions", type=int, default=2500, help="how many to use at most")
+    parser.add_argument("--epsilon", type=float, default=0.1, help="sets without a right answer")
+    parser.add_argument("--alpha", type=float, default=0.05, help="wrong answers")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=OUTPUT)
-    return parser.parse_args(argv)
+    parser.add_argument("--output", type=Path, default=HERE / "output")
+    args = parser.parse_args(argv)
+    args.output.mkdir(parents=True, exist_ok=True)
+    return args
 
 
-# %% Questions
-def load_data(args: argparse.Namespace) -> tuple[list[str], list[list[str]]]:
-    """Questions about names of one word, and their right answers."""
-    task = open_domain_qa.parse(["--shots", "0", "--questions", "4000", "--seed", str(args.seed)])
-    _, prompts, references = open_domain_qa.load_data(task)
-    chosen = [i for i, one in enumerate(prompts) if re.match(r"Q: What is \S+ called", one)]
-    chosen = chosen[: args.questions]
-    return [prompts[i] for i in chosen], [references[i] for i in chosen]
+# %% Questions, answers, and what people say of them
+def read_lines(seed: int) -> list[dict]:
+    """The questions in a random order."""
+    with (HERE / "evouna" / "trivia_qa.jsonl").open(encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return [lines[i] for i in np.random.default_rng(seed).permutation(len(lines))]
 
 
-# %% Two models as one generator
-def build_sampler(args: argparse.Namespace) -> ConformalSampler:
-    """The estimator; draws of both models are kept in the output folder."""
-    task = open_domain_qa.parse(["--output", str(args.output)])
-    models = []
-    for folder in MODELS:
-        task.model = str(folder)
-        models.append(cached_generator(task, "cascade", stop=task.stop, top_k=task.top_k))
+def answers_of(line: dict) -> list[tuple[str, bool]]:
+    """The answer of each system, in order of price, and whether people call it right."""
+    return [(line["answer"], line["people"]), tuple(line["gpt35"]), tuple(line["gpt4"])]
+
+
+def people(verdicts: dict[str, bool], answer: str) -> bool:
+    """What people say of an answer: an admission."""
+    return verdicts[answer]
+
+
+def agreement(first: str, second: str) -> float:
+    """Share of the words of the shorter answer that the longer one holds."""
+    shorter, longer = sorted((words_of(first), words_of(second)), key=len)
+    return float(np.mean([word in longer for word in shorter])) if shorter else 0.0
+
+
+def words_of(answer: str) -> list[str]:
+    """Words without articles."""
+    words = re.findall(r"\w+", answer.casefold())
+    return [word for word in words if word not in ("a", "an", "the")]
+
+
+def alike(question: str, answer: object) -> float:
+    """Quality: nothing is known of an answer but whether others agree with it."""
+    return 1.0
+
+
+# %% Three systems as one generator
+def build_sampler(lines: list[dict], args: argparse.Namespace) -> ConformalSampler:
+    """The estimator of sets."""
+    questions = [line["question"] for line in lines]
+    answers = np.array([[answer for answer, _ in answers_of(line)] for line in lines], dtype=object)
+    systems = [PrecomputedGenerator(questions, answers[:, [i]]) for i, _ in enumerate(SYSTEMS)]
     return ConformalSampler(
-        CascadeGenerator(models, n_draws=(2, 8), prices=PRICES),
-        k_max=10,
+        CascadeGenerator(systems, n_draws=(1, 1, 1), prices=PRICES),
+        k_max=3,
         epsilon=args.epsilon,
+        admission=people,
+        quality=alike,
+        similarity=agreement,
         policy=ExitPolicy(),
-        similarity="exact_match",
         random_state=args.seed,
     )
 

@@ -17,7 +17,7 @@ from sklearn_clm.policies import AnswerPolicy, ExitPolicy
 from sklearn_clm.scoring import DrawScorer
 from sklearn_clm.scoring._quality import get_quality
 
-_LEVELS = np.round(np.linspace(0.05, 0.4, 8), 3)
+_N_LEVELS = 15
 _SHARE, _PRICE = "Share of calibration prompts", "Price of the draws of a prompt"
 
 
@@ -74,7 +74,8 @@ class TradeOffDisplay(EstimatorDisplay):
         if data.unknown is not None:
             return None
         if isinstance(policy, AnswerPolicy):
-            levels = np.union1d(_LEVELS, policy.alpha)
+            first = 1.0 - float(data.admissible[:, 0].mean())  # wrong if all are answered by it
+            levels = _levels(first / _N_LEVELS, first, policy.alpha)
             answered = np.array([_answered(estimator, float(alpha)) for alpha in levels])
             curves, level = {"answered": answered}, float(policy.alpha)
             return cls(levels=levels, curves=curves, level=level, level_name="alpha", unit=_SHARE)
@@ -88,7 +89,9 @@ class TradeOffDisplay(EstimatorDisplay):
                 n = min(n, data.k_max - start)
                 alone = Tiers((n,), (price,))
                 parts[f"generator {tier + 1} alone"] = slice(start, start + n), alone
-        levels = np.union1d(_LEVELS, estimator.epsilon)
+        never, first = 1.0 - data.admissible.any(axis=1).mean(), 1.0 - data.admissible[:, 0].mean()
+        # a calibration certifies somewhat more than what its prompts show
+        levels = _levels(never, 1.25 * first, estimator.epsilon)
         curves = {
             name: np.array([_price(estimator, _of_tier(data, at), alone, e) for e in levels])
             for name, (at, alone) in parts.items()
@@ -105,6 +108,16 @@ class TradeOffDisplay(EstimatorDisplay):
         self.ax_.set_xlabel(f"{symbol}, tolerated risk")
         self.ax_.set_ylabel(self.unit)
         self.ax_.set_ylim(bottom=0.0)
+        certified = ~np.isnan(list(self.curves.values())).all(axis=0)
+        if certified.any():  # no empty stretch where nobody certifies anything
+            begin = min(self.level, self.levels[certified.argmax()])
+            self.ax_.set_xlim(left=begin - 0.05 * (self.levels[-1] - begin))
+
+
+def _levels(low: float, high: float, chosen: float) -> np.ndarray:
+    """Levels between two risks, and the chosen one."""
+    between = np.round(np.linspace(low, high, _N_LEVELS), 3)
+    return np.union1d(between[(between > 0.0) & (between < 1.0)], chosen)
 
 
 def _of_tier(data: CalibrationData, at: slice) -> CalibrationData:
