@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,14 @@ from sklearn_clm.calibration._rows import RandomState, split_prompts
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
 from sklearn_clm.generators._base import WrappingGenerator, trained, trait
-from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable, title_of
+from sklearn_clm.generators._identity import (
+    Known,
+    fingerprint,
+    frozen,
+    is_trainable,
+    record_fingerprints,
+    title_of,
+)
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._protocols import Reference
 
@@ -34,6 +42,15 @@ class DrawSource:
     fingerprint: str  # of the generator, before its first draw
     seed: int  # of all draws
     trained_on: np.ndarray = field(repr=False)  # digests of the prompts that trained it
+    known: Known = field(default_factory=Known, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, generator: Generator, seed: int, trained_on: np.ndarray) -> "DrawSource":
+        """The source of a generator, whose fingerprint is taken here."""
+        record_fingerprints(generator)
+        known = Known()
+        name = known.of(generator, partial(fingerprint, generator))
+        return cls(generator, name, seed, trained_on, known)
 
     @classmethod
     def train(
@@ -62,7 +79,7 @@ class DrawSource:
                     "of one."
                 )
             own = trained(own, prompts.take(train).prompts, [references[i] for i in train])
-        return cls(own, fingerprint(own), seed, np.unique(digests[train])), rest
+        return cls.of(own, seed, np.unique(digests[train])), rest
 
     @classmethod
     def untrained(
@@ -77,7 +94,7 @@ class DrawSource:
         """
         nobody, seed = np.empty(0, dtype=np.uint64), seed_of_draws(random_state)
         if generator is not None and known is not None and _is_trained(generator, known):
-            return cls(copy.copy(generator), known, seed, nobody)
+            return cls.of(copy.copy(generator), seed, nobody)
         own = own_copy(generator)
         if is_trainable(own):
             raise NotFittedError(
@@ -86,7 +103,7 @@ class DrawSource:
                 "generator as it was trained then, generator_ of that sampler (pickle it); for "
                 "thresholds of arrays alone, call sklearn_clm.calibration.learn_then_test."
             )
-        return cls(own, fingerprint(own), seed, nobody)
+        return cls.of(own, seed, nobody)
 
     def draws(
         self,
@@ -135,8 +152,9 @@ class DrawSource:
         return [a_set.unguaranteed(why) if seen else a_set for a_set, seen in zip(sets, learnt)]
 
     def refuse_changes(self) -> None:
-        """Refuse a generator whose fingerprint has changed since calibration."""
-        if (now := fingerprint(self.generator)) != self.fingerprint:
+        """Refuse a generator of which a part was replaced since calibration."""
+        now = self.known.of(self.generator, partial(fingerprint, self.generator))
+        if now != self.fingerprint:
             raise ValueError(
                 f"generator_ must be the {type(self.generator).__name__} that was calibrated, "
                 f"fingerprint {self.fingerprint}, got one with the fingerprint {now} instead: it "

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.caching._store import Space, Store, open_store
-from sklearn_clm.generators._identity import cloned
+from sklearn_clm.generators._identity import Recorded, cloned
 
 
 class Shared:
@@ -62,7 +62,7 @@ class StoreBacked(BaseEstimator):
         return shared
 
 
-class ResultCache(StoreBacked, abc.ABC):
+class ResultCache(StoreBacked, Recorded, abc.ABC):
     """Base of the caches: counts, and a name for results.
 
     `_kind` names a subclass's kind of results in the store.
@@ -81,7 +81,7 @@ class ResultCache(StoreBacked, abc.ABC):
         return self._shared().n_misses
 
     def _space(self) -> Space:
-        return Space(self._kind, self.fingerprint())
+        return Space(self._kind, self.recorded_fingerprint())
 
     @abc.abstractmethod
     def fingerprint(self) -> str:

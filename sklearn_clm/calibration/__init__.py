@@ -54,7 +54,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
 | globals and helpers of a score, judge or generator, edited | `memory_.clear()`, then `fit` |
 | an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |
-| a list, a closure or an object inside a score, changed after `fit` | call `fit` again |
+| a list, dict or object inside a score or generator, changed in place | `memory_.clear()`, `fit` |
 | a model trained further by hand, or weights set, in ``generator_`` | `memory_.clear()`, `fit` |
 | an adapter of a loaded model switched, weights written through ``.data`` | load it anew |
 | a pickle of an estimator from another version of this package | `save_calibration`, or `fit` |

@@ -25,7 +25,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -120,6 +120,62 @@ class Wrapper(Protocol):
     @property
     def wrapped(self) -> Any:
         """What it stands for; None where it is another score."""
+
+
+class Known:
+    """A fingerprint that is taken once, and again where a part was replaced.
+
+    A request should not pay for all that a function encloses. What is changed in place is not
+    noticed. A copy or a pickle knows nothing.
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[list[Any], str] | None = None
+
+    def __reduce__(self) -> tuple[type["Known"], tuple[()]]:
+        return type(self), ()
+
+    def of(self, value: Any, take: Callable[[], str]) -> str:
+        """The fingerprint of a value, which `take` takes."""
+        held, parts = self._held, _parts_of(value)
+        if held is None or len(held[0]) != len(parts) or not all(map(is_, held[0], parts)):
+            held = self._held = parts, take()
+        return held[1]
+
+
+class Recorded:
+    """Base of caches, whose name in a record is taken once."""
+
+    known: Known | None = None
+
+    def fingerprint(self) -> str:
+        """The fingerprint as of now."""
+        raise NotImplementedError
+
+    def recorded_fingerprint(self) -> str:
+        """The fingerprint; in a record, as it was when it was first asked for."""
+        return self.fingerprint() if self.known is None else self.known.of(self, self.fingerprint)
+
+
+def record_fingerprints(value: Any) -> None:
+    """Let caches in a copy of a record's know their fingerprints."""
+    for part in (value, *_parts_of(value)):
+        if isinstance(part, Recorded):
+            part.known = Known()
+
+
+def _parts_of(value: Any) -> list[Any]:
+    """What a generator or an estimator holds, and what that holds."""
+    if isinstance(value, (list, tuple)):
+        parts = list(value)
+    elif isinstance(value, type) or not (hasattr(value, "get_params") or hasattr(value, "sample")):
+        return []
+    else:
+        parameters, attributes = parameters_of(value), getattr(value, "__dict__", {})
+        parts = list(parameters.values()) if isinstance(parameters, dict) else [parameters]
+        parts += [attributes[name] for name in attributes if name.endswith("_")]
+        parts.append(attributes.get(TRAINED_ON))
+    return [*parts, *(inner for part in parts for inner in _parts_of(part))]
 
 
 def score_fingerprint(score: Any) -> str:
@@ -515,4 +571,6 @@ def _frozen_estimator(value: Any) -> Any:
     copied.__dict__.update(vars(value))
     names = vars(value) if hasattr(value, "predict_proba") else value.get_params(deep=False)
     copied.__dict__.update({name: frozen(getattr(value, name)) for name in names})
+    if isinstance(copied, Recorded):
+        copied.known = Known()
     return copied
