@@ -132,8 +132,8 @@ class ConformalSampler(CalibratedEstimator):
     achievable_epsilon_ : tuple of float (low, high)
         Error of always drawing K, and of always drawing one (appendix C); NaN with lazy judging.
     groups_, shift_ : dict, Shift or None
-        With groups the rule of each group (other attributes are about all prompts together); the
-        shift for which the guarantee holds.
+        With groups the rule of each group (other attributes are about all prompts together, which
+        are not tested where that would ask for verdicts); the shift for which the guarantee holds.
     calibration_data_, calibration_indices_, calibration_draws_ : CalibrationData, ndarray, lists
         The data of calibration, the positions in X of its prompts, and the draws. `n_draws_`
         draws were made, and `n_judgements_` judged, with equal responses of a prompt counted once.
@@ -312,6 +312,8 @@ class ConformalSampler(CalibratedEstimator):
             digests = prompts.digests[rows]
             kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
+        level = (self.groups or Groups()).level(self.delta, names, rows)
+        self._judging.refuse(self.epsilon, level)
         given = None if groups is None else names  # a function computes its groups again
         return Collection(self, source, prompts, references, rows, groups=given, shift=shift)
 
@@ -359,6 +361,7 @@ class ConformalSampler(CalibratedEstimator):
         policy = self._policy
         searched, tested = policy.split(data, self.optimization_fraction, self.random_state)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        self._judging.refuse(self.epsilon, parts[0].delta)
         losses = {} if self.losses is None else self.losses.claimed()
         grouped, promise = names is not None, policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)

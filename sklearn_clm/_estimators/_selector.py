@@ -101,8 +101,9 @@ class ComponentSelector(CalibratedEstimator):
         The threshold: components that score at least this are selected; +inf if no threshold is
         certified.
     groups_, shift_ : dict of float, Shift or None
-        With groups the threshold of each group (other attributes are about all prompts together);
-        the shift of the sampler, for which the guarantee holds.
+        With groups the threshold of each group (other attributes are about all prompts together,
+        which are not tested where that would ask for verdicts); the shift of the sampler, for which
+        the guarantee holds.
     achievable_alpha_ : tuple of float (low, high)
         Mean loss of calibration prompts at the highest threshold and at the lowest.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
@@ -244,6 +245,8 @@ class ComponentSelector(CalibratedEstimator):
             source, width = sampler.calibration_.source, sampler.calibration_.width
             of_fit = isinstance(X, PredictionSets) and X.of_fit
             rows = prompts_of_sampler(sampler, prompts, of_fit=of_fit)
+        level = (self.groups or Groups()).level(self.delta, names, rows)
+        judging_of(self.judging).refuse(self.alpha, level)
         collected = ComponentCollection(self, source, prompts, references, rows, groups=given)
         collected.try_on(sampler.memory_, width)
         if sampled is not None:
@@ -285,15 +288,18 @@ class ComponentSelector(CalibratedEstimator):
         sampler = self.sampler_ if own else self._sampler_for("data", data.provenance)
         searched, tested = judging_of(self.judging).split(data, self.random_state)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        compares = own is None or self.judging == "all"
+        judging_of(self.judging).refuse(self.alpha, parts[0].delta)
         if own is None:
             data.refuse_unknown()
         else:
-            data = own.judged(data, self.alpha, parts if self.judging == "lazy" else None)
+            in_use = parts[:-1] or parts
+            data = own.judged(data, self.alpha, in_use if self.judging == "lazy" else None)
         provenance, grouped = data.provenance, names is not None
         claim = self._claim_of(provenance, grouped, level=self.alpha, about="components")
         nothing, test = partial(SelectionRule, gamma_hat=np.inf), self._test_of(data, own)
         record = SelectorCalibration(
-            rules=rules_of_parts(parts, claim, data.prompts, nothing, test),
+            rules=rules_of_parts(parts, claim, data.prompts, nothing, test, compares=compares),
             sampler=sampler,
             **self._record_fields(data, grouped),
         )

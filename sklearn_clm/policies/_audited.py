@@ -166,7 +166,7 @@ class AuditedJudging(BaseEstimator, Judging):
         if self.n_audits < (needed := fewest(level, delta)):
             raise ValueError(
                 f"n_audits must be at least {needed}, since fewer certify nothing at "
-                f"epsilon={level:g}, delta={delta:g}, got {self.n_audits} instead."
+                f"epsilon={level:g}, tested at delta={delta:g}, got {self.n_audits} instead."
             )
 
     def refuse_policy(self, policy: Policy, k_max: int) -> None:
@@ -404,6 +404,8 @@ class ComponentSteps(Steps):
 @dataclass(frozen=True)
 class Audit(Judging):
     """An audit by people, whom `verdicts` asks."""
+
+    audits: ClassVar[bool] = True
 
     judging: AuditedJudging
     verdicts: CollectedJudge

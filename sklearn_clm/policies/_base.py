@@ -108,7 +108,8 @@ class Policy(BaseEstimator, ABC):
         """Search on one part of the prompts, test another.
 
         Parts are the groups, where there are any, and at last all prompts, whose `claim` is
-        promised where a test passes. Nothing is certified for a group with too few prompts, nor for
+        promised where a test passes; with groups they are tested for comparison, if no verdict is
+        asked for. Nothing is certified for a group with too few prompts, nor for
         any of them where the calibration part as a whole is too small.
         """
         whole, path = parts[-1], self.path
@@ -126,7 +127,9 @@ class Policy(BaseEstimator, ABC):
                 return judging.test(self, path, table, part, own)
 
         nothing = partial(Everything, k_max=table.k_max)
-        rules = rules_of_parts(parts, claim, table.data.prompts, nothing, test)
+        # people, or a judge, are asked for what prediction uses alone
+        compares = not table.is_lazy and not judging.audits
+        rules = rules_of_parts(parts, claim, table.data.prompts, nothing, test, compares=compares)
         return {part.group: _explained(rules[part.group], table, part) for part in parts}
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:

@@ -63,6 +63,12 @@ class Groups(BaseEstimator):
         """The tested parts: each group, and last all prompts."""
         return parts_of(searched, tested, delta, groups, together=self.guarantee == "all")
 
+    def level(self, delta: float, groups: Sequence[Hashable] | None, rows: np.ndarray) -> float:
+        """The level at which each of the groups of some rows is tested."""
+        if groups is None or self.guarantee == "each":
+            return delta
+        return delta / len({groups[i] for i in rows})
+
 
 def given_or_computed(name: str, by: str, given: object, computed: object) -> object:
     """Values that are either given or computed, not both."""

@@ -21,6 +21,10 @@ from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.policies._batched import BatchedRule, BatchedThresholds, DrawScores
 
+_NOT_COMPARED = (
+    "all prompts together were not tested, since that would ask for verdicts for a rule that no "
+    "prediction uses."
+)
 Row: TypeAlias = tuple[str, str, str]
 """What, its value, and its use."""
 
@@ -200,16 +204,23 @@ def rules_of_parts(
     digests: np.ndarray | None,
     nothing: Callable[[Claim], Rule],
     test: Callable[[Part, Claim], Rule],
+    *,
+    compares: bool,
 ) -> Rules:
     """The tested rule of each part, or `nothing`.
 
-    `claim` is what is promised of all prompts where their test passes, `digests` are theirs.
+    `claim` is what is promised of all prompts where their test passes, `digests` are theirs. Where
+    there are groups, prediction uses no rule for all prompts together: these are tested if that
+    `compares` at no cost.
     """
     rules: Rules = {}
     for part in parts:
         own = replace(claim, delta=part.delta, group=part.group)
         if part.group is None:
             own = replace(own, within_groups=None)
+        if part.group is None and len(parts) > 1 and not compares:
+            rules[None] = nothing(own.nullified(_NOT_COMPARED))
+            continue
         n, n_searched = len(part.rows), len(part.searched)
         if n >= own.fewest_prompts:
             rules[part.group] = test(part, own.tested_on(part.rows, digests))

@@ -26,7 +26,7 @@ from sklearn_clm.policies import (
 )
 from sklearn_clm.policies._audited import Audit
 from tests.reports import ReportModel, cases
-from tests.toy import questions, toy_sampler
+from tests.toy import Answering, questions, toy_sampler
 from tests.validity.audits import _People as People
 
 N_AUDITS = 40
@@ -388,10 +388,8 @@ def test_a_group_that_chose_no_threshold_is_given_no_component():
     selector = selector_audited().set_params(alpha=0.5)
     data = selector.collect(*CASES)
     rare = np.isin(np.arange(240), np.setdiff1d(np.arange(240), shaping_of(selector))[:6])
-    assert selector.calibrate(data, groups=rare).groups_ == {
-        False: selector.gamma_hat_,
-        True: np.inf,
-    }
+    gamma_hat = selector.calibrate(data, groups=rare).groups_
+    assert gamma_hat[False] < gamma_hat[True] == np.inf
 
 
 def test_people_who_audit_components_see_them_in_their_responses(judge):
@@ -425,6 +423,47 @@ def test_too_few_audits_to_certify_anything_are_refused_before_draws(design, few
     given = {"design": design, "epsilon": 0.1, "delta": 0.05}
     with pytest.raises(ValueError, match=f"n_audits must be at least {fewest},"):
         audited(n_audits=fewest - 1, **given).fit(PROMPTS, REFERENCES)
+
+
+@pytest.mark.parametrize("kind", ["sampler", "selector"])
+def test_too_few_audits_for_the_level_of_each_group_are_refused_before_draws(kind):
+    """30 audits can certify 0.1 at delta = 0.05, of one group; of four together it takes 42."""
+    names, drawn = np.arange(240) % 4, []
+    if kind == "sampler":
+        make, of_prompts = audited, (PROMPTS, REFERENCES)
+        one = audited(n_audits=30, epsilon=0.1, delta=0.05, groups=Groups(guarantee="all"))
+        usual, unused = one.generator, Answering(lambda prompt, draw: drawn.append(prompt))
+        one.set_params(generator=unused)
+    else:
+        make, of_prompts = selector_audited, CASES
+        one = selector_audited(n_audits=30)
+        one.set_params(alpha=0.1, delta=0.05, groups=Groups(guarantee="all"))
+        one.sampler.set_params(generator=ReportModel(drawn))
+    with pytest.raises(ValueError, match=r"at least 42, .* tested at delta=0.0125"):
+        one.fit(*of_prompts, groups=names)
+    assert not drawn
+    if kind == "sampler":
+        one.set_params(generator=usual)
+    data = make(n_audits=30).collect(*of_prompts)
+    for of_fewer, needed in ((names, 42), (names % 2, 36)):
+        with pytest.raises(ValueError, match=f"at least {needed}"):
+            one.calibrate(data, groups=of_fewer)
+
+
+@pytest.mark.parametrize("design", ["two-phase", "people", "betting"])
+def test_people_are_asked_for_the_rules_of_groups_alone(design):
+    asked, noting = noted(people)
+    sampler = audited(noting, design=design, n_audits=30, groups=Groups())
+    sampler.fit(PROMPTS, REFERENCES, groups=np.arange(240) % 2)
+    assert all(rule.certified for rule in sampler.groups_.values())
+    about = np.array(sorted({int(said.split()[-1]) for said in asked}))
+    assert [np.sum(about % 2 == g) <= 30 for g in (0, 1)] == [True, True]
+    if design == "two-phase":
+        assert len(asked) == len(about) == 60
+    together = sampler.calibration_.rule
+    assert together.result is None
+    assert "all prompts together were not tested" in together.claim.null
+    assert "not tested" not in str(CalibrationReport.from_estimator(sampler))
 
 
 def test_betting_certifies_nothing_with_fewer_audits():

@@ -218,6 +218,9 @@ def test_lazy_judging_certifies_the_same_in_each_group(name, options):
     full = known.make(**options).fit(known.X, known.Y, groups=NAMES)
     lazy = known.make(judging=judging, **options).fit(known.X, known.Y, groups=NAMES)
     assert lazy.n_judgements_ < full.n_judgements_
+    # all prompts together are tested where that costs no verdict
+    assert full.calibration_.rule.result is not None
+    assert lazy.calibration_.rule.result is None
     sets = full.predict(known.new, groups=NAMES[:30])
     assert lazy.predict(known.new, groups=NAMES[:30]) == sets
     lazy.fit(known.X, known.Y, groups=NAMES)
