@@ -255,6 +255,7 @@ BAD_ARGUMENTS = [
     (component_learn_then_test, "delta", 1, [0.1]),
     (betting_p_value, "losses", [1.1], [-0.1], [NAN], 0.5, []),
     (betting_p_value, "epsilon", 1.0),
+    (betting_p_value, "keys", [1, 2], [0.5], ["one"]),
     (weighted_betting_p_value, "losses", [0.5, 0.5], [1.5]),
     (keep_by_weight, "weights", [2.5], [-1.0], [NAN], [0.0], [[1.0]]),
     (keep_by_weight, "bound", 0.0),
