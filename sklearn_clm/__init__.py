@@ -40,7 +40,7 @@ of them a reference (or several, or a function) that tells an admissible respons
 >>> samples = [[answer(right) for _ in range(10)] for right in references]
 >>> generator = PrecomputedGenerator(prompts, samples)
 >>> parts = {"quality": "self_consistency", "similarity": "exact_match"}
->>> sampler = ConformalSampler(generator, k_max=10, epsilon=0.1, random_state=0, **parts)
+>>> sampler = ConformalSampler(generator, k_max=10, epsilon=0.1, **parts)
 >>> sampler = sampler.fit(prompts[:600], references[:600])
 
 `fit` drew ten answers for each of 600 prompts, scored and judged them, and calibrated. On one third
@@ -101,7 +101,7 @@ Data are collected once and calibrated as often as you like. But the guarantee i
 epsilon chosen after a look at what these data certify is chosen too well.
 
 >>> data = sampler.calibration_data_
->>> stricter = ConformalSampler(generator, k_max=10, epsilon=0.08, random_state=0, **parts)
+>>> stricter = ConformalSampler(generator, k_max=10, epsilon=0.08, **parts)
 >>> stricter.calibrate(data).predict(prompts[600:602])[0].guaranteed
 True
 
@@ -119,7 +119,7 @@ example of :class:`ComponentSelector` shows it. Both promises hold at once with 
 ...     data.save(f"{folder}/draws.npz")  # arrays, never a pickle
 ...     sampler.save_calibration(f"{folder}/thresholds.json")  # small and readable
 ...     same = CalibrationData.load(f"{folder}/draws.npz")
-...     copy = ConformalSampler(generator, k_max=10, epsilon=0.1, random_state=0, **parts)
+...     copy = ConformalSampler(generator, k_max=10, epsilon=0.1, **parts)
 ...     copy = copy.load_calibration(f"{folder}/thresholds.json")
 >>> same.provenance.differences(data.provenance), copy.lambda_hat_ == sampler.lambda_hat_
 ((), True)

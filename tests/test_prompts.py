@@ -6,6 +6,7 @@ import pytest
 from scipy import sparse
 
 from sklearn_clm import ConformalSampler
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.scoring._admission import check_admissions
 from tests.toy import ToyModel, questions, toy_sampler
@@ -123,7 +124,12 @@ def test_chats():
         assert check_prompts(given).prompts == chats(X)
     sampler = ConformalSampler(Echo(), k_max=5, epsilon=0.4, random_state=0).fit(chats(X), Y)
     plain = toy_sampler().fit(X, Y)
-    assert sampler.lambda_hat_ == plain.lambda_hat_
+    data, same = sampler.calibration_data_, plain.calibration_data_
+    np.testing.assert_array_equal(data.quality, same.quality)
+    np.testing.assert_array_equal(data.labels, same.labels)
+    # other prompts are split otherwise; so both are given data that do not know theirs
+    bare = CalibrationData(data.quality, data.similarity, data.labels)
+    assert sampler.calibrate(bare).lambda_hat_ == plain.calibrate(bare).lambda_hat_
     assert sampler.predict(chats(NEW)).responses == plain.predict(NEW).responses
 
 

@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm._estimators._source import DrawSource, progress_bar, warn_of_dependent_draws
+from sklearn_clm._estimators._source import (
+    DrawSource,
+    progress_bar,
+    rows_in_order,
+    warn_of_dependent_draws,
+)
 from sklearn_clm._estimators._verdicts import Verdicts, shown_to
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
@@ -41,9 +46,10 @@ class Collection:
     Draws are keyed, and the score of a draw depends on this draw and earlier draws alone. So draws
     that are made one by one equal those that are made all at once.
 
-    The prompts are those at `rows`; `shift` describes the weights that chose them. `data` holds
-    all that is known at present: new draws are written into its arrays. `draws` are kept only if
-    later verdicts or losses need them.
+    The prompts are those at `rows`; `place` is the place of each in an order that does not depend
+    on theirs. `shift` describes the weights that chose them. `data` holds all that is known at
+    present: new draws are written into its arrays. `draws` are kept only if later verdicts or
+    losses need them.
     """
 
     def __init__(
@@ -63,7 +69,9 @@ class Collection:
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
         audited = judging_of(sampler.judging).people is not None
-        asked = [references[i] for i in rows], self.responses, sampler.n_jobs, k_max
+        references = [references[i] for i in rows]
+        self.place = np.argsort(rows_in_order(self.prompts, references))
+        asked = references, self.responses, sampler.n_jobs, k_max
         self.verdicts = Verdicts(sampler.admission, *asked, bare=audited)
         self._quality, self._similarity = sampler.quality, sampler.similarity
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
@@ -145,6 +153,8 @@ class Collection:
         # prompts with the same first and last new draw are scored together
         for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):
             members = np.flatnonzero((starts == start) & (counts == stop))
+            # a score may be rounded otherwise in another batch
+            members = members[np.argsort(self.place[rows[members]])]
             at = rows[members]
             draws = [self.draws[i] + new[m] for i, m in zip(at.tolist(), members.tolist())]
             with noting_kept_draws():
@@ -198,15 +208,16 @@ class Collection:
     def _try(self, n_draws: int, *, judges: bool) -> None:
         """Score and judge a few draws before others are paid."""
         (n, k_max), n_tried = self.data.quality.shape, min(TRIED_DRAWS, n_draws)
-        few = np.arange(min(TRIED_PROMPTS, n))
+        few = np.flatnonzero(self.place < TRIED_PROMPTS)
         self.draw(few, n_tried)
-        drawn = chain.from_iterable(self.responses[: len(few)])
-        refuse_non_texts(self.verdicts.admission, self.verdicts.references[: len(few)], drawn)
+        drawn = chain.from_iterable(self.responses[i] for i in few.tolist())
+        references = [self.verdicts.references[i] for i in few.tolist()]
+        refuse_non_texts(self.verdicts.admission, references, drawn)
         if judges and not self.verdicts.of_people:  # people are asked once all draws are made
             self._judge(few, n_tried)
         with noting_kept_draws():
             if not judges:
-                self.verdicts.try_on(0)
+                self.verdicts.try_on(int(few[0]))
             if n_draws == 1 < min(k_max, n):  # the first call with two draws would come late
                 first = [self.responses[i][0] for i in few.tolist()]
                 similarity_tensor(self._similarity, [first])

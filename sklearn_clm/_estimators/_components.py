@@ -10,7 +10,7 @@ import numpy as np
 from sklearn_clm._estimators._agreement import refuse_larger_budget, refuse_other_draws
 from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm._estimators._collection import TRIED_DRAWS, TRIED_PROMPTS, noting_kept_draws
-from sklearn_clm._estimators._source import DrawSource, progress_bar
+from sklearn_clm._estimators._source import DrawSource, progress_bar, rows_in_order
 from sklearn_clm._estimators._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
@@ -64,6 +64,7 @@ class ComponentCollection:
         self.source, self.prompts, self.indices = source, prompts.take(rows), rows
         self.groups = None if groups is None else [groups[i] for i in rows]
         self._references, self._n_jobs = [references[i] for i in rows], selector.n_jobs
+        self.place = np.argsort(rows_in_order(self.prompts, self._references))
         self._splitter = get_splitter(selector.splitter)
         self._component_score = get_component_score(selector.component_score)
         self._admission = get_component_admission(selector.admission, self._splitter)
@@ -113,10 +114,13 @@ class ComponentCollection:
         prompts, references = self.prompts, self._references
         with progress_bar(verbose, len(prompts) * width, "draw") as progress:
             draws = self.source.draws(memory, prompts, width, progress=progress)
-        split = self._split(prompts, draws)
-        tried = prompts.take(np.arange(min(_N_TRIED, len(prompts))))
-        half = [row[: (width + 1) // 2] for row in draws[: len(tried)]]
-        warn_of_falling_scores(split[: len(tried)], self._split(tried, half))
+        # a score may be rounded otherwise in another batch
+        order = np.argsort(self.place)
+        split = self._split(prompts.take(order), [draws[i] for i in order])
+        tried = order[:_N_TRIED]
+        half = [draws[i][: (width + 1) // 2] for i in tried]
+        warn_of_falling_scores(split[: len(tried)], self._split(prompts.take(tried), half))
+        split = [split[place] for place in self.place]
         # last of all: calls change the fingerprint of a function that records them
         made_with: dict[str, Any] = {
             name: score_fingerprint(part) for name, part in self._given.items()
@@ -156,7 +160,9 @@ class ComponentCollection:
         return self.data
 
 
-def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -> np.ndarray:
+def prompts_of_sampler(
+    sampler: Any, prompts: CheckedPrompts, references: list[Reference], *, of_fit: bool
+) -> np.ndarray:
     """Positions of prompts that may calibrate after a fitted sampler.
 
     Those that trained its generator may not; `of_fit` says that the sampler has seen, and perhaps
@@ -169,9 +175,8 @@ def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -
         raise ValueError(f"X must hold prompts that the sampler has not seen, got {text} instead.")
     if seen.any() and not of_fit:
         warn(f"{text} and are left out: the guarantee needs prompts that it has not seen.")
-    rows = np.flatnonzero(~seen)
     if record.shift is None:
-        return rows
+        return np.flatnonzero(~seen)
     if not of_fit:
         raise ValueError(
             "sampler must not be fitted yet, or stand before this in a pipeline, where it has a "
@@ -179,11 +184,12 @@ def prompts_of_sampler(sampler: Any, prompts: CheckedPrompts, *, of_fit: bool) -
         )
     # the prompts that weights kept for the sampler, each as often as the sampler has it
     left, kept = Counter(record.data.prompts.tolist()), []
-    for i, digest in zip(rows.tolist(), prompts.take(rows).digests.tolist()):
-        if left[digest]:
+    for i in rows_in_order(prompts, references).tolist():
+        digest = int(prompts.digests[i])
+        if left[digest] and not seen[i]:
             left[digest] -= 1
             kept.append(i)
-    return np.array(kept, dtype=np.intp)
+    return np.sort(np.array(kept, dtype=np.intp))
 
 
 def components_of_draws(

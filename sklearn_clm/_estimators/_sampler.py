@@ -110,9 +110,8 @@ class ConformalSampler(CalibratedEstimator):
         returns all draws, with ``guaranteed=False``.
     random_state : int, RandomState instance or None, default=None
         An int is the seed of the draws and of the splits. With None the seed of the draws is 0,
-        and the splits are computed from the prompts: fitting again gives the same result. An
-        int splits reordered prompts otherwise, None does not; but the folds on which exit
-        and answer policies learn go by the order, so their sets may differ, the guarantee not.
+        and the splits are computed from the prompts: fitting again gives the same result. The
+        order of the prompts changes nothing, whatever the seed.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
@@ -312,6 +311,7 @@ class ConformalSampler(CalibratedEstimator):
             digests = prompts.digests[rows]
             kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
+        rows = np.sort(rows)  # as they were given
         level = (self.groups or Groups()).level(self.delta, names, rows)
         self._judging.refuse(self.epsilon, level)
         given = None if groups is None else names  # a function computes its groups again
@@ -359,7 +359,9 @@ class ConformalSampler(CalibratedEstimator):
         own, source = self._origin_of(data)
         names, provenance = self._groups_of(data, own, groups), data.provenance
         policy = self._policy
-        searched, tested = policy.split(data, self.optimization_fraction, self.random_state)
+        ties = None if own is None else own.place
+        fraction = self.optimization_fraction
+        searched, tested = policy.split(data, fraction, self.random_state, ties)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         self._judging.refuse(self.epsilon, parts[0].delta)
         losses = {} if self.losses is None else self.losses.claimed()

@@ -244,7 +244,7 @@ class ComponentSelector(CalibratedEstimator):
         else:
             source, width = sampler.calibration_.source, sampler.calibration_.width
             of_fit = isinstance(X, PredictionSets) and X.of_fit
-            rows = prompts_of_sampler(sampler, prompts, of_fit=of_fit)
+            rows = prompts_of_sampler(sampler, prompts, references, of_fit=of_fit)
         level = (self.groups or Groups()).level(self.delta, names, rows)
         judging_of(self.judging).refuse(self.alpha, level)
         collected = ComponentCollection(self, source, prompts, references, rows, groups=given)
@@ -286,7 +286,8 @@ class ComponentSelector(CalibratedEstimator):
         own = self._own(data)
         names = self._groups_of(data, own, groups)
         sampler = self.sampler_ if own else self._sampler_for("data", data.provenance)
-        searched, tested = judging_of(self.judging).split(data, self.random_state)
+        ties = None if own is None else own.place
+        searched, tested = judging_of(self.judging).split(data, self.random_state, ties)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         compares = own is None or self.judging == "all"
         judging_of(self.judging).refuse(self.alpha, parts[0].delta)

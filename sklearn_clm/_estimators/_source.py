@@ -14,12 +14,14 @@ from sklearn_clm._estimators._agreement import refuse_differences
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._rows import RandomState, split_prompts
+from sklearn_clm.calibration._arrays import repeated
+from sklearn_clm.calibration._rows import split_prompts
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
 from sklearn_clm.generators._base import WrappingGenerator, trained, trait
 from sklearn_clm.generators._identity import (
     Known,
+    digest_of,
     fingerprint,
     frozen,
     is_trainable,
@@ -62,16 +64,16 @@ class DrawSource:
         fraction: float,
         random_state: int | np.random.RandomState | None,
     ) -> "tuple[DrawSource, np.ndarray]":
-        """The source, trained if possible, and the other prompts' positions."""
+        """The source, trained if possible, and the other prompts' positions.
+
+        These are in the order of :func:`rows_in_order`.
+        """
         own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
-        digests = prompts.digests
-        train, rest = np.arange(0), np.arange(n)
+        digests, rest = prompts.digests, rows_in_order(prompts, references)
+        train = rest[:0]
         if is_trainable(own):
-            rng: RandomState = random_state
-            if isinstance(random_state, (int, np.integer)):
-                # another random stream than that of the calibration split
-                rng = np.random.default_rng([int(random_state), 1])
-            train, rest = split_prompts(digests, max(round(fraction * n), 1), rng)
+            first, others = split_prompts(digests[rest], max(round(fraction * n), 1), random_state)
+            train, rest = rest[first], rest[others]
             if not len(rest):
                 raise ValueError(
                     f"{type(own).__name__} is fitted on a part of the prompts that calibration "
@@ -241,6 +243,17 @@ def source_of(
     here = {"generator": source.fingerprint}
     refuse_differences(name, vars(known), here, title_of(source.generator))
     return source if known.seed is None else replace(source, seed=known.seed)
+
+
+def rows_in_order(prompts: CheckedPrompts, references: list[Reference]) -> np.ndarray:
+    """Positions by digest: one order, however rows are given.
+
+    Rows of one prompt are in the order of what identifies their references.
+    """
+    digests, ties = prompts.digests, [""] * len(prompts)
+    for i in np.flatnonzero(repeated(digests)).tolist():
+        ties[i] = digest_of(type(references[i]), {"reference": references[i]})
+    return np.lexsort((np.array(ties), digests))
 
 
 def own_copy(generator: Generator | None) -> Generator:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -21,6 +22,8 @@ from numpy.typing import ArrayLike
 # an array: its values, or the path of a .npy file
 Source = ArrayLike | str | os.PathLike[str]
 Number = type[np.number[Any]]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that its multiples differ
 
 
 @contextlib.contextmanager
@@ -157,7 +160,7 @@ class Provenance:
         return tuple(name for (name, a), b in both if None not in (a, b) and a != b)
 
 
-class LabeledArrays:
+class LabeledArrays(ABC):
     """Arrays of prompts with labels, kept in a .npz file."""
 
     _members: ClassVar[tuple[str, ...]]  # names of the arrays in the constructor
@@ -165,6 +168,34 @@ class LabeledArrays:
 
     provenance: Provenance
     labels: np.ndarray
+    prompts: np.ndarray | None  # digests, where the prompts are known
+
+    @property
+    @abstractmethod
+    def n_prompts(self) -> int:
+        """Number of prompts, n."""
+
+    @abstractmethod
+    def contents(self) -> np.ndarray:
+        """Digests of what the rows hold, uint64 of shape (n,)."""
+
+    @property
+    def digests(self) -> np.ndarray:
+        """Digests of the prompts, or of the rows.
+
+        A row whose prompt is not known is a prompt of its own: copies are numbered, and which of
+        several equal rows has which number makes no difference.
+        """
+        return numbered(self.contents()) if self.prompts is None else self.prompts
+
+    def order(self, ties: np.ndarray | None = None) -> np.ndarray:
+        """Positions by digest: one order, however rows are given.
+
+        Rows of one prompt are in the order of `ties`, where these are given, and then of what they
+        hold.
+        """
+        keys = [self.contents(), ties, self.prompts]
+        return np.lexsort([key for key in keys if key is not None])
 
     @property
     def admissible(self) -> np.ndarray:
@@ -237,3 +268,34 @@ def _digest(arrays: dict[str, Any]) -> str:
         digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def row_digests(array: np.ndarray) -> np.ndarray:
+    """Digests of the rows of numbers, uint64 of shape (n,)."""
+    k = array.shape[1]
+    words = np.ascontiguousarray(array + 0.0, dtype=np.float64).view(np.uint64)  # -0.0 becomes 0.0
+    factors = np.random.default_rng(k).integers(2**64 - 1, size=(2, k), dtype=np.uint64) | 1
+    # both halves of a word, so that the product loses no upper bit
+    mixed = words * factors[0] ^ (words >> np.uint64(32)) * factors[1]
+    return (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
+
+
+def next_digests(before: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """Digests of rows, with those of an array added."""
+    return before * _GOLDEN + row_digests(array)
+
+
+def repeated(digests: np.ndarray) -> np.ndarray:
+    """Which digests occur more than once, bool of shape (n,)."""
+    _, inverse, counts = np.unique(digests, return_inverse=True, return_counts=True)
+    return np.asarray(counts[inverse] > 1)
+
+
+def numbered(digests: np.ndarray, ties: np.ndarray | None = None) -> np.ndarray:
+    """Digests that differ: copies are counted, by `ties`."""
+    order = np.lexsort((digests,) if ties is None else (ties, digests))
+    ordered = digests[order]
+    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
+    different = np.empty_like(digests)
+    different[order] = ordered + place.astype(np.uint64) * _GOLDEN
+    return different

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import LabeledArrays, Provenance, as_array, as_labels
+from sklearn_clm.calibration._arrays import (
+    LabeledArrays,
+    Provenance,
+    as_array,
+    as_labels,
+    next_digests,
+    repeated,
+    row_digests,
+)
 from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
@@ -77,6 +85,22 @@ class ComponentCalibrationData(LabeledArrays):
         n = (self.n_prompts,)
         self.prompts = None if prompts is None else as_array(prompts, "prompts", n, np.uint64)
 
+    def contents(self) -> np.ndarray:
+        """Digests of what the rows hold, uint64 of shape (n,).
+
+        They are those of the scores, and of the labels where scores are equal.
+        """
+        counts = np.diff(self.offsets)
+        place = np.arange(self.n_components) - np.repeat(self.offsets[:-1], counts)
+        rows = np.full((self.n_prompts, max(counts.max(), 1)), np.nan)
+        labels = rows.copy()
+        rows[self.prompt_index, place] = self.scores
+        labels[self.prompt_index, place] = self.labels
+        digests = row_digests(rows)
+        tied = repeated(digests)
+        digests[tied] = next_digests(digests[tied], labels[tied])
+        return digests
+
     def __repr__(self) -> str:
         return (
             f"ComponentCalibrationData(n_prompts={self.n_prompts}, "
@@ -102,12 +126,17 @@ class ComponentCalibrationData(LabeledArrays):
         """Data of the prompts at some positions, as :meth:`CalibrationData.take`."""
         chosen = np.arange(self.n_prompts)[np.asarray(indices)]
         counts = np.diff(self.offsets)[chosen]
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        flat = np.repeat(self.offsets[chosen] - offsets[:-1], counts) + np.arange(offsets[-1])
+        offsets, flat = np.concatenate([[0], np.cumsum(counts)]), self.components_of(chosen)
         prompts = None if self.prompts is None else self.prompts[chosen]
         return ComponentCalibrationData(
             self.scores[flat], self.labels[flat], offsets, self.provenance, prompts
         )
+
+    def components_of(self, rows: np.ndarray) -> np.ndarray:
+        """Positions of the components of prompts at `rows`, in turn."""
+        counts = np.diff(self.offsets)[rows]
+        before = np.cumsum(counts) - counts
+        return np.repeat(self.offsets[rows] - before, counts) + np.arange(counts.sum())
 
     @classmethod
     def from_arrays(

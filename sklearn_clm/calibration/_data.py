@@ -13,9 +13,12 @@ from sklearn_clm.calibration._arrays import (
     Source,
     as_array,
     as_labels,
+    next_digests,
     read_npy,
+    repeated,
+    row_digests,
 )
-from sklearn_clm.calibration._rows import RandomState, optimization_size, seed_from, split_prompts
+from sklearn_clm.calibration._rows import RandomState, optimization_size, split_prompts
 
 
 class CalibrationData(LabeledArrays):
@@ -107,6 +110,23 @@ class CalibrationData(LabeledArrays):
         part.provenance = replace(self.provenance, k_max=k)
         return part
 
+    def contents(self) -> np.ndarray:
+        """Digests of what the rows hold, uint64 of shape (n,).
+
+        They are those of as few first qualities as tell a row from the others, so that further
+        draws, and other labels, change nothing; and of all else where the qualities are equal.
+        """
+        later, earlier = np.tril_indices(self.k_max, -1)
+        digests, tied = np.zeros(self.n_prompts, dtype=np.uint64), np.arange(self.n_prompts)
+        for quality in self.quality.T:
+            digests[tied] = next_digests(digests[tied], quality[tied, np.newaxis])
+            tied = tied[repeated(digests[tied])]
+        if len(tied):
+            similarity = self.similarity[tied][:, later, earlier]
+            rest = np.column_stack((similarity, self.first[tied], self.labels[tied]))
+            digests[tied] = next_digests(digests[tied], rest)
+        return digests
+
     @property
     def first(self) -> np.ndarray:
         """`texts`; if unknown, each draw is a distinct text."""
@@ -163,8 +183,8 @@ class CalibrationData(LabeledArrays):
         """Split the prompts into an optimisation and a calibration part.
 
         `fraction`, in (0, 1), is the share of the first. All rows of one prompt stand in the same
-        part, as far as `prompts` tells them. With `random_state` None the prompts, or where they
-        are not known the qualities, decide, so that the same data are always split alike.
+        part, as far as `prompts` tells them. The prompts and `random_state` decide, or where they
+        are not known the scores, so that the same data are split alike however they are sorted.
         """
         optimization, calibration = split_of(self, fraction, random_state)
         return self.take(optimization), self.take(calibration)
@@ -195,16 +215,6 @@ class CalibrationData(LabeledArrays):
             read_npy(labels, "labels"),
             provenance,
         )
-
-
-def row_digests(quality: np.ndarray) -> np.ndarray:
-    """Digests of the rows of scores, uint64 of shape (n,)."""
-    k = quality.shape[1]
-    words = np.ascontiguousarray(quality + 0.0).view(np.uint64)  # -0.0 becomes 0.0
-    factors = np.random.default_rng(k).integers(2**64 - 1, size=(2, k), dtype=np.uint64) | 1
-    # both halves of a word, so that the product loses no upper bit
-    mixed = words * factors[0] ^ (words >> np.uint64(32)) * factors[1]
-    return (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
 
 
 def prompt_digests(data: CalibrationData) -> np.ndarray:
@@ -249,19 +259,18 @@ def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None
 
 
 def split_of(
-    data: CalibrationData, fraction: float, random_state: RandomState = None
+    data: LabeledArrays,
+    fraction: float,
+    random_state: RandomState = None,
+    ties: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the optimisation and of the calibration part."""
-    n_first, rows = optimization_size(data.n_prompts, fraction), np.arange(data.n_prompts)
-    if data.prompts is not None:
-        return split_prompts(data.prompts, n_first, random_state)
-    # each row counts as a prompt of its own
-    if random_state is not None:
-        return split_prompts(rows, n_first, random_state)
-    digests = row_digests(data.quality)
-    order = np.argsort(digests, kind="stable")  # so that the order of rows does not matter
-    first, second = split_prompts(rows, n_first, seed_from(digests[order]))
-    return np.sort(order[first]), np.sort(order[second])
+    """Positions of the optimisation and of the calibration part.
+
+    Both are in the order of :meth:`LabeledArrays.order`.
+    """
+    n_first, order = optimization_size(data.n_prompts, fraction), data.order(ties)
+    first, second = split_prompts(data.digests[order], n_first, random_state)
+    return order[first], order[second]
 
 
 def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:

@@ -196,7 +196,7 @@ def learn_then_test(
             part, set_score=score, n_lambdas=n_lambdas, k_max=budgets.tolist(), **weights
         )
     else:
-        seen, tested = np.arange(0), np.arange(data.n_prompts)
+        seen, tested = np.arange(0), data.order()
         refuse_common_prompts("frontier", frontier.seen, data)
         refuse_too_few(data.n_prompts, largest)
     columns = Columns(Table(data), tested, frontier, score)

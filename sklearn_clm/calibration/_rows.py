@@ -1,6 +1,8 @@
 """Rows: which prompts count, by a split, groups, a shift.
 
-One part of the prompts may be spent on the search of a path; the others test it.
+One part of the prompts may be spent on the search of a path; the others test it. Rows are taken in
+the order of the digests of their prompts, and split at random in that order: whatever follows sees
+the same rows in the same order, however the table was sorted.
 
 **Groups** partition the prompts: a certificate for all of them together says nothing about a group,
 since easy groups pay for hard ones.
@@ -44,7 +46,7 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 class Part(NamedTuple):
     """Prompts that are tested together."""
 
-    rows: np.ndarray  # positions, ascending
+    rows: np.ndarray  # positions, in the order of the digests of their prompts
     searched: np.ndarray  # positions in the optimisation part, of the same group
     delta: float  # level of their tests
     group: Hashable | None = None  # None for all prompts together
@@ -101,19 +103,17 @@ def split_prompts(
     """Split rows at random, equal digests into the same part.
 
     The first part has as near to `n_first` rows as whole prompts allow, and one prompt at least.
-    With None the digests alone decide, in whatever order they stand. The positions ascend.
+    Which prompts these are depends on the digests and on `random_state` alone: tables come sorted,
+    by topic or by outcome, and a split by positions would not be a random one. The positions are
+    in the order of the digests; those of equal digests ascend.
     """
-    distinct, first_row, prompt_of_row, n_rows = np.unique(
-        digests, return_index=True, return_inverse=True, return_counts=True
-    )
-    if random_state is None:
-        order = _permutation(len(distinct), seed_from(distinct))
-    else:
-        order = np.argsort(first_row)[_permutation(len(distinct), random_state)]
-    sizes = np.cumsum(n_rows[order])[:-1]
+    distinct, prompt_of_row, n_rows = np.unique(digests, return_inverse=True, return_counts=True)
+    chosen = _stream(distinct, random_state).permutation(len(distinct))
+    sizes = np.cumsum(n_rows[chosen])[:-1]
     n_prompts = 1 + int(np.argmin(np.abs(sizes - n_first))) if len(sizes) else 1
-    is_first = np.isin(prompt_of_row, order[:n_prompts])
-    return np.flatnonzero(is_first), np.flatnonzero(~is_first)
+    order = np.argsort(prompt_of_row, kind="stable")
+    is_first = np.isin(prompt_of_row[order], chosen[:n_prompts])
+    return order[is_first], order[~is_first]
 
 
 def optimization_size(n_prompts: int, fraction: float) -> int:
@@ -156,16 +156,23 @@ def describe_repetitions(digests: np.ndarray) -> str | None:
     )
 
 
-def seed_from(array: np.ndarray) -> int:
-    """A seed from the content of an array."""
-    content = np.ascontiguousarray(array).tobytes()
-    return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
+def _stream(digests: np.ndarray, random_state: RandomState) -> np.random.Generator:
+    """Random numbers from the content of digests, and a seed.
 
-
-def _permutation(n: int, random_state: RandomState) -> np.ndarray:
+    One fixed permutation for all data would take nearly the same places of the sorted digests each
+    time, and favour some prompts of a population over others.
+    """
+    content = np.ascontiguousarray(digests).tobytes()
+    of_content = int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
+    if random_state is None:
+        return np.random.default_rng(of_content)
     if isinstance(random_state, np.random.RandomState):
-        return random_state.permutation(n)
-    return np.random.default_rng(random_state).permutation(n)
+        seed = int(random_state.randint(2**31 - 1))
+    elif isinstance(random_state, np.random.Generator):
+        seed = int(random_state.integers(2**31 - 1))
+    else:
+        seed = int(random_state)
+    return np.random.default_rng([seed, of_content])
 
 
 def keep_by_weight(

@@ -81,7 +81,8 @@ def search_frontier(
     check_data(optimization)
     budgets = check_budgets(k_max, optimization.k_max)
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
-    optimization = optimization.truncate(int(budgets.max()))
+    # in the order of their digests, since set scores are observed on some prompts alone
+    optimization = optimization.take(optimization.order()).truncate(int(budgets.max()))
     score = get_set_score(set_score)
     l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
     # the frontier keeps the first of several equals, so the most cautious comes first: the least

@@ -18,6 +18,7 @@ from sklearn_clm.calibration import (
     critical_count,
     learn_then_test,
 )
+from sklearn_clm.calibration._arrays import numbered
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._components import ComponentEntries, check_components
 from sklearn_clm.calibration._data import check_data
@@ -147,7 +148,7 @@ def run_trials(
         trivial = 1.0 - test.admissible[:, 0].mean() <= levels
         return results | {"trivial": np.broadcast_to(trivial, (len(named), len(levels)))}
 
-    splits = random_splits(data.n_prompts, n_used, n_trials, random_state, prompts=data.prompts)
+    splits = random_splits(data.digests, n_used, n_trials, random_state)
     results = _over_splits(measure, splits, n_trials, n_jobs, verbose)
     thresholds = {name: results.pop(name) for name in ("similarity", "quality", "set_score")}
     trivial, size, draws = results.pop("trivial"), results["size"], results["draws"]
@@ -249,8 +250,13 @@ def run_component_trials(
             results.append(_of_test_part(test, wanted, gammas, levels))
         return {name: np.stack([one[name] for one in results]) for name in results[0]}
 
-    prompts = next(iter(data.values())).prompts
-    splits = random_splits(n, n_calibration, n_trials, random_state, prompts=prompts)
+    digests = next(iter(data.values())).prompts
+    if digests is None:
+        contents, others = (
+            np.sum([each.contents() for each in of.values()], axis=0) for of in (data, targets)
+        )
+        digests = numbered(contents, others)
+    splits = random_splits(digests, n_calibration, n_trials, random_state)
     results = _over_splits(measure, splits, n_trials)
     gammas, trivial = results.pop("gamma"), results.pop("trivial")
     return TrialResults(
@@ -322,7 +328,7 @@ def reference_scores(
 
 
 class Split(NamedTuple):
-    """Positions of both parts, sorted, and a seed."""
+    """Positions of both parts, by digest, and a seed."""
 
     calibration: np.ndarray
     test: np.ndarray
@@ -334,15 +340,9 @@ class Split(NamedTuple):
     prefer_skip_nested_validation=True,
 )
 def random_splits(
-    n_prompts: int,
-    n_calibration: int,
-    n_trials: int,
-    random_state: RandomState = None,
-    *,
-    prompts: np.ndarray | None = None,
+    digests: np.ndarray, n_calibration: int, n_trials: int, random_state: RandomState = None
 ) -> Iterator[Split]:
-    """Independent random splits that keep equal prompts together."""
-    digests = np.arange(n_prompts) if prompts is None else prompts
+    """Independent random splits that keep equal digests together."""
     # one seed of all trials, which spawns those of each, whatever order they run in
     seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     for child in np.random.SeedSequence(seed).spawn(n_trials):

@@ -195,6 +195,7 @@ class AnswerPolicy(Policy):
         self, data: CalibrationData, n: int, delta: float, tiers: Tiers | None
     ) -> AnswerPath:
         """What prompts tell for a calibration with n others."""
+        data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
         if self.estimator is not None:
             new_classifier = classifier_factory(self.estimator)
         else:

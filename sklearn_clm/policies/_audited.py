@@ -57,11 +57,12 @@ from sklearn_clm.calibration._betting import audit_p_values, audit_power, fewest
 from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._components import ComponentEntries
+from sklearn_clm.calibration._data import split_of
 from sklearn_clm.calibration._exit_model import ExitModel
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._path import Columns
-from sklearn_clm.calibration._rows import Part, RandomState, optimization_size, split_prompts
+from sklearn_clm.calibration._rows import Part, RandomState
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
@@ -179,13 +180,14 @@ class AuditedJudging(BaseEstimator, Judging):
             )
 
     def split(
-        self, data: ComponentCalibrationData, random_state: RandomState
+        self,
+        data: ComponentCalibrationData,
+        random_state: RandomState,
+        ties: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        n = data.n_prompts
-        if n == 1:
-            return super().split(data, random_state)
-        digests = np.arange(n) if data.prompts is None else data.prompts
-        return split_prompts(digests, optimization_size(n, _SHAPING), random_state)
+        if data.n_prompts == 1:
+            return super().split(data, random_state, ties)
+        return split_of(data, _SHAPING, random_state, ties)
 
     def of(self, collection: Any) -> "Audit":
         return Audit(self, collection.audited_by(self.people), collection.source.seed)
@@ -201,7 +203,6 @@ class Steps(ABC):
     level: float  # tolerated risk
     part: Part
     refusals: np.ndarray
-    digests: np.ndarray | None  # of all prompts
 
     @property
     def shares(self) -> np.ndarray:
@@ -233,7 +234,7 @@ class SetSteps(Steps):
         self, policy: Any, path: Any, table: Table, part: Part, claim: Claim, people: CollectedJudge
     ) -> None:
         self.policy, self.path, self.table, self.part = policy, path, table, part
-        self.people, self.level, self.digests = people, claim.level, table.data.prompts
+        self.people, self.level = people, claim.level
 
     @abstractmethod
     def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -361,7 +362,6 @@ class ComponentSteps(Steps):
         self, data: ComponentCalibrationData, part: Part, alpha: float, people: CollectedJudge
     ) -> None:
         self.data, self.part, self.level, self.people = data, part, alpha, people
-        self.digests = data.prompts
         self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
         if np.isin(data.prompt_index, part.searched).any():  # or else none is selected
             seen = ComponentEntries(data.take(part.searched))
@@ -429,11 +429,11 @@ class Audit(Judging):
         n_audits = min(self.judging.n_audits, n_prompts)
         step, design = self._chosen(steps, n_audits)
         # chosen; only now are labels of tested prompts looked at
-        order = self._order(steps)
+        order = np.random.default_rng(self.seed).permutation(n_prompts)
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
         if design == "people":
-            rows = np.sort(part.rows[order[:n_audits]])
+            rows = part.rows[np.sort(order[:n_audits])]
             return self._with_words(
                 steps.by_people(step, part._replace(rows=rows), claim),
                 f"People judged what {n_audits} calibration prompts were given, which were drawn "
@@ -525,12 +525,6 @@ class Audit(Judging):
         enough = np.flatnonzero(best >= _ENOUGH_POWER)
         step = int(enough[-1] if len(enough) else best.argmax())
         return step, max(expected, key=lambda design: expected[design][step])
-
-    def _order(self, steps: Steps) -> np.ndarray:
-        """A random order of tested prompts, however they were given."""
-        rows, digests = steps.part.rows, steps.digests
-        order = np.random.default_rng(self.seed).permutation(len(rows))
-        return order if digests is None else np.argsort(digests[rows], kind="stable")[order]
 
     def _rejected(self, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
         """Prompts of which people reject a pair, asked at once.

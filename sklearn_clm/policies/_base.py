@@ -83,14 +83,21 @@ class Policy(BaseEstimator, ABC):
         return 1 / 3
 
     def split(
-        self, data: CalibrationData, fraction: float | str, random_state: RandomState
+        self,
+        data: CalibrationData,
+        fraction: float | str,
+        random_state: RandomState,
+        ties: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts that search the path, and prompts that test it."""
+        """Prompts that search the path, and prompts that test it.
+
+        Both are in the order of the data's digests, rows of one prompt in that of `ties`.
+        """
         n = data.n_prompts
         if self.path is not None or n == 1:
-            return np.arange(0), np.arange(n)
+            return np.arange(0), data.order(ties)
         share = self.searched_share(n) if isinstance(fraction, str) else fraction
-        return split_of(data, share, random_state)
+        return split_of(data, share, random_state, ties)
 
     @abstractmethod
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> Any:

@@ -364,6 +364,7 @@ class ExitPolicy(Policy):
         check_data(data, labels=False)
         check_level(epsilon, "epsilon")
         check_tiers(tiers, data.k_max)
+        data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
         labels, same_text, draw_price = data.labels, self.same_text, self.draw_price
         if isinstance(draw_price, str):
             draw_price = 0.1 if tiers is None else 0.25

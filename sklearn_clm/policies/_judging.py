@@ -39,10 +39,16 @@ class Judging:
         """Refuse what certifies nothing at a level."""
 
     def split(
-        self, data: ComponentCalibrationData, random_state: RandomState
+        self,
+        data: ComponentCalibrationData,
+        random_state: RandomState,
+        ties: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts that choose a rule of components, and that test."""
-        return np.arange(0), np.arange(data.n_prompts)
+        """Prompts that choose a rule of components, and that test.
+
+        Both are in the order of the data's digests, rows of one prompt in that of `ties`.
+        """
+        return np.arange(0), data.order(ties)
 
     def of(self, collection: Any) -> "Judging":
         """The same for what an estimator has collected."""

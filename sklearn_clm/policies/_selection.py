@@ -100,7 +100,7 @@ def labelled(
     tested = []
     for part in parts or ():
         if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
-            own = np.flatnonzero(np.isin(data.prompt_index, part.rows))
+            own = data.components_of(part.rows)
             tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
 
     def left() -> np.ndarray:

@@ -24,7 +24,7 @@ def test_thresholds_are_those_of_learn_then_test(ties):
     options = {"n_trials": 3, "random_state": 1}
     results = run_component_trials({"s": data}, alphas, calibration_fraction=0.4, **options)
     found = results.thresholds["gamma"][0]
-    for split, gammas in zip(random_splits(300, 120, **options), found, strict=True):
+    for split, gammas in zip(random_splits(data.digests, 120, **options), found, strict=True):
         part = data.take(split.calibration)
         expected = [component_learn_then_test(part, alpha).gamma_hat for alpha in alphas]
         assert gammas.tolist() == expected
@@ -32,6 +32,7 @@ def test_thresholds_are_those_of_learn_then_test(ties):
 
 def test_measures_by_hand():
     data = simulated(60, ties=True)
+    data.prompts = np.arange(60, dtype=np.uint64)
     references = [np.array([0.3, -np.inf, 0.9])[: i % 4] for i in range(60)]
     alphas = [0.05, 0.2, 0.3, 0.4, 0.5, 0.7, 0.99]
     options = {"n_trials": 4, "random_state": 0}
@@ -41,7 +42,7 @@ def test_measures_by_hand():
     )
     chosen_gammas = own.thresholds["gamma"]
     assert {-np.inf, np.inf} < set(chosen_gammas.ravel())
-    for t, split in enumerate(random_splits(60, 18, **options)):
+    for t, split in enumerate(random_splits(data.digests, 18, **options)):
         for a, gamma in enumerate(chosen_gammas[0, t]):
             losses, numbers, recalls, covered = [], [], [], []
             for i in split.test:

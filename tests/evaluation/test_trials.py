@@ -43,7 +43,7 @@ def test_choices_among_ties_are_those_of_learn_then_test(seed, delta, weights):
     results = run_trials(
         data, ["max"], EPSILONS, delta=delta, n_trials=1, random_state=0, **options
     )
-    split = next(random_splits(60, 36, 1, random_state=0))
+    split = next(random_splits(data.digests, 36, 1, random_state=0))
     part, options = data.take(split.calibration), {"random_state": split.seed, **options}
     for e, result in enumerate(learn_then_test(part, EPSILONS, delta, **options)):
         assert results.null[0, 0, e] == (result.lambda_hat is None)
@@ -53,7 +53,7 @@ def test_choices_among_ties_are_those_of_learn_then_test(seed, delta, weights):
 
 def test_a_trial_is_learn_then_test_on_its_split(data, results):
     # the splits are those of the seed, so the first trial can be redone by hand
-    split = next(random_splits(600, 180, 6, random_state=0))
+    split = next(random_splits(data.digests, 180, 6, random_state=0))
     used, test = data.take(split.calibration), data.take(split.test)
     for m, method in enumerate(results.methods):
         options = {"n_lambdas": 6, "optimization_fraction": 1 / 3, "random_state": split.seed}
@@ -116,7 +116,7 @@ def test_results_do_not_depend_on_n_jobs(data, results, backend):
 
 
 def test_what_is_searched_can_be_told(data):
-    options = {"n_trials": 3, "n_lambdas": 6, "random_state": 0}
+    options = {"n_trials": 8, "n_lambdas": 6, "random_state": 0}
     free = run_trials(data, ["max"], [0.45], **options)
     measured = run_trials(data, ["max"], [0.45], k_max=4, **options).measures
     few = measured["draws"]
@@ -158,7 +158,7 @@ def test_nothing_admissible_is_null_everywhere():
 
 def test_copies_of_a_prompt_are_in_one_part_of_a_trial():
     prompts = np.repeat(np.arange(100, dtype=np.uint64), 3)
-    for split in random_splits(300, 180, 5, random_state=0, prompts=prompts):
+    for split in random_splits(prompts, 180, 5, random_state=0):
         assert not np.isin(prompts[split.calibration], prompts[split.test]).any()
         assert len(split.calibration) == 180
     rng = np.random.default_rng(0)

@@ -90,7 +90,7 @@ def test_files_that_ask_for_more_take_fewer_rounds_and_give_the_same(tmp_path):
 
 
 # with half of the skill tests come back to steps that want further draws
-HARD = {"generator__skill": 0.5, "epsilon": 0.5, "random_state": 6}
+HARD = {"generator__skill": 0.5, "epsilon": 0.5, "random_state": 2}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ComponentSelector, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.calibration import component_learn_then_test, learn_then_test
+from sklearn_clm.calibration._data import split_of
 from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, ThresholdPolicy
 from tests.reports import ReportModel, cases
 from tests.toy import questions, toy_sampler
@@ -61,8 +62,7 @@ def test_tests_are_those_of_the_function_of_arrays(guarantee):
     one = sampler(groups=Groups(guarantee=guarantee)).calibrate(data, groups=NAMES)
     assert list(one.groups_) == sorted(set(NAMES))
     # one path, from the prompts that nobody tests
-    order = np.random.default_rng(0).permutation(N)  # the split of random_state=0
-    tested = np.sort(order[N // 3 :])
+    _, tested = split_of(data, 1 / 3, 0)
     for name, rule in one.groups_.items():
         part = data.take([i for i in tested if NAMES[i] == name])
         delta = 0.05 if guarantee == "each" else 0.05 / 3

@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import Configuration, betting_p_value, binomial_p_value
+from sklearn_clm.calibration._data import split_of
 from sklearn_clm.calibration._path import sets_at_stop
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport
@@ -50,7 +51,7 @@ def test_the_largest_p_value_is_tested_along_one_path():
     losses = keeping(0.6)
     one = sampler(losses=losses).fit(X, Y)
     result, data = one.result_, one.calibration_data_
-    rows = np.sort(np.random.default_rng(0).permutation(N)[N // 3 :])  # the split of random_state=0
+    _, rows = split_of(data, 1 / 3, 0)
     tested = np.flatnonzero(~np.isnan(result.p_values))
     for m in tested:
         loss, accepted, part = share_of_wrong(data, rows, result.frontier.lambdas[m])

@@ -72,7 +72,8 @@ def test_another_epsilon_asks_for_what_is_new_alone():
     judge = CountingJudge()
     one = sampler(admission=judge, judging="lazy")
     data = one.collect(X, Y)
-    assert judge.asked == [("answer 0", judge.asked[0][1])]
+    ((reference, response),) = judge.asked
+    assert reference.split()[-1] in response
     judge.asked.clear()
     assert data.unknown.all()
     one.calibrate(data)

@@ -203,7 +203,7 @@ def test_an_interrupted_collection_goes_on_from_the_cache(make, interrupted, tmp
     with pytest.raises(NotFittedError):
         check_is_fitted(new)
     assert not [name for name in vars(new) if name.endswith("_")]
-    assert n_stored(cached) == 4 * 2 + 16 * 6
+    assert 4 * 2 < n_stored(cached) == len(drawn(tmp_path / "draws"))
     # another process would do the same
     other = make(CachedGenerator(interrupted, tmp_path / "cache.sqlite", key="toy"))
     check_is_fitted(other.fit(X, Y))
