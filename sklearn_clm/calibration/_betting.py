@@ -140,7 +140,7 @@ def betting_p_value(
 
 
 def _in_random_order(values: np.ndarray, keys: ArrayLike | None, seed: int) -> np.ndarray:
-    """Losses in an order that has nothing to do with them."""
+    """Losses in an order unrelated to them."""
     if keys is None:
         return np.asarray(values[np.random.default_rng(seed).permutation(len(values))])
     digests = as_array(keys, "keys", (len(values),), np.uint64)

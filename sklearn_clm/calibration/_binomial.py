@@ -132,11 +132,11 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
 
 
 def marginal_count(n: int, epsilon: float) -> int:
-    """Largest number of errors of a marginal level: floor((n + 1) epsilon) - 1.
+    """Largest number of errors that a marginal level allows.
 
-    Quotients are compared, not products: k / (n + 1) is the number nearest to it, as 0.29 is that
-    nearest to 29 / 100, whereas 100 * 0.29 is below 29. So (c + 1) / (n + 1) is the smallest
-    epsilon that allows c errors, as computed.
+    It is floor((n + 1) epsilon) - 1. Quotients are compared, not products: the float 0.29 is that
+    nearest to 29 / 100, whereas 100 * 0.29 is below 29. So (c + 1) / (n + 1), as computed, is the
+    smallest epsilon that allows c errors.
     """
     return int(np.sum(np.arange(1, n + 2) / (n + 1) <= epsilon)) - 1
 
@@ -178,7 +178,7 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
 
 
 def marginal_prompts_needed(epsilon: float) -> int:
-    """Smallest number of prompts with which a marginal level is certified."""
+    """Smallest number of prompts that can certify a marginal level."""
     # one less than the quotient says, which may be rounded upwards
     n = max(1, math.ceil(1.0 / epsilon) - 2)
     while marginal_count(n, epsilon) < 0:
@@ -187,6 +187,6 @@ def marginal_prompts_needed(epsilon: float) -> int:
 
 
 def rounded_up(level: float) -> float:
-    """A level to four decimals, upwards, so that what is printed does work."""
+    """A level to four decimals, upwards: what is printed works."""
     # of the shortest decimal, as it is printed: level * 1e4 may be rounded to either side
     return math.ceil(Fraction(repr(float(level))) * 10_000) / 10_000

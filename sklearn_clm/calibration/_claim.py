@@ -97,7 +97,10 @@ class Claim:
         return prompts_needed(self.level, self.delta)
 
     def tested_on(self, rows: np.ndarray, digests: np.ndarray | None) -> "Claim":
-        """The same claim, tested on some rows; `digests` of all, if known."""
+        """The same claim, tested on some rows.
+
+        `digests` are those of all prompts, if they are known.
+        """
         repeated = None if digests is None else describe_repetitions(digests[rows])
         return replace(self, repeated=repeated)
 
@@ -255,7 +258,7 @@ def nulls_of(claims: Iterable[Claim]) -> str | None:
 
 
 def repetitions_of(claims: Iterable[Claim]) -> str | None:
-    """What repeated prompts mean for claims of groups; None without any."""
+    """What repeated prompts mean for claims of groups, or None."""
     concerned = [claim for claim in claims if claim.repeated is not None]
     texts = [f"Group {claim.group!r}: {claim.repeated}" for claim in concerned[:MOST_NAMED]]
     if n_more := len(concerned) - len(texts):

@@ -137,7 +137,7 @@ def size_that_leaves(n_calibration: int, fraction: float) -> int:
 
 
 def describe_repetitions(digests: np.ndarray) -> str | None:
-    """What repetitions among tested prompts mean; None if they are few.
+    """What repetitions among tested prompts mean, if they are many.
 
     Rows of one prompt at worst succeed or fail together: with m of each, n rows are then worth
     n ** 2 / sum(m ** 2) independent ones. Below nine tenths of n, repetitions are many. Of many

@@ -64,7 +64,10 @@ class Groups(BaseEstimator):
         return parts_of(searched, tested, delta, groups, together=self.guarantee == "all")
 
     def level(self, delta: float, groups: Sequence[Hashable] | None, rows: np.ndarray) -> float:
-        """The level at which each of the groups of some rows is tested."""
+        """The level at which each group is tested.
+
+        Their number is that of the groups of the prompts at `rows`.
+        """
         if groups is None or self.guarantee == "each":
             return delta
         return delta / len({groups[i] for i in rows})
