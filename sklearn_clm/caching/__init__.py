@@ -35,6 +35,10 @@ not change what is drawn (it repeats failed requests, say), or a fingerprint can
 ``key=`` names the generator from the first run on; draws of different generators under one key
 would be taken for each other's. Files hold prompts and responses in the clear.
 
+Where a disk is full, or another process keeps a file locked for a minute, an error says so and
+nothing more is paid for. What was made is held in the memory of the process, and is written before
+the file is used again.
+
 Judges and scores that cost are kept likewise:
 
 >>> from sklearn_clm.caching import CachedAdmission

@@ -35,7 +35,8 @@ class KeepingQueue(RelayQueue):
     """The queue that a generator sees behind kept draws.
 
     Kept draws go to the caller's queue at once. The generator is asked for each of the others
-    once, however often its prompt occurs, and they are kept as they arrive.
+    once, however often its prompt occurs, and they are kept as they arrive. Where one cannot be
+    kept, it and all that are under way still go to the caller, and no other is asked for.
     """
 
     def __init__(self, outer: DrawQueue, keeper: DrawKeeper) -> None:
@@ -45,6 +46,7 @@ class KeepingQueue(RelayQueue):
         self._keys = [keeper.key(prompt) for prompt in outer.prompts]
         self._wanted_by: dict[tuple[bytes, int], list[int]] = {}  # positions that want a draw
         self._sharing: dict[bytes, list[int]] = {}  # positions that wait for another one's draws
+        self.failure: Exception | None = None  # why a draw could not be kept
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
         """Keep a draw and hand it to all who wait."""
@@ -54,7 +56,10 @@ class KeepingQueue(RelayQueue):
             raise ValueError(
                 f"draw {draw} of prompt {prompt} must have been taken and not put before."
             )
-        generation = self._keeper.keep(key, self.prompts[prompt], draw, generation)
+        try:
+            generation = self._keeper.keep(key, self.prompts[prompt], draw, generation)
+        except Exception as error:
+            self.failure = self.failure or error
         for position in positions:
             self._outer.put(position, draw, generation)
         # last of all: where an interrupt came before, the draw can be put again
@@ -63,8 +68,20 @@ class KeepingQueue(RelayQueue):
         self.n_put += 1
         self._keeper.count(len(positions) - 1, 1)
 
+    def take(
+        self, max_draws: int | None = None, *, max_prompts: int | None = None
+    ) -> list[DrawRequest]:
+        """Draws to make next; none once one could not be kept."""
+        return [] if self.failure else super().take(max_draws, max_prompts=max_prompts)
+
+    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
+        """Draws that may be wanted later; none once one could not be kept."""
+        return [] if self.failure else super().take_ahead(max_draws, least_chance)
+
     def is_open(self, prompt: int) -> bool:
         """Whether anybody may ask for more draws of a prompt."""
+        if self.failure is not None:
+            return False
         sharing = self._sharing.get(self._keys[prompt], ())
         return self._outer.is_open(prompt) or any(map(self._outer.is_open, sharing))
 
@@ -113,6 +130,8 @@ def serve_kept(generator: Generator, queue: DrawQueue, keeper: DrawKeeper) -> No
     inner = KeepingQueue(queue, keeper)
     serve(generator, inner)
     n_put = -1
-    while n_put < inner.n_put and inner.ask_again():
+    while inner.failure is None and n_put < inner.n_put and inner.ask_again():
         n_put = inner.n_put
         serve(generator, inner)
+    if inner.failure is not None:
+        raise inner.failure

@@ -2,7 +2,8 @@
 
 import abc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -149,8 +150,7 @@ class CachedAdmission(_PairCache, PairJudge):
             take_verdicts(admission, pairs, keep)
             return
         arguments = [(admission, response, reference) for reference, response in pairs]
-        for k, verdict in _as_done(verdict_of, arguments, n_jobs):
-            keep(k, verdict)
+        _keep_each(verdict_of, arguments, keep, n_jobs)
 
 
 class CachedScore(_PairCache):
@@ -214,21 +214,37 @@ class CachedScore(_PairCache):
         self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
     ) -> None:
         arguments = [(self.score, "score", *pair) for pair in pairs]
-        for k, value in _as_done(number_from, arguments, n_jobs):
-            keep(k, value)
+        _keep_each(number_from, arguments, keep, n_jobs)
 
 
 def _numbered(k: int, ask: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[int, Any]:
     return k, ask(*arguments)
 
 
-def _as_done(
-    ask: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], n_jobs: int | None
-) -> Iterator[tuple[int, Any]]:
-    """``k, ask(*given[k])`` as results become known, in any order."""
+def _keep_each(
+    ask: Callable[..., Any],
+    arguments: Sequence[tuple[Any, ...]],
+    keep: Callable[[int, Any], None],
+    n_jobs: int | None,
+) -> None:
+    """Keep ``k, ask(*arguments[k])`` as results become known, in any order.
+
+    Once one could not be kept no other is asked for, and those under way are waited for.
+    """
+    failures: list[OSError] = []
+    wanted = takewhile(lambda _: not failures, enumerate(arguments))
+    made: Iterable[tuple[int, Any]]
     if len(arguments) <= 1 or effective_n_jobs(n_jobs) == 1:
-        return ((k, ask(*one)) for k, one in enumerate(arguments))
-    return as_done([delayed(_numbered)(k, ask, one) for k, one in enumerate(arguments)], n_jobs)
+        made = (_numbered(k, ask, one) for k, one in wanted)
+    else:
+        made = as_done((delayed(_numbered)(k, ask, one) for k, one in wanted), n_jobs)
+    for k, value in made:
+        try:
+            keep(k, value)
+        except OSError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _plain(value: object) -> object:

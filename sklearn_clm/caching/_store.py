@@ -9,11 +9,17 @@ Locks and transactions are ``with`` statements over objects of C, where no signa
 beginning and the body: an interrupt leaves nothing locked, as it may within a context manager of
 Python. The file is opened by SQLite alone: whoever else closes it within a process drops all locks
 that SQLite holds on it there. Each value carries a checksum over itself and its key, so that a
-damaged file is noticed.
+damaged file is noticed. So is a file that is deleted or replaced while it is open: SQLite would go
+on writing to what has no name any more.
+
+A value that cannot be written, since the disk is full or another process keeps the file locked, is
+held in memory. Whoever puts it is told by an error, and is to pay for nothing more: what is held is
+written before anything else is looked up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -73,12 +79,17 @@ class Store:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
+        self._file: os.stat_result | None = None  # what was opened
         self._added: set[str] = set()
+        self._held: dict[tuple[Space, bytes, int, int], Row] = {}
+        self._failure: OSError | None = None  # why rows are held
 
     def lookup(
         self, space: Space, digests: Sequence[bytes], seed: int, start: int, stop: int
     ) -> dict[tuple[bytes, int], str]:
         """Stored values of some draws of the given keys."""
+        if self._held:
+            self.check_writable()
         stored = {}
         for first in range(0, len(digests), LOOKUP_KEYS):
             chunk = digests[first : first + LOOKUP_KEYS]
@@ -105,15 +116,40 @@ class Store:
         return stored
 
     def put(self, row: Row) -> str:
-        """Store a value; return the first one under its key."""
-        if self.write(lambda connection: _insert(connection, row)):
-            return row.value
-        stored = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
-        return stored[row.digest, row.draw]
+        """Store a value; return the first one under its key.
+
+        One that cannot be written is held; after that no other is tried, which might take as long
+        as a lock that another process keeps.
+        """
+        failure = self._failure
+        if failure is None:
+            try:
+                if self.write(lambda connection: _insert(connection, row)):
+                    return row.value
+                stored = self.lookup(row.space, [row.digest], row.seed, row.draw, row.draw + 1)
+                return stored[row.digest, row.draw]
+            except OSError as error:
+                failure = self._failure = error
+                error.add_note(
+                    "What was made is held in the memory of this process; whatever uses the file "
+                    "next writes it first."
+                )
+        self._held[row.space, row.digest, row.seed, row.draw] = row
+        raise failure
 
     def check_writable(self) -> None:
         """Refuse to pay for what could not be kept."""
-        self.write(lambda connection: connection.execute("DELETE FROM spaces WHERE FALSE"))
+        held = dict(self._held)
+
+        def write_held(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM spaces WHERE FALSE")
+            for row in held.values():
+                _insert(connection, row)
+
+        self.write(write_held)
+        self._failure = None
+        for key in held:
+            self._held.pop(key, None)
 
     def add_tables(self, schema: str) -> None:
         """Make tables where they are missing."""
@@ -130,6 +166,7 @@ class Store:
         """Work in a transaction, which is on disk if `durable`."""
 
         def transaction(connection: sqlite3.Connection) -> T:
+            self._check_file()
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -146,7 +183,9 @@ class Store:
         with self._lock:
             try:
                 if self._connection is None:
+                    self._check_file()
                     self._connection = _connect(self.path)
+                    self._file = None if self.path is None else os.stat(self.path)
                     weakref.finalize(self, _close, self._connection, os.getpid())
                 return work(self._connection)
             except sqlite3.OperationalError as error:
@@ -157,6 +196,19 @@ class Store:
                     f"path={self.path!r} is damaged, or is no cache of this package ({error}); "
                     "it is left as it is. Wanted a file that a cache wrote, or a new path."
                 ) from error
+
+    def _check_file(self) -> None:
+        """Refuse a file that is no longer the one that was opened."""
+        if self.path is None or self._file is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.path), self._file):
+                return
+        raise OSError(
+            f"cache path={self.path!r} was deleted, moved or replaced while this process used it: "
+            "what is written would be lost. Put it back, or start Python anew, with that file or a "
+            "new one."
+        )
 
     def _after_fork(self) -> None:
         self._pid, self._lock = os.getpid(), threading.RLock()

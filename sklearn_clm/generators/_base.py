@@ -253,10 +253,14 @@ def serve(generator: object, queue: DrawQueue) -> None:
     while requests := queue.take(max_prompts=max(OPEN_PROMPTS, 4 * size)):
         for start, stop, indices in rounds_of(requests):
             for first in range(0, len(indices), size):
-                chunk = indices[first : first + size]
+                # who receives the draws may have had enough meanwhile
+                chunk = list(filter(queue.is_open, indices[first : first + size]))
+                if not chunk:
+                    continue
                 prompts = _safe_indexing(queue.prompts, chunk)
                 rows = generator.sample(prompts, stop - start, start=start, seed=queue.seed)
                 _check_rows(name, rows, len(chunk))
+                failure: Exception | None = None
                 for index, row in zip(chunk, rows):
                     if len(row) != stop - start:  # the rows before it are kept
                         raise ValueError(
@@ -264,7 +268,13 @@ def serve(generator: object, queue: DrawQueue) -> None:
                             f"{len(row)} for one instead."
                         )
                     for draw, generation in enumerate(row, start):
-                        queue.put(index, draw, checked_draw(name, generation, f"draw {draw}"))
+                        checked = checked_draw(name, generation, f"draw {draw}")
+                        try:
+                            queue.put(index, draw, checked)
+                        except Exception as error:  # of who receives it: the others are made, too
+                            failure = failure or error
+                if failure is not None:
+                    raise failure
 
 
 def _check_rows(name: str, rows: Any, n_prompts: int) -> None:

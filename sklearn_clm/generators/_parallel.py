@@ -1,6 +1,7 @@
 """Draws made by several processes or machines at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from math import ceil
 from numbers import Integral
 from threading import Lock
@@ -99,17 +100,20 @@ class ParallelGenerator(WrappingGenerator):
 
 
 def as_done(
-    tasks: Sequence[object], n_jobs: int | None, batch_size: int | str = "auto"
+    tasks: Iterable[object], n_jobs: int | None, batch_size: int | str = "auto"
 ) -> Iterator[Any]:
-    """Yield results of joblib's tasks in order of completion."""
+    """Yield results of joblib's tasks in order of completion.
+
+    Tasks are taken as workers become free, so that who gives them can end them.
+    """
     backend, _ = get_active_backend()
     if backend.supports_return_generator:
         parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=batch_size)
         yield from parallel(tasks)
         return
-    size = _TASKS_AT_ONCE * effective_n_jobs(n_jobs)
-    for first in range(0, len(tasks), size):
-        yield from Parallel(n_jobs=n_jobs, batch_size=batch_size)(tasks[first : first + size])
+    size, waiting = _TASKS_AT_ONCE * effective_n_jobs(n_jobs), iter(tasks)
+    while some := list(islice(waiting, size)):
+        yield from Parallel(n_jobs=n_jobs, batch_size=batch_size)(some)
 
 
 # the generator that this worker holds, so that what it has loaded stays loaded
