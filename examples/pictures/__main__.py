@@ -4,12 +4,12 @@ python examples/pictures [NAME ...]
 """
 
 import argparse
-import base64
-import io
 import re
 import runpy
 import shutil
 import sys
+from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,14 @@ mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "sklearn_clm", "path.si
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent
 OUTPUT = EXAMPLES / "output" / "pictures"
+WIDTH = 800  # of the picture of the quickstart, with what it shows
+QUESTIONS = (
+    "Which country is the city of Kawasaki in?",
+    "Which continent is Bolivia in?",
+    "Which language do people speak in Yemen?",
+    "Which US state is the city of Gilbert in?",
+)
+CITIES = ("Cairo", "Stockholm", "Makkah")
 OPTIONS = {
     "open_domain_qa": ["--questions", "400", "--trials", "20"],
     "language_families": ["--questions", "1000"],
@@ -43,8 +51,8 @@ def main() -> None:
     for name in chosen:
         path = HERE / f"{name}.svg"
         if name == "quickstart":
-            trusted = runpy.run_path(str(EXAMPLES / "quickstart.py"))["trusted"]
-            path.write_text(draw_sets([trusted[1], trusted[2]]), encoding="utf-8")
+            found = runpy.run_path(str(EXAMPLES / "quickstart.py"))
+            path.write_text(draw_sets(found), encoding="utf-8")
         elif name == "grid_search_k_max":
             run(name, ["--figure", str(path)])
         else:
@@ -86,52 +94,94 @@ def rounded(path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def draw_sets(sets: Any) -> str:
-    """Prompts, their sets, and the trusted sentences on a tint."""
-    # of Helvetica, as wide as Arial; letters of other fonts are scaled, not spaced
-    metrics = Path(mpl.get_data_path(), "fonts", "pdfcorefonts", "Helvetica.afm").read_text(
-        "latin-1"
-    )
-    found = re.findall(r"^C (\d+) ; WX (\d+)", metrics, re.MULTILINE)
-    advance = {chr(int(code)): int(width) for code, width in found}
-    rows, y, right = [], 0, 0.0
-    for one in sets:
-        answer = one.prediction_set
-        file = io.BytesIO()
-        one.prompt.save(file, format="PNG")
-        pixels = base64.b64encode(file.getvalue()).decode("ascii")
-        n, drawn = len(answer.responses), answer.n_samples
-        rows.append(
-            f'<image x="12" y="{y + 12}" width="192" height="48" href="data:image/png;base64,'
-            f'{pixels}" style="image-rendering:pixelated"/><text x="12" y="{y + 78}" class="note">'
-            f"{n} report{'s' * (n > 1)} of {drawn} drawn</text>"
-        )
-        for i, response in enumerate(answer.responses):
-            x, top = 228, y + 12 + 26 * i
-            rows.append(f'<text x="{x}" y="{top + 15}">{i + 1}</text>')
-            x += 20
-            for sentence in sentences_of(response):
-                trusted = sentence in one.components
-                width = sum(advance[character] for character in sentence) * 0.013 + 6
-                if trusted:
-                    rows.append(
-                        f'<rect x="{x:.0f}" y="{top}" width="{width:.0f}" height="20" rx="4"/>'
-                    )
-                rows.append(
-                    f'<text x="{x + 3:.0f}" y="{top + 15}" textLength="{width - 6:.0f}" '
-                    'lengthAdjust="spacingAndGlyphs">'
-                    f"{escape(sentence)}</text>"
-                )
-                x += width + 4
-            right = max(right, x + 8)
-        y += 24 + max(78, 26 * n)
+def draw_sets(found: dict[str, Any]) -> str:
+    """Sets of answers to new questions, and trusted sentences about new cities, on a tint."""
+    lines = [heading(found["rows"], "cities", "Sets of answers")]
+    for question in QUESTIONS:
+        (one,) = [one for one in found["sets"] if one.prompt == question]
+        pieces = [Piece(question + "  ")]
+        pieces += [Piece(response.strip(), framed=True) for response in one.responses]
+        lines += wrapped(pieces)
+    lines += [[], heading(found["rows"], "all trusted", "Sentences to rely on, tinted")]
+    for city in CITIES:
+        (one,) = [one for one in found["trusted"] if one.prompt == city]
+        paragraphs = one.prediction_set
+        shown = f"{city}: {len(paragraphs)} of {paragraphs.n_samples} paragraphs"
+        lines.append([Piece(shown, note=True)])
+        for i, paragraph in enumerate(paragraphs.responses, start=1):
+            sentences = sentences_of(paragraph)
+            pieces = [Piece(sentence, tinted=sentence in one.components) for sentence in sentences]
+            lines += wrapped([Piece(str(i), note=True), *pieces])
+    parts = []
+    y = 14.0
+    for line in lines:
+        x = 14.0
+        for piece in line:
+            parts.append(piece.drawn(x, y))
+            x += piece.width + 5
+        y += 25 if line else 10
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right:.0f} {y}" '
-        'font-family="Helvetica, Arial, sans-serif" font-size="13"><title>Strips of digits, the '
-        "sets of reports about them, and the sentences that can be trusted, on a tint</title>"
-        "<style>.note{fill:#555}rect{fill:#cfe8d4}</style>"
-        f'<path d="M0 0H{right:.0f}V{y}H0Z" fill="#fff"/>{"".join(rows)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH + 28} {y + 6:.0f}" '
+        'font-family="Helvetica, Arial, sans-serif" font-size="13"><title>Sets of answers of '
+        "SmolLM2, and what it writes about cities, with the sentences that can be trusted on a "
+        "tint</title><style>.note{fill:#555}.head{font-weight:bold}.tint{fill:#bfe5c8}"
+        ".frame{fill:#fff;stroke:#888}</style>"
+        f'<path d="M0 0H{WIDTH + 28}V{y + 6:.0f}H0Z" fill="#fff"/>{"".join(parts)}</svg>\n'
     )
+
+
+@dataclass
+class Piece:
+    """Text that stays on one line."""
+
+    text: str
+    tinted: bool = False
+    framed: bool = False
+    note: bool = False
+    head: bool = False
+
+    @property
+    def width(self) -> float:
+        # of Helvetica, as wide as Arial; letters of other fonts are scaled, not spaced
+        per_mille = sum(advances().get(letter, 556) for letter in self.text)
+        return per_mille * 0.013 * (1.06 if self.head else 1.0) + 6
+
+    def drawn(self, x: float, y: float) -> str:
+        box = "tint" if self.tinted else "frame" if self.framed else None
+        style = ' class="note"' * self.note + ' class="head"' * self.head
+        rectangle = (
+            f'<rect class="{box}" x="{x:.0f}" y="{y}" width="{self.width:.0f}" height="20" rx="4"/>'
+        )
+        text = (
+            f'<text x="{x + 3:.0f}" y="{y + 15}"{style} textLength="{self.width - 6:.0f}" '
+            f'lengthAdjust="spacingAndGlyphs" xml:space="preserve">{escape(self.text)}</text>'
+        )
+        return (rectangle if box else "") + text
+
+
+def heading(rows: list[Any], start: str, title: str) -> list[Piece]:
+    """A title, and what was promised and held."""
+    (_, risk, held, group), *_ = [row for row in rows if row[0].startswith(start)]
+    promise = f"{1 - risk:.0%} promised, {held:.0%} of {len(group)} new ones held"
+    return [Piece(title, head=True), Piece(promise, note=True)]
+
+
+def wrapped(pieces: list[Piece]) -> list[list[Piece]]:
+    """Pieces in lines that are not too long."""
+    lines: list[list[Piece]] = [[]]
+    for piece in pieces:
+        if lines[-1] and sum(one.width + 5 for one in lines[-1]) + piece.width > WIDTH:
+            lines.append([])
+        lines[-1].append(piece)
+    return lines
+
+
+@cache
+def advances() -> dict[str, int]:
+    """Widths of letters in thousandths of the size of the font."""
+    path = Path(mpl.get_data_path(), "fonts", "pdfcorefonts", "Helvetica.afm")
+    found = re.findall(r"^C (\d+) ; WX (\d+)", path.read_text("latin-1"), re.MULTILINE)
+    return {chr(int(code)): int(width) for code, width in found}
 
 
 def sentences_of(report: str) -> list[str]:

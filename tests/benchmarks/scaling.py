@@ -98,7 +98,7 @@ def hash_of(text: str) -> int:
 
 
 def _two_processes(quick: bool) -> Row:
-    """The quickstart's draws by two loky processes, each with one thread, beside one."""
+    """Draws of names of territories by two loky processes, each with one thread, beside one."""
     import joblib
     import torch
 
@@ -126,7 +126,7 @@ def _two_processes(quick: bool) -> Row:
     finally:
         torch.set_num_threads(threads)
     return Row(
-        f"{_K} draws for {len(prompts)} prompts of the quickstart by 2 processes of one thread",
+        f"{_K} draws for {len(prompts)} questions about names by 2 processes of one thread",
         f"one process of one thread: {seconds[0]:.1f} s",
         f"{seconds[1]:.1f} s",
         seconds[0] / seconds[1],
