@@ -72,7 +72,7 @@ from scipy.stats import binom
 
 from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._binomial import check_probability
-from sklearn_clm.calibration._rows import check_weights, mixed
+from sklearn_clm.calibration._rows import check_weights, random_stream
 
 # stakes below their limit keep every factor away from zero
 _LARGEST_STAKE = 0.5
@@ -147,9 +147,8 @@ def _in_random_order(values: np.ndarray, keys: ArrayLike | None, seed: int) -> n
     beside = np.broadcast_to(digests.reshape((-1,) + (1,) * (values.ndim - 1)), values.shape)
     # rows of one prompt by their losses, so that positions have no part; then all are permuted
     by_key = np.take_along_axis(values, np.lexsort((values, beside), axis=0), axis=0)
-    # one permutation for all data would bring a few prompts that repeat often into one order
-    rng = np.random.default_rng([seed, int(mixed(digests).sum())])
-    return np.asarray(by_key[rng.permutation(len(values))])
+    order = random_stream(np.sort(digests), seed).permutation(len(values))
+    return np.asarray(by_key[order])
 
 
 def weighted_betting_p_value(

@@ -108,7 +108,7 @@ def split_prompts(
     in the order of the digests; those of equal digests ascend.
     """
     distinct, prompt_of_row, n_rows = np.unique(digests, return_inverse=True, return_counts=True)
-    chosen = _stream(distinct, random_state).permutation(len(distinct))
+    chosen = random_stream(distinct, random_state).permutation(len(distinct))
     sizes = np.cumsum(n_rows[chosen])[:-1]
     n_prompts = 1 + int(np.argmin(np.abs(sizes - n_first))) if len(sizes) else 1
     order = np.argsort(prompt_of_row, kind="stable")
@@ -156,7 +156,7 @@ def describe_repetitions(digests: np.ndarray) -> str | None:
     )
 
 
-def _stream(digests: np.ndarray, random_state: RandomState) -> np.random.Generator:
+def random_stream(digests: np.ndarray, random_state: RandomState) -> np.random.Generator:
     """Random numbers from the content of digests, and a seed.
 
     One fixed permutation for all data would take nearly the same places of the sorted digests each

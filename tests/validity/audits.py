@@ -152,7 +152,8 @@ class _Broken(Audit):
     """An audit whose test is made otherwise: by ``p_value(refused, said, level)``."""
 
     def certify(self, steps, claim):
-        step, order = 0, self._order(steps)  # all draws, whose risk is just above epsilon
+        step = 0  # all draws, whose risk is just above epsilon
+        order = np.random.default_rng(self.seed).permutation(len(steps.part.rows))
         refused, pairs_of = steps.seen_by_model(step)
         if self.p_value(steps, step, order, refused, pairs_of) > steps.part.delta:
             return SimpleNamespace(certified=False, claim=claim)
