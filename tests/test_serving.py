@@ -181,6 +181,83 @@ def test_all_calls_of_a_sampler_share_max_concurrency(draw_ahead):
     assert model.most_at_a_time == 5
 
 
+def in_threads(sampler, prompts):
+    return together([lambda prompt=prompt: sampler.predict([prompt]) for prompt in prompts])
+
+
+def in_a_loop(sampler, prompts):
+    async def serve():
+        return await asyncio.gather(*(sampler.apredict([prompt]) for prompt in prompts))
+
+    return asyncio.run(serve())
+
+
+@pytest.mark.parametrize("serve", [in_threads, in_a_loop])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_equal_requests_at_once_pay_for_each_draw_once(serve, policy):
+    sampler, model = fitted(policy)
+    alone = sampler.predict(NEW[:3])
+    model.n_calls = 0
+    sampler.memory_.clear()
+    model.wait, model.patience = threading.Event(), 0.02
+    sets = serve(sampler, NEW[:3] * 17)
+    assert [answer[0] for answer in sets] == [*alone] * 17
+    assert model.n_calls == alone.n_samples.sum()
+
+
+@pytest.mark.parametrize("name", ["plain", "in_loop"])
+def test_a_draw_outlives_the_request_that_made_it(name):
+    """Whoever asked first leaves; the others have the draw, and nobody pays again."""
+    calls = Calls()
+    generator = FunctionGenerator(getattr(calls, name), max_retries=0)
+    sampler = toy_sampler(generator, k_max=3, quality=lambda *of: 1.0, epsilon=0.5)
+    sampler.fit(X, Y)
+    calls.n, calls.held = 0, True
+
+    async def serve():
+        first = asyncio.create_task(sampler.apredict(NEW[:1]))
+        while not calls.n:
+            await asyncio.sleep(0.01)
+        others = [asyncio.create_task(sampler.apredict(NEW[:1])) for _ in range(5)]
+        await asyncio.sleep(0.3)  # they wait for the draw
+        first.cancel()
+        await asyncio.sleep(0.5)
+        calls.held = False
+        return [answer[0] for answer in await asyncio.wait_for(asyncio.gather(*others), 20)]
+
+    sets = asyncio.run(serve())
+    assert sets == [sampler.predict(NEW[:1])[0]] * 5
+    assert calls.n == sets[0].n_samples
+
+
+class Calls:
+    """A function of both kinds that waits as long as it is held."""
+
+    def __init__(self):
+        self.n, self.held = 0, False
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def fingerprint(self):
+        return "calls"
+
+    def answer(self, prompt, seed):
+        return f"answer {prompt.split()[-1] if seed % 2 else seed}"
+
+    def plain(self, prompt, seed):
+        self.n += 1
+        while self.held:
+            time.sleep(0.01)
+        return self.answer(prompt, seed)
+
+    async def in_loop(self, prompt, seed):
+        self.n += 1
+        while self.held:
+            await asyncio.sleep(0.01)
+        return self.answer(prompt, seed)
+
+
 def test_slow_draws_keep_no_other_thread_of_an_event_loop_waiting():
     sampler, model = fitted()
     model.wait, model.patience = threading.Event(), 20.0

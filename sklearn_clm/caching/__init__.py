@@ -12,7 +12,8 @@
 
 Draws are keyed, so using one again is a look-up: by the generator's fingerprint, the prompt, the
 seed and the index of the draw. A run that is killed at any moment loses none, and ends with the
-same thresholds when it is started again. Two processes that draw at once may both pay for a draw.
+same thresholds when it is started again. Requests to an estimator that want a draw at the same
+time, in threads or in an event loop, have it made once. Two processes may both pay for it.
 
 >>> import os, tempfile
 >>> from sklearn_clm.caching import CachedGenerator

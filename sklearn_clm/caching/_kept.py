@@ -2,16 +2,27 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any
+from concurrent.futures import CancelledError
+from typing import Any, TypeAlias
 
 from sklearn_clm.generators._base import Generator, serve
+from sklearn_clm.generators._concurrent import POLL_SECONDS
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest, RelayQueue
 from sklearn_clm.generators._records import key_digest
 
+Place: TypeAlias = tuple[bytes, int]  # the key of a prompt, and the draw
+_BLOCK = 256  # prompts that are looked at together
+# a draw that another request has made; why it could not be made; None if it was given up
+News: TypeAlias = tuple[Place, Generation | Exception | None]
+
 
 class DrawKeeper(abc.ABC):
-    """The kept draws of one generator under one seed."""
+    """The kept draws of one generator under one seed, for one request.
+
+    Where several requests want a draw at once, a keeper may let one of them make it, and tell the
+    others.
+    """
 
     def key(self, prompt: Any) -> bytes:
         """What stands for a prompt: equal for equal prompts."""
@@ -30,13 +41,32 @@ class DrawKeeper(abc.ABC):
     def count(self, hits: int, misses: int) -> None:  # noqa: B027
         """Count draws that were kept already, and draws to make."""
 
+    def is_to_make(self, key: bytes, draw: int) -> bool:
+        """Whether this request makes a draw; if not, :meth:`news` tells of it."""
+        return True
+
+    def is_awaited(self, key: bytes, draw: int) -> bool:
+        """Whether other requests wait for a draw that this one makes."""
+        return False
+
+    def news(self, seconds: float) -> list[News]:
+        """What has become of draws that others make, after so many seconds at most."""
+        return []
+
+    def give_up(self, error: Exception | None = None) -> None:  # noqa: B027
+        """Leave to others what this request was to make, or tell them why it cannot be made."""
+
+    def leave(self) -> None:  # noqa: B027
+        """Wait for nothing any more."""
+
 
 class KeepingQueue(RelayQueue):
     """The queue that a generator sees behind kept draws.
 
     Kept draws go to the caller's queue at once. The generator is asked for each of the others
-    once, however often its prompt occurs, and they are kept as they arrive. Where one cannot be
-    kept, it and all that are under way still go to the caller, and no other is asked for.
+    once, however often its prompt occurs, and they are kept as they arrive. What another request
+    makes is waited for. Where a draw cannot be kept, it and all that are under way still go to the
+    caller, and no other is asked for.
     """
 
     def __init__(self, outer: DrawQueue, keeper: DrawKeeper) -> None:
@@ -44,7 +74,10 @@ class KeepingQueue(RelayQueue):
         self._keeper = keeper
         # a prompt that has no key is refused before anything is paid for
         self._keys = [keeper.key(prompt) for prompt in outer.prompts]
-        self._wanted_by: dict[tuple[bytes, int], list[int]] = {}  # positions that want a draw
+        self.n_keys = len(set(self._keys))
+        self._wanted_by: dict[Place, list[int]] = {}  # positions that want a draw
+        self._made_elsewhere: set[Place] = set()  # those of them that another request makes
+        self._failed_elsewhere: dict[Place, Exception] = {}
         self._sharing: dict[bytes, list[int]] = {}  # positions that wait for another one's draws
         self.failure: Exception | None = None  # why a draw could not be kept
 
@@ -72,7 +105,10 @@ class KeepingQueue(RelayQueue):
         self, max_draws: int | None = None, *, max_prompts: int | None = None
     ) -> list[DrawRequest]:
         """Draws to make next; none once one could not be kept."""
-        return [] if self.failure else super().take(max_draws, max_prompts=max_prompts)
+        if self.failure is not None:
+            return []
+        self._hear(0.0)
+        return super().take(max_draws, max_prompts=max_prompts)
 
     def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
         """Draws that may be wanted later; none once one could not be kept."""
@@ -92,16 +128,68 @@ class KeepingQueue(RelayQueue):
 
     def is_abandoned(self, prompt: int, draw: int) -> bool:
         """Whether all who waited for a draw under way have left."""
-        return self._outer.is_abandoned(prompt, draw)
+        is_awaited = self._keeper.is_awaited(self._keys[prompt], draw)
+        return self._outer.is_abandoned(prompt, draw) and not is_awaited
 
-    def ask_again(self) -> bool:
-        """Ask anew for wanted draws that the generator gave up."""
+    def has_more(self, *, asks_again: bool) -> bool:
+        """Whether there are draws to make, once others have made theirs.
+
+        Draws that are wanted and that the generator gave up are to be made, too, if `asks_again`.
+        """
+        # nobody makes now what this request was to make
+        self._keeper.give_up()
         self.n_under_way = 0
-        for (_, draw), positions in self._wanted_by.items():
-            position = next(filter(self._outer.is_open, positions), None)
-            if position is not None:
-                self._waiting.append(DrawRequest(position, draw, draw + 1))
-        return bool(self._waiting)
+        while True:
+            self._waiting.clear()
+            if asks_again:
+                for place in self._wanted_by.keys() - self._made_elsewhere:
+                    self._ask_for(place)
+            while not self._waiting and (asked := self._outer.take(max_prompts=_BLOCK)):
+                self._receive(asked)
+            if self._waiting:
+                return True
+            needed = list(filter(self._is_needed, self._made_elsewhere))
+            if not needed:
+                return False
+            for place in needed:
+                if place in self._failed_elsewhere:
+                    raise self._failed_elsewhere[place]
+            asks_again = self._hear(POLL_SECONDS)
+
+    def _is_needed(self, place: Place) -> bool:
+        _, draw = place
+        return any(self._outer.is_wanted(position, draw) for position in self._wanted_by[place])
+
+    def _ask_for(self, place: Place) -> None:
+        """Ask the generator, or another request, for a draw that is wanted."""
+        key, draw = place
+        if not self._is_needed(place):
+            return
+        if self._keeper.is_to_make(key, draw):
+            self._waiting.append(DrawRequest(self._wanted_by[place][0], draw, draw + 1))
+        else:
+            self._made_elsewhere.add(place)
+
+    def _hear(self, seconds: float) -> bool:
+        """Hand on what others have made; whether anything was heard."""
+        news = self._keeper.news(seconds)
+        for place, outcome in news:
+            if place not in self._made_elsewhere:
+                continue
+            if isinstance(outcome, Exception):
+                self._failed_elsewhere[place] = outcome
+                continue
+            self._made_elsewhere.remove(place)
+            if outcome is None:
+                self._ask_for(place)
+                continue
+            _, draw = place
+            positions = self._wanted_by.pop(place)
+            for position in positions:
+                self._outer.put(position, draw, outcome)
+            self.n_put += 1
+            self._keeper.count(len(positions), 0)
+        return bool(news)
 
     def _receive(self, asked: list[DrawRequest]) -> None:
         """Put the kept draws; the others wait for the generator."""
@@ -117,6 +205,9 @@ class KeepingQueue(RelayQueue):
                 elif (waiting := self._wanted_by.get((key, draw))) is not None:
                     waiting.append(position)
                     self._sharing.setdefault(key, []).append(position)
+                elif not self._keeper.is_to_make(key, draw):
+                    self._wanted_by[key, draw] = [position]
+                    self._made_elsewhere.add((key, draw))
                 else:
                     self._wanted_by[key, draw] = [position]
                     first = runs.pop()[0] if runs and runs[-1][1] == draw else draw
@@ -128,10 +219,23 @@ class KeepingQueue(RelayQueue):
 def serve_kept(generator: Generator, queue: DrawQueue, keeper: DrawKeeper) -> None:
     """Answer a queue with kept draws and with new ones."""
     inner = KeepingQueue(queue, keeper)
-    serve(generator, inner)
+    error_of_prompt: Exception | None = None
     n_put = -1
-    while inner.failure is None and n_put < inner.n_put and inner.ask_again():
-        n_put = inner.n_put
+    try:
         serve(generator, inner)
-    if inner.failure is not None:
-        raise inner.failure
+        while inner.failure is None and inner.has_more(asks_again=n_put < inner.n_put):
+            n_put = inner.n_put
+            serve(generator, inner)
+        if inner.failure is not None:
+            raise inner.failure
+    except CancelledError:
+        raise
+    except Exception as error:
+        # of several prompts nobody knows whose error it is, and one of the caller's functions
+        # concerns nobody else
+        if inner.n_keys == 1 and not queue.is_deciding:
+            error_of_prompt = error
+        raise
+    finally:
+        keeper.give_up(error_of_prompt)
+        keeper.leave()

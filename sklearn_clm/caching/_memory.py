@@ -1,6 +1,9 @@
 """Keyed draws that are kept in memory."""
 
+import contextlib
 import hashlib
+import os
+import queue as queues
 import sys
 import threading
 from collections import OrderedDict
@@ -10,7 +13,7 @@ from typing import Any
 
 from sklearn.utils import check_scalar
 
-from sklearn_clm.caching._kept import DrawKeeper, serve_kept
+from sklearn_clm.caching._kept import DrawKeeper, News, Place, serve_kept
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._identity import fingerprint as fingerprint_of
@@ -30,7 +33,8 @@ class DrawMemory:
     that was made once need not be made again, whoever asks. This memory stands between a queue of
     draws and a generator, answers what it knows and asks for the rest.
 
-    Several threads may share one memory. A copy or a pickle of it is empty.
+    Several threads may share one memory: where two want a draw at once, one of them makes it, and
+    both have it, or its error. A copy or a pickle of a memory is empty.
 
     Parameters
     ----------
@@ -63,6 +67,8 @@ class DrawMemory:
         check_scalar(max_bytes, "max_bytes", Integral, min_val=0)
         self.max_bytes = max_bytes
         self._lock = threading.RLock()
+        # by process: a fork leaves the threads of its parent behind
+        self._under_way: dict[int, _DrawsUnderWay] = {}
         self.clear()
 
     def __reduce__(self) -> tuple[type["DrawMemory"], tuple[int]]:
@@ -96,11 +102,22 @@ class DrawMemory:
         serve_kept(generator, queue, _MemoryKeeper(self, name, queue.seed))
 
 
+class _DrawsUnderWay:
+    """The requests that make draws, and those that wait for them."""
+
+    def __init__(self) -> None:
+        self.makers: dict[Place, _MemoryKeeper] = {}
+        self.waiting: dict[Place, list[_MemoryKeeper]] = {}
+
+
 class _MemoryKeeper(DrawKeeper):
-    """The draws of one generator and seed in a memory."""
+    """The draws of one generator and seed in a memory, for one request."""
 
     def __init__(self, memory: DrawMemory, name: str, seed: int) -> None:
         self._memory = memory
+        self._under_way = memory._under_way.setdefault(os.getpid(), _DrawsUnderWay())
+        self._places: set[Place] = set()  # of draws that it makes, or waits for
+        self._news: queues.SimpleQueue[News] = queues.SimpleQueue()
         self._prefix = f"{name} {seed}".encode() + b"\0draws\0"
 
     def key(self, prompt: Any) -> bytes:
@@ -126,10 +143,60 @@ class _MemoryKeeper(DrawKeeper):
                 kept[draw] = generation
                 memory.n_bytes += _size(generation)
             generation = kept[draw]
+            self._tell((key, draw), generation)
             while memory.n_bytes > memory.max_bytes:
                 _, gone = memory._draws.popitem(last=False)
                 memory.n_bytes -= _PROMPT_BYTES + sum(map(_size, gone.values()))
         return generation
+
+    def is_to_make(self, key: bytes, draw: int) -> bool:
+        place = key, draw
+        with self._memory._lock:
+            # it may have been made since it was looked up
+            kept = self._memory._draws.get(key, {}).get(draw)
+            if kept is not None:
+                self._news.put((place, kept))
+                return False
+            self._places.add(place)
+            if self._under_way.makers.setdefault(place, self) is self:
+                return True
+            self._under_way.waiting.setdefault(place, []).append(self)
+            return False
+
+    def is_awaited(self, key: bytes, draw: int) -> bool:
+        return bool(self._under_way.waiting.get((key, draw)))
+
+    def news(self, seconds: float) -> list[News]:
+        told = []
+        with contextlib.suppress(queues.Empty):
+            if seconds:
+                # a signal may be taken by another thread: whoever waits looks now and then
+                told.append(self._news.get(timeout=seconds))
+            while True:
+                told.append(self._news.get_nowait())
+        return told
+
+    def give_up(self, error: Exception | None = None) -> None:
+        with self._memory._lock:
+            for place in list(self._places):
+                if self._under_way.makers.get(place) is self:
+                    self._tell(place, error)
+
+    def leave(self) -> None:
+        with self._memory._lock:
+            for place in self._places:
+                waiting = self._under_way.waiting.get(place, [])
+                if self in waiting:
+                    waiting.remove(self)
+
+    def _tell(self, place: Place, outcome: Generation | Exception | None) -> None:
+        """End the making of a draw; those who wait are told how."""
+        for keeper in self._under_way.waiting.get(place, ()):
+            keeper._news.put((place, outcome))
+        # last of all: where an interrupt came before, they are told again
+        self._under_way.waiting.pop(place, None)
+        self._under_way.makers.pop(place, None)
+        self._places.discard(place)
 
 
 def _size(generation: Generation) -> int:

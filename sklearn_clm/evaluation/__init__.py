@@ -118,6 +118,9 @@ what a plain one still returns, and `max_concurrency` bounds the calls of all re
 sampler together. Serve with the function that calibrated: an ``async`` one counts as another than a
 plain one, and works for both.
 
+*Popular prompts.* Requests for one prompt at the same time share its draws, and an error in them.
+If the one that asked first is cancelled, the others go on with what it began.
+
 *Calls that hang.* Give them a `timeout` in seconds: without, :class:`FunctionGenerator
 <sklearn_clm.generators.FunctionGenerator>` waits for ever, and as many calls as `max_concurrency`
 that hang stop the service. A call that is given up frees its place for the next one, is repeated

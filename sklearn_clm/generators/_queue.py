@@ -84,6 +84,8 @@ class DrawQueue:
         Draws that were taken and not yet put.
     n_put : int
         Draws that have arrived.
+    is_deciding : bool
+        Whether a function of the caller's runs now, or has failed.
 
     Examples
     --------
@@ -113,6 +115,7 @@ class DrawQueue:
         self.n_draws = int(n_draws)
         self.seed = seed
         self.n_under_way = self.n_put = 0
+        self.is_deciding = False
         self._decide = decide
         self._first = first
         self._on_draw = on_draw
@@ -191,7 +194,9 @@ class DrawQueue:
             )
         # first of all: where an interrupt comes, the draw can be put again
         if self._on_draw is not None:
+            self.is_deciding = True
             self._on_draw(prompt, draw, generation)
+            self.is_deciding = False
         state.under_way.remove(draw)
         self.n_under_way -= 1
         self.n_put += 1
@@ -257,7 +262,9 @@ class DrawQueue:
         self._arrived.clear()
         counts: Iterable[int] = [self.n_draws] * len(arrived)
         if self._decide is not None:
-            counts = self._decide(arrived)
+            self.is_deciding = True
+            counts = list(self._decide(arrived))
+            self.is_deciding = False
         for (index, _), wanted in zip(arrived, counts, strict=True):
             state = self._open[index]
             state.wanted = min(int(wanted), self.n_draws)

@@ -3,8 +3,11 @@
 import copy
 import functools
 import gc
+import multiprocessing
 import pickle
+import random
 import threading
+import time
 import tracemalloc
 
 import pytest
@@ -12,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sklearn_clm.caching import CachedGenerator, DrawMemory
-from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, draw_stream
+from sklearn_clm.generators import (
+    BaseGenerator,
+    DrawQueue,
+    FunctionGenerator,
+    Generation,
+    draw_stream,
+)
 from tests.toy import Streaming, together
 
 
@@ -245,3 +254,202 @@ def test_threads_share_a_memory():
     memory = DrawMemory(max_bytes=20_000)
     for rows in together([lambda: sample(memory, Counting(), PROMPTS * 5, 10)] * 8):
         assert rows == rows_of(PROMPTS * 5, 10)
+
+
+class Slow(Serving):
+    """Takes its time, draws ahead, and fails at some draws."""
+
+    def __init__(self, temperature=1.0, capacity=3, fails=()):
+        super().__init__(temperature, capacity)
+        self.fails = fails
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def draw(self, prompt, seed, j):
+        self.may_go_on.wait(20)
+        if (prompt, j) in self.fails:
+            raise self.error(f"no draw {j} of {prompt}")
+        return super().draw(prompt, seed, j)
+
+
+class Each(Counting):
+    """Makes the draws of one prompt in each call of `sample`, slowly."""
+
+    chunk_size = 1
+
+    def draw(self, prompt, seed, j):
+        time.sleep(0.001)
+        return super().draw(prompt, seed, j)
+
+
+def begin(call):
+    """Begin a call in a thread; what waits for its result, or raises its error."""
+    outcome = []
+
+    def run():
+        try:
+            outcome.append((call(), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def result():
+        thread.join(60)
+        assert not thread.is_alive(), "it waits for ever"
+        ((value, error),) = outcome
+        if error is not None:
+            raise error
+        return value
+
+    return result
+
+
+@pytest.mark.parametrize("make", [Counting, Each, Serving])
+def test_what_several_want_at_once_is_made_once(make):
+    memory, generator = DrawMemory(), make()
+    calls = [lambda: sample(memory, generator, PROMPTS * 2, 10)] * 8
+    for rows in together(calls):
+        assert rows == rows_of(PROMPTS * 2, 10)
+    assert len(generator.asked) == len(set(generator.asked)) == 50
+
+
+def waiting(memory):
+    (under_way,) = memory._under_way.values()
+    return sum(map(len, under_way.waiting.values()))
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_an_error_is_that_of_all_who_wait_for_the_prompt():
+    memory, generator = DrawMemory(), Slow(fails=[("a", 1)])
+    generator.may_go_on.clear()
+    results = [begin(lambda: sample(memory, generator, ["a"], 1, start=1)) for _ in range(5)]
+    wait_until(lambda: memory._under_way and waiting(memory) == 4)
+    generator.may_go_on.set()
+    for result in results:
+        with pytest.raises(RuntimeError, match="no draw 1 of a"):
+            result()
+    assert len(generator.asked) == 1
+    generator.fails = ()  # and it is asked again later
+    assert sample(memory, generator, ["a"], 2) == rows_of(["a"], 2)
+
+
+def test_an_error_at_another_prompt_is_nobody_elses():
+    """Another request makes what the one that failed was to make."""
+    memory, generator = DrawMemory(), Slow(fails=[("b", 0)], capacity=4)
+    generator.may_go_on.clear()
+    failing = begin(lambda: sample(memory, generator, ["a", "c", "b"], 1))
+    wait_until(lambda: len(generator.asked) == 1)  # the last one is made first
+    other = begin(lambda: sample(memory, generator, ["c", "a"], 1))
+    wait_until(lambda: waiting(memory) == 2)
+    generator.may_go_on.set()
+    with pytest.raises(RuntimeError, match="no draw 0 of b"):
+        failing()
+    assert other() == rows_of(["c", "a"], 1)
+
+
+@pytest.mark.parametrize("place", ["decide", "on_draw"])
+def test_an_error_of_the_callers_functions_is_nobody_elses(place):
+    memory, generator = DrawMemory(), Slow()
+    generator.may_go_on.clear()
+    queue = DrawQueue(["a"], 2, **{place: lambda *given: [1 / 0]})
+    failing = begin(lambda: memory.serve(generator, queue))
+    wait_until(lambda: generator.asked)
+    other = begin(lambda: sample(memory, generator, ["a"], 2))
+    wait_until(lambda: waiting(memory) >= 1)
+    generator.may_go_on.set()
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert other() == rows_of(["a"], 2)
+
+
+def test_an_interrupt_leaves_its_draws_to_those_who_wait():
+    memory, interrupted, others = DrawMemory(), Slow(fails=[("a", 0)]), Slow()
+    interrupted.error = KeyboardInterrupt
+    interrupted.may_go_on.clear()
+    first = begin(lambda: sample(memory, interrupted, ["a"], 1))
+    wait_until(lambda: interrupted.asked)
+    results = [begin(lambda: sample(memory, others, ["a"], 1)) for _ in range(3)]
+    wait_until(lambda: waiting(memory) == 3)
+    interrupted.may_go_on.set()
+    with pytest.raises(KeyboardInterrupt):
+        first()
+    assert [result() for result in results] == [rows_of(["a"], 1)] * 3
+    assert len(others.asked) == 1
+
+
+def keyed(prompt, seed):
+    time.sleep(0.0005)
+    return f"{prompt} {seed}"
+
+
+@pytest.mark.parametrize("max_bytes", [2**30, 2_000])
+def test_any_crowd_has_its_draws(max_bytes):
+    """Requests that want much of the same, ahead and in rules, some of which fail on the way."""
+    rng = random.Random(max_bytes)
+    memory = DrawMemory(max_bytes=max_bytes)
+    expected = dict(zip("abcdefgh", FunctionGenerator(keyed).sample([*"abcdefgh"], 9)))
+
+    def crowd(seed):
+        rng = random.Random(seed)
+        for _ in range(12):
+            prompts = rng.choices("abcdefgh", k=rng.choice([1, 1, 3, 6]))
+            counts = [rng.randint(1, 9) for _ in prompts]
+            rows = [[] for _ in prompts]
+            fails_at = rng.choice([None, None, None, rng.randint(1, 9)])
+
+            def decide(arrived, rows=rows, counts=counts, fails_at=fails_at):
+                for i, draws in arrived:
+                    rows[i] += draws
+                    if len(rows[i]) == fails_at:
+                        raise ZeroDivisionError
+                    yield counts[i] if len(rows[i]) >= counts[i] else len(rows[i]) + 1
+
+            generator = FunctionGenerator(
+                keyed, max_concurrency=rng.choice([1, 2, 4]), draw_ahead=rng.choice([0.0, 0.5])
+            )
+            queue = DrawQueue(prompts, 9, decide=decide)
+            try:
+                memory.serve(generator, queue)
+            except ZeroDivisionError:
+                assert fails_at is not None
+                continue
+            for prompt, row, count in zip(prompts, rows, counts, strict=True):
+                assert row[:count] == expected[prompt][:count]
+
+    results = [begin(functools.partial(crowd, rng.random())) for _ in range(8)]
+    for result in results:
+        result()
+    (under_way,) = memory._under_way.values()
+    assert under_way.makers == {}
+    assert not any(under_way.waiting.values())
+
+
+def in_child(memory, generator, sending):
+    sending.send(sample(memory, generator, ["a"], 2))
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="needs processes by fork"
+)
+def test_a_forked_process_makes_its_own_draws():
+    memory, generator = DrawMemory(), Slow()
+    generator.may_go_on.clear()
+    parent = begin(lambda: sample(memory, generator, ["a"], 2))
+    wait_until(lambda: generator.asked)
+    processes = multiprocessing.get_context("fork")
+    receiving, sending = processes.Pipe(duplex=False)
+    child = processes.Process(target=in_child, args=(memory, Serving(), sending), daemon=True)
+    child.start()
+    assert receiving.poll(30), "the child waits for a thread of its parent"
+    assert receiving.recv() == rows_of(["a"], 2)
+    child.join(30)
+    generator.may_go_on.set()
+    assert parent() == rows_of(["a"], 2)
