@@ -188,6 +188,10 @@ class _MemoryKeeper(DrawKeeper):
                 waiting = self._under_way.waiting.get(place, [])
                 if self in waiting:
                     waiting.remove(self)
+            if not self._under_way.makers:
+                # an empty dict keeps the room of all that it held
+                self._under_way.makers.clear()
+                self._under_way.waiting.clear()
 
     def _tell(self, place: Place, outcome: Generation | Exception | None) -> None:
         """End the making of a draw; those who wait are told how."""
