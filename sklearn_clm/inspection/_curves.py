@@ -136,11 +136,14 @@ class RiskCurveDisplay(Display):
         trivial, right = self.trivial_level, float(self.results.levels[-1])
         if trivial is not None:
             right = min(right, 1.15 * trivial)  # what is trivial needs no room
+        # and so does what no trial certifies
+        certified = self.results.levels[~self.results.null.all(axis=(0, 1))]
+        left = float(certified[0]) if len(certified) and certified[0] < right else 0.0
         for measure, axes in zip(self.measures, self.axes_):
             if measure == "loss":
                 label = f"loss = {self.level_label[0]}: valid at or under it"
                 line = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (1, 3))}
-                axes.plot([0.0, right], [0.0, right], label=label, **line)
+                axes.plot([left, right], [left, right], label=label, **line)
             self._plot_measure(axes, measure, self.results.levels <= right)
             if trivial is not None and trivial < right:
                 axes.axvspan(trivial, right, color=TRIVIAL, zorder=0, lw=0, label="trivial")
@@ -149,7 +152,7 @@ class RiskCurveDisplay(Display):
                 shown = ", ".join(map(" ".join, zip(self.methods, areas)))
                 axes.set_title(f"AUC: {shown}", loc="left", fontsize="x-small")
             axes.set_ylabel(_LABELS.get(measure, measure))
-            axes.set_xlim(0.0, right)
+            axes.set_xlim(left - 0.03 * (right - left), right)
             axes.set_ylim(bottom=0.0)
         self.axes_[-1].set_xlabel(self.level_label)
 
