@@ -427,7 +427,8 @@ class ConformalSampler(CalibratedEstimator):
         -------
         PredictionSets
             Those of ``predict(X)``. A cancelled task begins no further draw; draws under way are
-            kept for the next call.
+            kept for the next call, but for those of an ``async`` function, which are cancelled
+            where nobody else waits for them.
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)

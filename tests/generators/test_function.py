@@ -306,6 +306,13 @@ class Hanging:
         return "in time"
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def hanging():
     calls = Hanging()
@@ -316,7 +323,7 @@ def hanging():
 @pytest.mark.parametrize("name", ["plain", "in_loop"])
 def test_calls_that_hang_are_given_up_and_free_their_slots(hanging, name):
     generator = FunctionGenerator(
-        getattr(hanging, name), timeout=0.3, max_concurrency=2, max_retries=1
+        getattr(hanging, name), timeout=0.5, max_concurrency=2, max_retries=1
     )
     prompts = [f"hangs {i}" for i in range(4)]
 
@@ -329,28 +336,26 @@ def test_calls_that_hang_are_given_up_and_free_their_slots(hanging, name):
         errors = [pool.submit(ask, prompt) for prompt in prompts]
         assert responses(generator, ["innocent"], 2) == [["in time"] * 2]
     for prompt, error in zip(prompts, errors, strict=True):
-        assert f"within timeout=0.3 seconds, got no answer for the prompt '{prompt}'" in str(
+        assert f"within timeout=0.5 seconds, got no answer for the prompt '{prompt}'" in str(
             error.result()
         )
         assert "at attempt 2 (max_retries is 1)" in error.result().__notes__[0]
-    assert hanging.n_calls == {"innocent": 2} | dict.fromkeys(prompts, 2)
-    assert hanging.n_cancelled == (8 if name == "in_loop" else 0)
+    assert hanging.n_calls.pop("innocent") >= 2  # more where the machine is as slow as that
+    assert hanging.n_calls == dict.fromkeys(prompts, 2)
+    wait_until(lambda: hanging.n_cancelled == (8 if name == "in_loop" else 0))
 
 
 @pytest.mark.parametrize("name", ["plain", "in_loop"])
 def test_a_call_that_is_made_again_answers_in_place_of_the_late_one(hanging, name):
     hanging.hangs = lambda prompt, n_calls: n_calls == 1
-    generator = FunctionGenerator(getattr(hanging, name), timeout=0.3)
+    generator = FunctionGenerator(getattr(hanging, name), timeout=0.5)
     kept = []
     queue = DrawQueue(["a"], 3, on_draw=lambda *draw: kept.append(draw[2].response))
     generator.serve(queue)
     hanging.let_go.set()
-    deadline = time.monotonic() + 10
-    while hanging.n_late + hanging.n_cancelled == 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: hanging.n_late + hanging.n_cancelled == 1)
     assert kept == ["in time"] * 3
-    assert hanging.n_late + hanging.n_cancelled == 1
-    assert hanging.n_calls == {"a": 4}
+    assert hanging.n_calls["a"] >= 4
 
 
 def test_a_time_out_of_the_function_itself_is_its_own_error():
@@ -393,7 +398,4 @@ def test_what_is_drawn_ahead_in_vain_is_cancelled_in_the_loop(hanging):
     hanging.hangs = lambda prompt, n_calls: n_calls > 1
     generator = FunctionGenerator(hanging.in_loop, draw_ahead=1.0, max_concurrency=3)
     generator.serve(DrawQueue(["a"], 3, decide=lambda arrived: [0 for _ in arrived]))
-    deadline = time.monotonic() + 10
-    while hanging.n_cancelled < sum(hanging.n_calls.values()) - 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert hanging.n_cancelled == hanging.n_calls["a"] - 1
+    wait_until(lambda: hanging.n_cancelled == hanging.n_calls["a"] - 1)
