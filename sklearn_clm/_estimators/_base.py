@@ -264,11 +264,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _frozen(self) -> dict[str, Any]:
         """Copies of the parameters that predict uses."""
 
-    def _keep(self, record: Any, own: Any) -> None:
-        """Keep a calibration, and warn if little is certified."""
+    def _keep(self, record: Any, own: Any, doubts: list[str]) -> None:
+        """Keep a calibration, and warn of what is doubtful."""
         report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
         repeated = record.claim.repeated if record.certified else None
-        remarks = tuple(record.doubts())
+        remarks = (*record.doubts(), *doubts)
         indices = {} if own is None else {"calibration_indices_": own.indices}
         self._publish(replace(record, remarks=remarks), **indices)
         for remark in filter(None, (repeated, *remarks)):

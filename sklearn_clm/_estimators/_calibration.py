@@ -15,6 +15,7 @@ from sklearn_clm._estimators._collection import SCORES
 from sklearn_clm._estimators._files import claim_content, claim_of, prompts_of, reading, record_of
 from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
 from sklearn_clm._estimators._source import DrawSource, progress_bar, warn_of_repeated_draws
+from sklearn_clm._estimators._watch import Watch
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance
@@ -25,7 +26,7 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._groups import Groups, groups_of
-from sklearn_clm.policies._rules import Rule, Rules
+from sklearn_clm.policies._rules import Rule, Rules, Tested
 from sklearn_clm.policies._shift import Shift
 
 PARTS = ("splitter", "component_score", "admission")
@@ -169,8 +170,10 @@ class Calibration(ABC):
         for group, rule in self.rules.items():
             # refuse to write a rule that could not be read again
             type(rule).of_content(rule.claim, rule.content(), rule.k_max)
-            taken = {"taken": list(rule.taken)} if rule.taken else {}
-            rules.append({**claim_content(group, rule.claim), **_content_of(rule), **taken})
+            seen = {"taken": list(rule.taken)} if rule.taken else {}
+            if rule.tested is not None:
+                seen["tested"] = list(rule.tested)
+            rules.append({**claim_content(group, rule.claim), **_content_of(rule), **seen})
         return {
             "format": self.file_format,
             # None would mean unknown in a file
@@ -193,6 +196,8 @@ class Calibration(ABC):
                 rule: Any = Rule.of_kind(one["kind"]).of_content(claim_of(one), one, one["k_max"])
                 if "taken" in one:
                     rule = replace(rule, taken=tuple(map(float, one["taken"])))
+                if "tested" in one:
+                    rule = replace(rule, tested=Tested(*map(int, one["tested"])))
                 rules[one["group"]] = rule
             if None not in rules:
                 raise ValueError("no rule is for all prompts")
@@ -228,6 +233,7 @@ class SamplerCalibration(Calibration):
     set_score: SetScoreLike
     source: DrawSource
     n_judgements: int | None = None  # number of judged responses with lazy judging
+    watch: Watch = field(default_factory=Watch, repr=False, compare=False)
 
     file_format: ClassVar[str] = "sklearn_clm.calibration/3"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *SCORES)
@@ -319,6 +325,7 @@ class SamplerCalibration(Calibration):
             memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
         if self.data is not None:
             warn_of_repeated_draws([one.generations for one in sets.closed], prompts, self.data)
+        self.watch.add(self.in_use, names, prompts.digests, sets.closed)
         return sets.closed
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_clm._estimators._precision import Noise, noise_of_draws
 from sklearn_clm._estimators._source import (
     DrawSource,
     progress_bar,
@@ -29,7 +30,7 @@ from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._admission import get_admission, refuse_non_texts, warn_of_references
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
-from sklearn_clm.scoring._similarity import warn_of_script
+from sklearn_clm.scoring._similarity import get_similarity, warn_of_script
 
 SCORES = ("quality", "similarity", "admission")
 _KEPT = (
@@ -37,6 +38,7 @@ _KEPT = (
     "makes the others alone."
 )
 TRIED_PROMPTS, TRIED_DRAWS = 4, 2
+SCORED_AGAIN = 4  # prompts
 _LOOKED_AT = 1000  # prompts in which suspicious draws are looked for
 
 
@@ -77,6 +79,7 @@ class Collection:
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
         self._memory: DrawMemory = sampler.memory_
         self.n_draws = np.zeros(n, dtype=np.intp)
+        self.noise: dict[str, Noise] = {}  # of scores that are given draws alone
         self._progress: Any = None
         provenance = Provenance(
             generator=source.fingerprint,
@@ -289,9 +292,14 @@ class Collection:
         some = slice(_LOOKED_AT)
         warn_of_script("similarity", self._similarity, chain.from_iterable(responses[some]))
         warn_of_dependent_draws(generator, draws[some])
-        if n_draws == self.data.k_max:
-            scorer = bind_quality(self._quality, generator)
-            warn_of_later_draws(scorer, self.prompts.prompts, draws, self.data.quality)
+        # not those that were tried in a small batch before the others
+        again = np.argsort(self.place)[-SCORED_AGAIN:]
+        prompts, known = self.prompts.take(again).prompts, self.data.take(again)
+        few = [draws[i] for i in again.tolist()]
+        quality, similarity = bind_quality(self._quality, generator), self._similarity
+        whole = n_draws == self.data.k_max
+        if not (whole and warn_of_later_draws(quality, prompts, few, known.quality)):
+            self.noise = noise_of_draws(quality, get_similarity(similarity), prompts, few, known)
 
 
 @contextmanager

@@ -9,7 +9,13 @@ import numpy as np
 
 from sklearn_clm._estimators._agreement import refuse_larger_budget, refuse_other_draws
 from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
-from sklearn_clm._estimators._collection import TRIED_DRAWS, TRIED_PROMPTS, noting_kept_draws
+from sklearn_clm._estimators._collection import (
+    SCORED_AGAIN,
+    TRIED_DRAWS,
+    TRIED_PROMPTS,
+    noting_kept_draws,
+)
+from sklearn_clm._estimators._precision import Noise, in_batches
 from sklearn_clm._estimators._source import DrawSource, progress_bar, rows_in_order
 from sklearn_clm._estimators._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm._exceptions import warn
@@ -50,6 +56,7 @@ class ComponentCollection:
     data: ComponentCalibrationData
     verdicts: ComponentVerdicts
     people: ComponentVerdicts | None = None
+    noise = Noise()  # of scores that are given prompts alone
 
     def __init__(
         self,
@@ -121,6 +128,8 @@ class ComponentCollection:
         half = [draws[i][: (width + 1) // 2] for i in tried]
         warn_of_falling_scores(split[: len(tried)], self._split(prompts.take(tried), half))
         split = [split[place] for place in self.place]
+        if in_batches(self._component_score):
+            self.noise = self._noise_of(split, draws)
         # last of all: calls change the fingerprint of a function that records them
         made_with: dict[str, Any] = {
             name: score_fingerprint(part) for name, part in self._given.items()
@@ -138,6 +147,16 @@ class ComponentCollection:
         if self._people is not None:
             shown = shown_to(self._people, prompts, references)
             self.people = self._judged_by(self._people, shown, draws, split)
+
+    def _noise_of(self, split: list[DistinctComponents], draws: list[list[Generation]]) -> Noise:
+        """Differences of scores of prompts that are scored alone."""
+        noise = Noise()
+        for i in np.argsort(self.place)[-SCORED_AGAIN:].tolist():
+            (alone,) = self._split(self.prompts.take(np.array([i])), [draws[i]])
+            # a splitter that is not deterministic may cut otherwise
+            if alone.components == split[i].components:
+                noise = noise.with_larger(Noise.between(split[i].scores, alone.scores))
+        return noise
 
     def holds(self, data: ComponentCalibrationData) -> bool:
         """Whether data are these components."""

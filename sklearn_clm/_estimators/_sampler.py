@@ -17,6 +17,7 @@ from sklearn_clm._estimators._base import N_JOBS, CalibratedEstimator, in_thread
 from sklearn_clm._estimators._calibration import Calibration, SamplerCalibration
 from sklearn_clm._estimators._collection import SCORES, Collection
 from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, SimilarityLike
+from sklearn_clm._estimators._precision import check_precision
 from sklearn_clm._estimators._source import DrawSource, source_of
 from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
@@ -382,7 +383,9 @@ class ConformalSampler(CalibratedEstimator):
             n_judgements=own.verdicts.n_judgements if own and lazily else None,
             **self._record_fields(filled, grouped),
         )
-        self._keep(record, own)
+        noise = {} if own is None else own.noise
+        doubts = check_precision(record.in_use, filled, names, record.set_score, noise)
+        self._keep(record, own, doubts)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:

@@ -23,6 +23,7 @@ from sklearn_clm._estimators._components import (
     prompts_of_sampler,
     select_components,
 )
+from sklearn_clm._estimators._precision import Noise, check_precision_of_components
 from sklearn_clm._estimators._sampler import ConformalSampler
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm._results import ComponentSets, PredictionSets
@@ -304,7 +305,9 @@ class ComponentSelector(CalibratedEstimator):
             sampler=sampler,
             **self._record_fields(data, grouped),
         )
-        self._keep(record, own)
+        noise = Noise() if own is None else own.noise
+        doubts = check_precision_of_components(record.in_use, data, names, noise)
+        self._keep(record, own, doubts)
         return self
 
     def predict(self, X: Any, *, groups: object = None) -> ComponentSets:

@@ -59,6 +59,10 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | an adapter of a loaded model switched, weights written through ``.data`` | load it anew |
 | a pickle of an estimator from another version of this package | `save_calibration`, or `fit` |
 
+Whatever the reason, ``predict`` warns once the share of empty sets, or of prompts that take all
+draws, is one that chance does not give beside that of calibration (p < 1e-6). A change that leaves
+both as they are shows in judged outcomes alone.
+
 ## Why it holds
 
 *Each test.* Fix a configuration of thresholds. Given the seed, the draws of a prompt are a fixed

@@ -119,7 +119,7 @@ class ExitEntries(DrawEntries):
         return np.asarray(np.all((labels == 0) | (made & (self._paths.first != draws)), axis=1))
 
     def below(self, level: float) -> float:
-        """The middle of the gap below a level: it errs no more.
+        """The middle of the gap below a level.
 
         Draws are made on which the gap depends: what later ones bring is below them.
         """

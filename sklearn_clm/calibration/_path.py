@@ -86,6 +86,12 @@ class Columns:
         quality = self.table.data.quality[rows, draws]
         return DrawEntries(self.table, rows, draws, owner, len(self.rows), preference=quality)
 
+    @property
+    def digests(self) -> np.ndarray | None:
+        """Digests of the prompts, if known."""
+        digests = self.table.data.prompts
+        return None if digests is None else digests[self.rows]
+
     @cached_property
     def risks(self) -> ConfigurationRisks:
         """Exact errors and costs of all steps (filled tables)."""

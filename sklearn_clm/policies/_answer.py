@@ -27,7 +27,13 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
-from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two, share_that_teaches
+from sklearn_clm.policies._exit import (
+    LevelResult,
+    LevelRule,
+    degree_two,
+    filled_table,
+    share_that_teaches,
+)
 from sklearn_clm.policies._judging import Judging, classifier_factory, one_thread
 from sklearn_clm.policies._rules import Everything, Row, Rule
 
@@ -78,6 +84,15 @@ class AnswerLevel(LevelRule):
 
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
         return None
+
+    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+        no_other = np.empty(0)
+        path = AnswerPath(self.model, self.patience, 0, no_other, no_other, no_other, self.cut)
+        answers = Answers(filled_table(data), np.arange(data.n_prompts), path, self.level)
+        answered, _ = answers.at(self.level)
+        members = np.zeros(data.quality.shape, dtype=bool)
+        members[answered.rows, answered.draws] = True
+        return members
 
     def stopping(self) -> AnswerRule:
         return AnswerRule(self.level, self.patience, self.cut)
@@ -237,7 +252,7 @@ class AnswerPolicy(Policy):
         )
         claim = replace(claim, answered=result.size)
         own = {"patience": path.patience, "cut": path.cut}
-        return AnswerLevel.of(claim, path.model, table, result, **own)
+        return AnswerLevel.of(claim, path.model, table, part, result, **own)
 
 
 def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:

@@ -299,7 +299,7 @@ class ThresholdSteps(SetSteps):
         )
         if not claim.holds:
             return Everything(claim, self.table.k_max, result)
-        return ThresholdRule.of(claim, result, columns[0].samples, {})
+        return ThresholdRule.of(claim, result, columns, {})
 
     def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
         return Columns(self.table, rows, path, get_set_score(self.policy.set_score))
@@ -350,7 +350,7 @@ class LevelSteps(SetSteps):
         )
         if not claim.holds:
             return Everything(claim, self.table.k_max, replace(found, level=-np.inf))
-        return LevelRule.of(claim, self.path, self.table, found)
+        return LevelRule.of(claim, self.path, self.table, self.part, found)
 
 
 class ComponentSteps(Steps):

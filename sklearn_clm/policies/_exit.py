@@ -1,5 +1,6 @@
 """ExitPolicy: one nested level stops sampling and chooses members."""
 
+import copy
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -31,7 +32,15 @@ from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._judging import Judging, classifier_factory
-from sklearn_clm.policies._rules import Everything, Outcomes, Row, Rule, SetRule, shares_taken
+from sklearn_clm.policies._rules import (
+    Everything,
+    Outcomes,
+    Row,
+    Rule,
+    SetRule,
+    Tested,
+    shares_taken,
+)
 
 _ENOUGH_PROMPTS = 60  # to learn from
 
@@ -95,6 +104,7 @@ class LevelRule(SetRule):
     level: float  # u-hat
     result: LevelResult | None = field(default=None, repr=False)
     taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    tested: Tested | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "exit level"
     heading: ClassVar[str] = "Exit policy"
@@ -151,17 +161,38 @@ class LevelRule(SetRule):
     def batched(self, scores: DrawScores) -> BatchedExit:
         return BatchedExit(self, scores)
 
+    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+        rows = np.arange(data.n_prompts)
+        return ExitEntries(filled_table(data), rows, self.model).tau >= self.level
+
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""
         return ExitRule(self.level, self.model.rho, self.k_max)
 
     @classmethod
     def of(
-        cls, claim: Claim, model: ExitModel, table: Table, result: LevelResult, **others: Any
+        cls,
+        claim: Claim,
+        model: ExitModel,
+        table: Table,
+        part: Part,
+        result: LevelResult,
+        **others: Any,
     ) -> Self:
-        """The rule at the level of a result."""
-        taken, equal_texts = shares_taken(result.draws, model.k_max), table.data.texts is not None
-        return cls(claim, model, equal_texts, result.level, result, taken, **others)
+        """The rule at the level of a tested part."""
+        prompts, k_max = table.data.prompts, model.k_max
+        digests = None if prompts is None else prompts[part.rows]
+        tested = Tested.of(result.sizes, result.draws, k_max, digests)
+        return cls(
+            claim,
+            model,
+            table.data.texts is not None,
+            result.level,
+            result,
+            shares_taken(result.draws, k_max),
+            tested,
+            **others,
+        )
 
     def content(self) -> dict[str, Any]:
         return {
@@ -178,6 +209,13 @@ class LevelRule(SetRule):
             bool(content["equal_texts"]),
             float(content["level"]),
         )
+
+
+def filled_table(data: CalibrationData) -> Table:
+    """A table whose missing draws lie beyond the stops."""
+    made = copy.copy(data)
+    made.n_draws = np.full(data.n_prompts, data.k_max)
+    return Table(made)
 
 
 def _model_content(model: ExitModel) -> dict[str, Any]:
@@ -437,4 +475,4 @@ class ExitPolicy(Policy):
             # lazily, what was not judged may be right
             why = nothing_passed(claim, n, "exit level", smallest, exact=not table.is_lazy)
             return Everything(claim.nullified(why), path.k_max, result)
-        return LevelRule.of(claim, path, table, result)
+        return LevelRule.of(claim, path, table, part, result)

@@ -74,6 +74,7 @@ class Rule(ABC):
     k_max: Any  # budget of draws, where it is part of the rule
     result: Any  # the tests; None where there were none, or for a calibration from a file
     taken: tuple[float, ...] = ()  # share of the tested prompts that took more than k draws
+    tested: "Tested | None" = None  # what the tested prompts got; None if unknown
 
     @property
     def certified(self) -> bool:
@@ -126,6 +127,27 @@ class Rule(ABC):
         raise ValueError(f"{kind!r:.40} is no kind of rule")
 
 
+class Tested(NamedTuple):
+    """Tested prompts with empty sets, or no draw left.
+
+    Copies of a prompt count once.
+    """
+
+    prompts: int
+    empty: int
+    used_up: int
+
+    @classmethod
+    def of(
+        cls, sizes: np.ndarray, draws: np.ndarray, k_max: int, digests: np.ndarray | None
+    ) -> "Tested":
+        """Those of sets of some sizes and draws."""
+        rows = np.arange(len(sizes))
+        if digests is not None:
+            rows = np.unique(digests, return_index=True)[1]
+        return cls(len(rows), int(np.sum(sizes[rows] == 0)), int(np.sum(draws[rows] >= k_max)))
+
+
 def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
     """Share of prompts that took more than k draws."""
     return tuple(np.mean(draws[:, np.newaxis] > np.arange(k_max), axis=0).tolist())
@@ -153,6 +175,10 @@ class SetRule(Rule):
     @abstractmethod
     def batched(self, scores: DrawScores) -> BatchedRule:
         """The rule as it runs on many prompts at once."""
+
+    @abstractmethod
+    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+        """The draws in each set, bool of shape (n, K)."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +211,9 @@ class Everything(SetRule):
 
     def batched(self, scores: DrawScores) -> BatchedRule:
         return BatchedThresholds(None, self.k_max, scores)
+
+    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+        return np.ones(data.quality.shape, dtype=bool)
 
     def content(self) -> dict[str, Any]:
         return {}

@@ -18,7 +18,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._learn_then_test import certify_frontier
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._path import Columns, sets_at_stop
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
@@ -29,7 +29,15 @@ from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import Everything, Outcomes, Row, Rule, SetRule, shares_taken
+from sklearn_clm.policies._rules import (
+    Everything,
+    Outcomes,
+    Row,
+    Rule,
+    SetRule,
+    Tested,
+    shares_taken,
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class ThresholdRule(SetRule):
     result: LearnThenTestResult | None = field(default=None, repr=False)
     means: dict[str, float] = field(default_factory=dict)
     taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    tested: Tested | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "thresholds"
     heading: ClassVar[str] = "Thresholds (lambda-hat)"
@@ -73,14 +82,19 @@ class ThresholdRule(SetRule):
     def batched(self, scores: DrawScores) -> BatchedThresholds:
         return BatchedThresholds(self.lambda_hat, self.k_max, scores)
 
+    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+        return sets_at_stop(data, self.lambda_hat, self.k_max, set_score).accepted
+
     @classmethod
     def of(
-        cls, claim: Claim, result: LearnThenTestResult, draws: np.ndarray, means: dict[str, float]
+        cls, claim: Claim, result: LearnThenTestResult, columns: Columns, means: dict[str, float]
     ) -> Self:
         """The rule of the chosen configuration of a result."""
         chosen: Any = result.lambda_hat
         k_max: Any = result.k_max_hat
-        return cls(claim, chosen, k_max, result, means, shares_taken(draws, k_max))
+        accepted, draws = columns[result.position or 0]
+        tested = Tested.of(accepted.sum(axis=1), draws, k_max, columns.digests)
+        return cls(claim, chosen, k_max, result, means, shares_taken(draws, k_max), tested)
 
     def content(self) -> dict[str, Any]:
         values = zip(Configuration._fields, map(float, self.lambda_hat))
@@ -226,7 +240,7 @@ class ThresholdPolicy(Policy):
         if result.position is None:
             why = self._why_nothing(result, claim, means)
             return Everything(claim.nullified(why), table.k_max, result)
-        return ThresholdRule.of(claim, result, columns[position].samples, means)
+        return ThresholdRule.of(claim, result, columns, means)
 
     def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
         advice = ""

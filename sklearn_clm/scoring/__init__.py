@@ -81,6 +81,10 @@ array([[0.17, 0.2 ]])
 What can score whole rows, or all pairs of two lists, says so by a method of a protocol:
 :class:`DrawScorer`, :class:`PairwiseSimilarity`, :class:`PairJudge`, :class:`ComponentScore`.
 
+What linear algebra gives depends on the batch in its last digits. Thresholds stand between scores,
+so that these decide nothing; ``fit`` scores a few draws alone as well, and refuses a score of yours
+where the difference would change sets, as in half precision it may.
+
 A calibration holds for the scores that it saw. A function of yours is its name, its source
 (comments and docstrings aside), its defaults and the variables around it; the globals and helpers
 that it uses are not followed. Its source is that of the code which runs: a file that is edited

@@ -23,6 +23,11 @@ def name_of(scorer: object) -> str:
     return str(getattr(scorer, "__name__", None) or type(scorer).__name__)
 
 
+def is_ours(scorer: object) -> bool:
+    """Whether a score is one of this package."""
+    return type(scorer).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def chosen(
     argument: str,
     value: str | Given,

@@ -52,8 +52,7 @@ class PairwiseSimilarity(Protocol):
     def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> ArrayLike:
         """Similarity of all pairs of two lists, shape (m, n).
 
-        A value must not depend on what else is compared. What linear algebra gives depends on the
-        shapes of the matrices in its last digits: round it.
+        A value must not depend on what else is compared, but for its last digits.
         """
 
 

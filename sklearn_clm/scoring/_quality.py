@@ -11,7 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.generators import Generation, Generator
-from sklearn_clm.scoring._callables import as_scores, check_draws, chosen, name_of, numbers_from
+from sklearn_clm.scoring._callables import (
+    as_scores,
+    check_draws,
+    chosen,
+    is_ours,
+    name_of,
+    numbers_from,
+)
 from sklearn_clm.scoring._language_model import PTrue
 from sklearn_clm.scoring._protocols import (
     Classifier,
@@ -36,7 +43,6 @@ LOGPROB_ROUNDING = 0.01
 # shared by many prompts: a threshold that is one of their scores must not miss all of them.
 _LOGIT_DECIMALS = 3
 _BATCH_ERROR = 5e-6
-_ROWS_SCORED_AGAIN = 5
 
 
 def rounded_alone(
@@ -264,24 +270,26 @@ def bind_quality(
     return scorer.bind(generator) if isinstance(scorer, PTrue) else scorer
 
 
-def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: np.ndarray) -> None:
-    """Warn where scores of early draws change with later ones."""
-    is_ours = type(scorer).__module__.partition(".")[0] == __name__.partition(".")[0]
+def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: np.ndarray) -> bool:
+    """Warn, and return True, where scores change with later draws."""
     half = len(draws[0]) // 2
-    if is_ours or not isinstance(scorer, DrawScorer) or not half:
-        return
-    first_rows = slice(_ROWS_SCORED_AGAIN)
-    new_scores = scorer.score_draws(
-        prompts[first_rows], [row[:half] for row in draws[first_rows]], 0
+    if is_ours(scorer) or not isinstance(scorer, DrawScorer) or not half:
+        return False
+
+    def is_same(made: int, n: int) -> bool:
+        again = scorer.score_draws(prompts, [row[:made] for row in draws], 0)
+        scores = np.asarray(again, dtype=np.float64)
+        return np.allclose(scores[:, :n], known[:, :n], equal_nan=True)
+
+    # where all draws have other scores in a batch of few prompts, later ones are not the reason
+    if is_same(half, half) or not is_same(len(draws[0]), half):
+        return False
+    warn(
+        f"quality={type(scorer).__name__} gives draws other scores once there are later ones, "
+        "which predict does not make, so that the guarantee does not hold: the score of draw j "
+        "may depend on draws 0 to j alone."
     )
-    if not np.allclose(
-        np.asarray(new_scores, dtype=np.float64), known[first_rows, :half], equal_nan=True
-    ):
-        warn(
-            f"quality={type(scorer).__name__} gives draws other scores once there are later ones, "
-            "which predict does not make, so that the guarantee does not hold: the score of draw j "
-            "may depend on draws 0 to j alone."
-        )
+    return True
 
 
 def quality_matrix(

@@ -1,0 +1,201 @@
+"""Scores that are not the same number twice.
+
+``fit`` scores draws in large batches, ``predict`` as they come, and a model's arithmetic rounds a
+row otherwise in another batch. Thresholds stand between scores, so that last digits decide nothing,
+up to single precision at least. What differs by more than the gap around them decides: then sets
+are others than those that were tested, and the guarantee is not about them.
+"""
+
+import copy
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
+from sklearn_clm.calibration._between import SAME
+from sklearn_clm.calibration._claim import percent
+from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.policies._rules import Rules, SetRule
+from sklearn_clm.policies._thresholds import ThresholdRule
+from sklearn_clm.scoring import quality_matrix, similarity_tensor
+from sklearn_clm.scoring._callables import is_ours
+from sklearn_clm.scoring._protocols import (
+    ComponentScore,
+    Draws,
+    DrawScorer,
+    PairwiseSimilarity,
+    Prompts,
+)
+from sklearn_clm.scoring._quality import ClassifierScore
+
+_DRAWS_ALONE = 3  # of each prompt that is scored alone
+_FEW = 0.01  # of the prompts, whose sets may depend on the last digits
+
+
+class Noise(NamedTuple):
+    """The largest differences of scores that were computed twice."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    @classmethod
+    def between(cls, together: np.ndarray, alone: np.ndarray) -> "Noise":
+        """Differences of scores in a batch and alone."""
+        differ = together != alone  # not so equal infinities
+        known, other = together[differ], alone[differ]
+        if not len(known):
+            return cls()
+        absolute = np.abs(other - known)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.where(np.isfinite(absolute), absolute / np.abs(known), np.inf)
+        return cls(float(absolute.max()), float(relative.max()))
+
+    def with_larger(self, other: "Noise") -> "Noise":
+        """The larger of two differences of both kinds."""
+        return Noise(max(self.absolute, other.absolute), max(self.relative, other.relative))
+
+    @property
+    def matters(self) -> bool:
+        """Whether thresholds may have too little room for it."""
+        return self.relative > SAME
+
+    def added(self, scores: np.ndarray, sign: int) -> np.ndarray:
+        """Scores that are larger, or smaller, by as much."""
+        with np.errstate(invalid="ignore"):
+            moved = scores + sign * np.fmin(self.absolute, self.relative * np.abs(scores))
+        return np.where(np.isfinite(scores), moved, scores)
+
+
+_SINGLE_PRECISION = Noise(np.inf, 2.0**-24)
+
+
+def in_batches(score: object) -> bool:
+    """Whether a user's score is given many draws at once."""
+    protocols = DrawScorer, PairwiseSimilarity, ComponentScore
+    if isinstance(score, ClassifierScore):
+        return True
+    return isinstance(score, protocols) and not is_ours(score)
+
+
+def noise_of_draws(
+    quality: Any,
+    similarity: Any,
+    prompts: Prompts,
+    draws: Draws,
+    data: CalibrationData,
+) -> dict[str, Noise]:
+    """Differences of scores that users' objects give draws alone.
+
+    `data` hold what they gave these draws among all others.
+    """
+    n_draws, noise = min(len(draws[0]), _DRAWS_ALONE), {}
+    if in_batches(quality):
+        alone = np.zeros((len(prompts), n_draws))
+        for i, row in enumerate(draws):
+            for j in range(n_draws):
+                one = quality_matrix(quality, prompts[i : i + 1], [row[: j + 1]], start=j)
+                alone[i, j] = one.item()
+        noise["quality"] = Noise.between(data.quality[:, :n_draws], alone)
+    if in_batches(similarity):
+        alone = np.zeros((len(prompts), n_draws, n_draws))
+        for i, row in enumerate(draws):
+            responses = [draw.response for draw in row]
+            for j in range(1, n_draws):
+                one = similarity_tensor(similarity, [responses[: j + 1]], start=j)
+                alone[i, j, :j] = one[0, 0, :j]
+        earlier, later = np.triu_indices(n_draws, 1)
+        together = data.similarity[:, later, earlier]
+        noise["similarity"] = Noise.between(together, alone[:, later, earlier])
+    return noise
+
+
+def check_precision(
+    rules: Rules,
+    data: CalibrationData,
+    groups: Sequence[Hashable] | None,
+    set_score: SetScoreLike,
+    noise: Mapping[str, Noise],
+) -> list[str]:
+    """Refuse scores whose noise decides sets.
+
+    `noise` is that of each score that was computed alone as well. Warnings of thresholds without
+    room are returned.
+    """
+    doubts = []
+    for group, rule in rules.items():
+        if not rule.certified:
+            continue
+        part = data
+        if groups is not None:
+            part = data.take([one == group for one in groups])
+        for name in ("quality", "similarity"):
+            measured = noise.get(name, Noise())
+            # the features of an exit policy are places among scores, which have room
+            if not (measured.matters or isinstance(rule, ThresholdRule)):
+                continue
+            allowed = measured if measured.matters else _SINGLE_PRECISION
+            share = _share_of_other_sets(rule, part, set_score, name, allowed)
+            if measured.matters:
+                refuse_noise(name, measured, share)
+            doubts.append(_doubt(name, "sets", share))
+    return list(dict.fromkeys(filter(None, doubts)))
+
+
+def check_precision_of_components(
+    rules: Rules,
+    data: ComponentCalibrationData,
+    groups: Sequence[Hashable] | None,
+    noise: Noise,
+) -> list[str]:
+    """The same for scores of components."""
+    doubts = []
+    for group, rule in rules.items():
+        if not rule.certified:
+            continue
+        part = data
+        if groups is not None:
+            part = data.take([one == group for one in groups])
+        allowed = noise if noise.matters else _SINGLE_PRECISION
+        moved = [allowed.added(part.scores, sign) >= rule.gamma_hat for sign in (-1, 1)]
+        share = len(np.unique(part.prompt_index[moved[0] != moved[1]])) / part.n_prompts
+        if noise.matters:
+            refuse_noise("component_score", noise, share)
+        doubts.append(_doubt("component_score", "selections", share))
+    return list(dict.fromkeys(filter(None, doubts)))
+
+
+def refuse_noise(name: str, noise: Noise, share: float) -> None:
+    """Refuse a score whose noise changes more than a few sets."""
+    if share <= _FEW:
+        return
+    raise ValueError(
+        f"{name} must give a draw the same number alone and in a batch, got numbers that differ "
+        f"by up to {noise.absolute:.2g}, more than the gap around the thresholds: as much changes "
+        f"what {percent(share)} of the prompts get, and predict scores draws as they come. Wanted "
+        "a score of higher precision, or one that is computed row by row, as that of a plain "
+        "function is."
+    )
+
+
+def _doubt(name: str, what: str, share: float) -> str | None:
+    if share <= _FEW:
+        return None
+    return (
+        f"for {percent(share)} of the prompts {name} lies within single precision of a threshold: "
+        f"numbers that differ so little are not the same twice, and the {what} of these prompts "
+        "may be others when they are scored again. Wanted scores of higher precision, or rounded."
+    )
+
+
+def _share_of_other_sets(
+    rule: SetRule, data: CalibrationData, set_score: SetScoreLike, name: str, noise: Noise
+) -> float:
+    """Share of the prompts whose set changes with a score."""
+    members = rule.members(data, set_score)
+    changed = np.zeros(data.n_prompts, dtype=bool)
+    for sign in (-1, 1):
+        moved: Any = copy.copy(data)
+        setattr(moved, name, noise.added(getattr(data, name), sign))
+        changed |= np.any(rule.members(moved, set_score) != members, axis=1)
+    return float(changed.mean())

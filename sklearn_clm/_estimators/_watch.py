@@ -1,0 +1,98 @@
+"""What new prompts get, watched against what tested prompts got.
+
+Empty sets, and budgets that are used up, have a share that calibration saw. New prompts from the
+same distribution, with the same draws and scores, have the same one: given how many have an empty
+set in all, those among the new ones follow the hypergeometric distribution (Fisher's exact test).
+Shares that chance makes so different once in a million times are warned of.
+"""
+
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import hypergeom
+
+from sklearn_clm._exceptions import warn
+from sklearn_clm._results import PredictionSet
+from sklearn_clm.policies._rules import Rule, Tested
+
+_BY_CHANCE = 1e-6
+_MOST = 1024  # prompts that are watched of each group
+
+
+class Counts:
+    """Prompts of a group, and how many have such sets."""
+
+    def __init__(self) -> None:
+        self.digests = np.empty(0, dtype=np.uint64)
+        self.of_kinds = np.zeros(2, dtype=np.intp)
+
+    def add(self, digests: np.ndarray, kinds: np.ndarray) -> bool:
+        """Count new prompts; return whether it is time to look."""
+        before = len(self.digests)
+        _, first = np.unique(digests, return_index=True)
+        new = first[~np.isin(digests[first], self.digests)][: _MOST - before]
+        self.digests = np.concatenate((self.digests, digests[new]))
+        self.of_kinds += kinds[new].sum(axis=0)
+        return len(self.digests).bit_length() > before.bit_length()
+
+
+class Watch:
+    """Counts of the sets of a calibration, over all calls.
+
+    A service predicts for one prompt at a time, so that calls are counted together. A prompt that
+    comes again has the same set, and counts once. Counts are looked at whenever they have doubled:
+    a look at each prompt would find a rare event some day.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[Hashable, Counts] = {}
+        self._warned: set[tuple[Hashable, str]] = set()
+
+    def __reduce__(self) -> tuple[type["Watch"], tuple[()]]:
+        return Watch, ()  # each process counts its own
+
+    def add(
+        self,
+        rules: Mapping[Hashable | None, Any],
+        groups: Sequence[Hashable | None],
+        digests: np.ndarray,
+        sets: Sequence[PredictionSet],
+    ) -> None:
+        """Count the sets of some prompts; warn of impossible shares."""
+        for group, rule in rules.items():
+            of_group = [i for i, name in enumerate(groups) if name == group]
+            if not of_group or not rule.certified or rule.tested is None:
+                continue
+            kinds = [(not len(sets[i]), sets[i].n_samples >= rule.k_max) for i in of_group]
+            with self._lock:
+                counts = self._counts.setdefault(group, Counts())
+                has_doubled = counts.add(digests[of_group], np.array(kinds))
+                n, of_kinds = len(counts.digests), counts.of_kinds.tolist()
+            if has_doubled:
+                self._compare(group, rule, of_kinds, n)
+
+    def _compare(self, group: Hashable, rule: Rule, counts: list[int], n: int) -> None:
+        tested: Tested = rule.tested  # type: ignore[assignment]
+        nothing = "no answer" if rule.claim.about == "answers" else "an empty set"
+        kinds = {nothing: tested.empty, f"all {rule.k_max} draws": tested.used_up}
+        for (kind, before), now in zip(kinds.items(), counts):
+            if (group, kind) in self._warned or not is_impossible(now, n, before, tested.prompts):
+                continue
+            self._warned.add((group, kind))
+            of_group = "" if group is None else f" of group {group!r}"
+            warn(
+                f"{now} of {n} new prompts{of_group} took {kind}, and {before} of the "
+                f"{tested.prompts} that calibrated: chance does that less than once in a million "
+                "times. Prompts, draws or scores are not those of calibration (other texts, "
+                "another model behind the name, scores computed otherwise), and the guarantee may "
+                "not hold."
+            )
+
+
+def is_impossible(now: int, n: int, before: int, n_before: int) -> bool:
+    """Whether chance hardly makes two shares so different."""
+    same = hypergeom(n + n_before, now + before, n)
+    return bool(2 * min(same.cdf(now), same.sf(now - 1)) < _BY_CHANCE)

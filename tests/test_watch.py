@@ -1,0 +1,145 @@
+"""Shares of empty sets and of used-up budgets: what cannot be is noticed, chance is not."""
+
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import fisher_exact, hypergeom
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm._estimators._watch import is_impossible
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups, ThresholdPolicy
+from tests.test_precision import PROMPTS, Reward, ShortAnswers
+
+NEW = [f"new question {i}" for i in range(100)]
+POLICY = ThresholdPolicy(set_score="max")
+
+
+class Service:
+    """A reward whose model may be another one some day, behind the same name."""
+
+    key = "reward"
+    factor = 1.0
+
+    def __call__(self, prompt, generation):
+        return self.factor * Reward.scores[generation.response]
+
+    def fingerprint(self):
+        return self.key
+
+
+@pytest.fixture
+def service(monkeypatch):
+    monkeypatch.setattr(Service, "factor", 1.0)
+    return Service()
+
+
+def fitted(service, **options):
+    options = {"k_max": 6, "epsilon": 0.25, "delta": 0.1, "policy": POLICY, **options}
+    sampler = ConformalSampler(ShortAnswers(), quality=service, **options)
+    return sampler.fit(PROMPTS, ["yes"] * 260)
+
+
+def noticed(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [str(one.message) for one in caught if "chance does that" in str(one.message)]
+
+
+@pytest.mark.parametrize("policy", [POLICY, ExitPolicy()], ids=repr)
+def test_another_model_behind_the_name_is_noticed(service, monkeypatch, policy):
+    sampler = fitted(service, policy=policy, random_state=3)
+    assert not noticed(lambda: sampler.predict(NEW))
+    again = pickle.loads(pickle.dumps(sampler))  # another process counts anew
+    monkeypatch.setattr(Service, "factor", -0.01)
+    found = noticed(lambda: again.predict(NEW))
+    assert found
+    tested = again.calibration_.rule.tested
+    assert "of 100 new prompts took " in found[0]
+    assert f"of the {tested.prompts} that calibrated" in found[0]
+    assert not noticed(lambda: again.predict(NEW)), "once is enough"
+
+
+def test_a_service_that_predicts_one_by_one_notices(service, monkeypatch):
+    sampler = fitted(service)
+    monkeypatch.setattr(Service, "factor", -0.01)
+    found = noticed(lambda: [sampler.predict([prompt]) for prompt in NEW])
+    assert found
+    assert len(found) == len(set(found)) <= 2
+
+
+def test_copies_of_a_prompt_are_one(service, monkeypatch):
+    sampler = fitted(service)
+    monkeypatch.setattr(Service, "factor", -0.01)
+    assert not noticed(lambda: sampler.predict(NEW[:1] * 100))
+    assert not noticed(lambda: [sampler.predict(NEW[:1]) for _ in range(50)])
+    repeated = fitted(service, random_state=0)
+    copies = ConformalSampler(ShortAnswers(), quality=service, k_max=6, epsilon=0.9)
+    copies.fit(PROMPTS[:60] * 4, ["yes"] * 240)
+    assert copies.calibration_.rule.tested.prompts <= 40 < repeated.calibration_.rule.tested.prompts
+
+
+def test_what_was_tested_is_in_the_file(service, tmp_path, monkeypatch):
+    sampler, path = fitted(service), tmp_path / "calibration.json"
+    sampler.save_calibration(path)
+    tested = sampler.calibration_.rule.tested
+    assert json.loads(path.read_text())["rules"][0]["tested"] == list(tested)
+    data = sampler.calibration_data_
+    rule = sampler.calibration_.rule
+    members = rule.members(data, "max")
+    assert 0 <= tested.empty <= np.sum(~members.any(axis=1))
+    loaded = ConformalSampler(
+        ShortAnswers(), quality=service, k_max=6, epsilon=0.25, delta=0.1, policy=POLICY
+    ).load_calibration(path)
+    assert loaded.calibration_.rule.tested == tested
+    monkeypatch.setattr(Service, "factor", -0.01)
+    assert noticed(lambda: loaded.predict(NEW))
+
+
+def test_groups_have_shares_of_their_own(service, monkeypatch):
+    groups = Groups(lambda prompt: "odd" if int(prompt.split()[-1]) % 2 else "even")
+    sampler = fitted(service, groups=groups, epsilon=0.4)
+    assert not noticed(lambda: sampler.predict(NEW))
+    sampler = fitted(service, groups=groups, epsilon=0.4)
+    monkeypatch.setattr(Service, "factor", -0.01)
+    odd = [prompt for prompt in NEW if int(prompt.split()[-1]) % 2]
+    found = noticed(lambda: sampler.predict(odd))
+    assert found
+    assert all("new prompts of group 'odd' took" in one for one in found)
+
+
+def test_escalated_prompts_are_called_so(service, monkeypatch):
+    sampler = fitted(service, policy=AnswerPolicy(0.3))
+    assert sampler.calibration_.certified
+    assert not noticed(lambda: sampler.predict(NEW))
+    sampler = pickle.loads(pickle.dumps(sampler))
+    monkeypatch.setattr(Service, "factor", -1.0)
+    found = noticed(lambda: sampler.predict([f"new question {i}" for i in range(400)]))
+    assert any("took no answer" in one for one in found), found
+
+
+def test_the_test_is_fishers():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n, n_before = rng.integers(1, 300, 2)
+        now, before = rng.integers(0, n + 1), rng.integers(0, n_before + 1)
+        table = [[now, n - now], [before, n_before - before]]
+        one_sided = [fisher_exact(table, side).pvalue for side in ("less", "greater")]
+        assert is_impossible(now, n, before, n_before) == (2 * min(one_sided) < 1e-6)
+    assert not is_impossible(3, 3, 0, 10)
+    assert is_impossible(30, 30, 0, 100)
+
+
+def test_chance_is_rarer_than_once_in_a_million():
+    n, n_before = 200, 100
+    # exactly, over all that can happen, whatever the number in both samples together
+    for total in range(0, n + n_before + 1, 7):
+        same = hypergeom(n + n_before, total, n)
+        chance = 0.0
+        for now in range(max(total - n_before, 0), min(total, n) + 1):
+            if is_impossible(now, n, total - now, n_before):
+                chance += same.pmf(now)
+        assert chance <= 1e-6
