@@ -98,15 +98,26 @@ class AnswerPath:
 
     def chances(self, n: int, alpha: float, delta: float) -> np.ndarray:
         """Chance of each level to pass with n prompts."""
-        shares, risks = self.shares[:, np.newaxis], self.risks[:, np.newaxis]
-        m = np.maximum(binom.ppf(_QUANTILES, n, shares), 1.0).astype(np.int64)
-        wrong, right = np.array([risks, 1.0 - risks]) * (self.n_seen * shares + 1.0)
-        passing = betabinom.cdf(critical_count(m, alpha, delta), m, wrong, right)
-        return np.asarray(passing.mean(axis=1))
+        return chances_to_pass(self.shares, self.risks, self.n_seen, n, alpha, delta)
 
     def start(self, n: int, alpha: float, delta: float) -> int:
         """The level of the greatest chance, tested first."""
         return int(np.argmax(self.chances(n, alpha, delta)))
+
+
+def chances_to_pass(
+    shares: np.ndarray, risks: np.ndarray, n_seen: int, n: int, alpha: float, delta: float
+) -> np.ndarray:
+    """Chance of each level to pass its test.
+
+    Of `n_seen` other rows the share that counts at each level was `shares`, and of these were
+    errors `risks`; n rows are tested.
+    """
+    share, risk = shares[:, np.newaxis], risks[:, np.newaxis]
+    m = np.maximum(binom.ppf(_QUANTILES, n, share), 1.0).astype(np.int64)
+    wrong, right = np.array([risk, 1.0 - risk]) * (n_seen * share + 1.0)
+    passing = betabinom.cdf(critical_count(m, alpha, delta), m, wrong, right)
+    return np.asarray(passing.mean(axis=1))
 
 
 def search_answers(
