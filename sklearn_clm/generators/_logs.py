@@ -273,17 +273,22 @@ def _parquet_rows(path: AnyPath) -> Iterator[Record]:
         yield f"row {i} of {path}", row
 
 
-def _inspect_json(path: AnyPath) -> Iterator[Record]:
-    with naming(str(path)):
-        content = json_value(Path(path).read_bytes())
-    samples = content.get("samples") if isinstance(content, dict) else None
-    if not isinstance(samples, list):
-        raise ValueError(f"{path} must be a log of Inspect with its samples.")
-    named_samples = ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
-    return _of_inspect(path, content, named_samples)
+def _inspect_rows(path: AnyPath) -> Iterator[Record]:
+    with inspect_log(path) as (log, samples):
+        yield from _of_inspect(path, log, samples)
 
 
-def _inspect_archive(path: AnyPath) -> Iterator[Record]:
+@contextlib.contextmanager
+def inspect_log(path: AnyPath) -> Iterator[tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]]:
+    """The head of a log of Inspect, and its samples, each with its place."""
+    if Path(path).suffix.lower() == ".json":
+        with naming(str(path)):
+            content = json_value(Path(path).read_bytes())
+        samples = content.get("samples") if isinstance(content, dict) else None
+        if not isinstance(samples, list):
+            raise ValueError(f"{path} must be a log of Inspect with its samples.")
+        yield content, ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
+        return
     with contextlib.suppress(ImportError):
         import zipfile_zstd  # noqa: F401  # zipfile learns what newer versions of Inspect write
     try:
@@ -303,8 +308,7 @@ def _inspect_archive(path: AnyPath) -> Iterator[Record]:
                 "give logs of some of its samples each."
             )
         content = {} if header is None else _unpacked(archive, header)
-        named_samples = ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
-        yield from _of_inspect(path, content, named_samples)
+        yield content, ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -390,6 +394,6 @@ _READERS: dict[str, Callable[[AnyPath], Iterator[Record]]] = {
     ".tsv": _csv_rows,
     ".jsonl": json_lines,
     ".parquet": _parquet_rows,
-    ".json": _inspect_json,
-    ".eval": _inspect_archive,
+    ".json": _inspect_rows,
+    ".eval": _inspect_rows,
 }

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import KFold
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from sklearn_clm._estimators._files import claim_content, reading, write_content
 from sklearn_clm._exceptions import report_null
@@ -58,6 +59,10 @@ class RunClaim(Claim):
     @property
     def level_name(self) -> str:
         return "alpha"
+
+    def nullified(self, why: str) -> "RunClaim":
+        """The same claim as a null, with its reason."""
+        return dataclasses.replace(self, null=why)
 
     def sentence(self) -> str:
         """The guarantee in words."""
@@ -215,8 +220,10 @@ class RunGate(BaseEstimator):
         runs = [runs[i] for i in kept]
         succeeded = succeeded[kept]
         names = None if names is None else [names[i] for i in kept]
-        if not runs:
-            raise ValueError("X must hold a run that is finished, got none instead.")
+        if len(runs) < 2:
+            raise ValueError(
+                f"X must hold at least 2 runs that are finished, got {len(runs)} sample instead."
+            )
 
         searched, tested = self._split(runs, succeeded)
         self.n_scores_ = runs[0].shape[1]
@@ -387,11 +394,14 @@ class RunGate(BaseEstimator):
 
     def _arrays(self, runs: Sequence[Any], n_scores: int | None = None) -> list[np.ndarray]:
         """Runs as arrays of shape (T, d)."""
+        is_table = isinstance(runs, np.ndarray) and (runs.ndim > 1 or runs.dtype != object)
+        if issparse(runs) or (is_table and self.features is None):
+            runs = check_array(runs, allow_nd=True)  # whose rows are runs of equal length
         if isinstance(runs, (str, bytes)) or not hasattr(runs, "__len__"):
             raise TypeError(f"X must be a sequence of runs, got {type(runs).__name__} instead.")
         if len(runs) == 0:
             raise ValueError("X must hold at least one run, got none instead.")
-        arrays = []
+        arrays: list[np.ndarray] = []
         for i, run in enumerate(runs):
             steps = run if self.features is None else _described(run, self.features)
             try:
@@ -574,6 +584,8 @@ class OpenRun:
 
 def _outcomes(y: Any, n: int, unfinished: str) -> tuple[np.ndarray, np.ndarray]:
     """Whether runs succeed, and whether they are finished, bool (n,)."""
+    if y is None:
+        raise ValueError("RunGate requires y to be passed, but the target y is None.")
     outcomes = np.asarray(y, dtype=object)
     if outcomes.shape != (n,):
         raise ValueError(

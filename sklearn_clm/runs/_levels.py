@@ -30,6 +30,7 @@ from sklearn_clm.calibration._between import middles_above, middles_below
 from sklearn_clm.calibration._certify import count_passed, ranked
 
 _N_LEVELS = 60
+_NEARLY = 0.95  # of the greatest chance to pass
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def level_that_keeps(
     """
     of_successes = largest_risks[succeeded]
     n = len(of_successes)
-    allowed = int(critical_count(n, alpha, delta))
+    allowed = int(critical_count(n, alpha, delta)) if n else -1
     if allowed < 0:
         return Level(np.inf, n, 0, False)
     highest_kept = ranked(of_successes, allowed + 1)
@@ -108,10 +109,14 @@ def start_of(
     alpha: float,
     delta: float,
 ) -> int:
-    """The level of the greatest chance to pass with n calibration runs."""
+    """A level of nearly the greatest chance to pass with n calibration runs.
+
+    Of those the least selective: its chance is estimated from the most runs.
+    """
     passing = largest_risks[:, np.newaxis] < levels
     n_seen = len(largest_risks)
     n_failed = np.sum(passing & ~succeeded[:, np.newaxis], axis=0)
     shares = passing.mean(axis=0)
     risks = (n_failed + 0.5) / (passing.sum(axis=0) + 1.0)
-    return int(np.argmax(chances_to_pass(shares, risks, n_seen, n, alpha, delta)))
+    chances = chances_to_pass(shares, risks, n_seen, n, alpha, delta)
+    return int(np.flatnonzero(chances >= _NEARLY * chances.max())[-1])

@@ -1,0 +1,274 @@
+"""RunGate: levels, live runs, files, what is refused."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import check_estimator
+
+from sklearn_clm import NullCalibrationWarning
+from sklearn_clm.calibration import critical_count
+from sklearn_clm.policies import Groups
+from sklearn_clm.runs import RunGate
+from sklearn_clm.runs._features import PrefixState, features_of
+from sklearn_clm.runs._levels import level_that_keeps, level_that_passes
+
+SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=40)
+
+
+def made(n, seed=0, n_scores=None):
+    rng = np.random.default_rng(seed)
+    succeeded = rng.random(n) < 0.6
+    shapes = [(rng.integers(1, 9), *([] if n_scores is None else [n_scores])) for _ in range(n)]
+    return [rng.normal(good, 1.0, size=shape) for good, shape in zip(succeeded, shapes)], succeeded
+
+
+RUNS, SUCCEEDED = made(300)
+NEW, NEW_SUCCEEDED = made(400, 1)
+
+
+@settings(deadline=None)
+@given(SCORES, st.integers(0, 2**30), st.sampled_from([0.1, 0.2, 0.5]))
+def test_the_level_that_keeps_is_the_lowest_that_an_independent_walk_admits(values, seed, alpha):
+    risks = np.array(values, dtype=float)
+    succeeded = np.random.default_rng(seed).random(len(risks)) < 0.7
+    found = level_that_keeps(risks, succeeded, alpha, 0.2)
+    n = int(succeeded.sum())
+    allowed = critical_count(n, alpha, 0.2) if n else -1
+    # every level, from one that stops all to one that stops nothing
+    levels = np.append(np.arange(-0.5, 7.0), np.inf)
+    kept = [t for t in levels if np.sum(risks[succeeded] >= t) <= allowed]
+    if allowed < 0:
+        assert not found.certified
+        assert found.level == np.inf
+        return
+    assert found.certified
+    # it stops the same calibration runs that succeed as the lowest
+    expected = risks[succeeded] >= min(kept)
+    np.testing.assert_array_equal(risks[succeeded] >= found.level, expected)
+    assert found.n_errors == expected.sum()
+
+
+@settings(deadline=None)
+@given(SCORES, st.integers(0, 2**30), st.integers(0, 6))
+def test_the_level_that_passes_is_the_last_before_the_first_failure(values, seed, start):
+    risks = np.array(values, dtype=float)
+    succeeded = np.random.default_rng(seed).random(len(risks)) < 0.8
+    levels = np.append(np.arange(0.5, 7.0), np.inf)
+    found = level_that_passes(levels, start, risks, succeeded, 0.4, 0.3)
+    last = -np.inf
+    for level in levels[start:]:
+        passing = risks < level
+        n_failed = int(np.sum(passing & ~succeeded))
+        if not passing.any() or n_failed > critical_count(int(passing.sum()), 0.4, 0.3):
+            break
+        last = level
+    assert found.level == last
+
+
+@settings(deadline=None)
+@given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**30))
+def test_features_live_are_those_of_whole_runs(n_steps, n_scores, seed):
+    run = np.random.default_rng(seed).normal(size=(n_steps, n_scores))
+    state = PrefixState.begun(n_scores)
+    live = [state.update(scores) for scores in run.tolist()]
+    np.testing.assert_allclose(live, features_of(run), rtol=1e-12)
+    # a prefix has the features of itself, whatever comes later
+    np.testing.assert_allclose(features_of(run[:1]), features_of(run)[:1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("promise", ["keeps", "passes"])
+@pytest.mark.parametrize("random_state", [None, 0])
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_the_order_of_runs_changes_nothing(promise, random_state, is_grouped):
+    options = Groups() if is_grouped else None
+    gate = RunGate(promise=promise, alpha=0.3, random_state=random_state, groups=options)
+    names = np.array(["short" if len(run) < 5 else "long" for run in RUNS])
+    gate.fit(RUNS, SUCCEEDED, groups=names if is_grouped else None)
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(RUNS))
+        other = clone(gate).fit(
+            [RUNS[i] for i in order],
+            SUCCEEDED[order],
+            groups=names[order] if is_grouped else None,
+        )
+        assert other.levels_.keys() == gate.levels_.keys()
+        for name, level in gate.levels_.items():
+            assert other.levels_[name].n_errors == level.n_errors
+            assert other.levels_[name].level == pytest.approx(level.level, rel=1e-6)
+
+
+@pytest.mark.parametrize("scorer", [None, "score", LogisticRegression()])
+@pytest.mark.parametrize("promise", ["keeps", "passes"])
+def test_predictions_are_what_live_runs_do(scorer, promise):
+    gate = RunGate(scorer, promise=promise, alpha=0.3).fit(RUNS, SUCCEEDED)
+    steps, stopped = gate.predict(NEW[:80]), gate.stopped(NEW[:80])
+    assert stopped.any()
+    assert not stopped.all()
+    for run, n_steps, is_stopped in zip(NEW, steps, stopped):
+        live = gate.open()
+        n_taken = 0
+        for score in run:
+            n_taken += 1
+            if not live.step(score):
+                break
+            live = gate.open(state=live.to_json())  # a restart after every step
+        assert (n_taken, live.stopped) == (n_steps, is_stopped)
+
+
+def test_most_failures_are_stopped_and_few_successes():
+    gate = RunGate(alpha=0.1).fit(RUNS, SUCCEEDED)
+    assert gate.score(NEW, NEW_SUCCEEDED) > 0.3
+    assert gate.stopped(NEW)[NEW_SUCCEEDED].mean() <= 0.1
+    assert "| succeed, and are stopped |" in gate.report(NEW, NEW_SUCCEEDED)
+    passing = RunGate(promise="passes", alpha=0.3).fit(RUNS, SUCCEEDED)
+    through = ~passing.stopped(NEW)
+    assert through.mean() > 0.2
+    assert np.mean(~NEW_SUCCEEDED[through]) <= 0.3
+    assert "that is let through" in passing.claims_[None].sentence()
+
+
+def test_a_null_is_said_and_harmless():
+    hard = np.zeros(300, dtype=bool)
+    hard[:60] = True
+    with pytest.warns(NullCalibrationWarning, match="no level is certified"):
+        gate = RunGate(promise="passes", alpha=0.01).fit(RUNS, hard)
+    assert gate.predict(NEW).tolist() == [1] * len(NEW)
+    assert gate.score(NEW, NEW_SUCCEEDED) == -np.inf
+    with pytest.raises(ValueError, match="X must hold more runs that succeed"):
+        RunGate(alpha=0.01).fit(RUNS[:60], SUCCEEDED[:60])
+    # a small group is null, and the others are not
+    names = np.array(["rare"] * 12 + ["frequent"] * 288)
+    with pytest.warns(NullCalibrationWarning, match="Group 'rare'"):
+        gate = RunGate(groups=Groups()).fit(RUNS, SUCCEEDED, groups=names)
+    assert gate.levels_["rare"].level == np.inf
+    assert gate.claims_["frequent"].holds
+    with pytest.raises(ValueError, match="groups must be among"):
+        gate.predict(NEW[:1], groups=["other"])
+    with pytest.raises(ValueError, match="group must be one"):
+        gate.open()
+
+
+def test_vectors_and_features_of_steps():
+    runs, succeeded = made(300, 2, n_scores=3)
+    runs = [run.round(3) for run in runs]
+    gate = RunGate(alpha=0.2).fit(runs, succeeded)
+    assert gate.n_scores_ == 3
+    texts = [[f"{score:.3f} {other:.3f} {last:.3f}" for score, other, last in run] for run in runs]
+    described = RunGate(alpha=0.2, features=lambda prefix: [float(x) for x in prefix[-1].split()])
+    described.fit(texts, succeeded)
+    assert described.levels_[None].n == gate.levels_[None].n
+    live = described.open()
+    for step in texts[0]:
+        live.step(step)
+    np.testing.assert_allclose(live.risk, described.decision_function(texts[:1])[0][-1], rtol=1e-9)
+
+
+def test_runs_that_did_not_finish():
+    outcomes = [None if i % 10 == 0 else bool(one) for i, one in enumerate(SUCCEEDED)]
+    with pytest.raises(ValueError, match="got None or NaN for 30 instead"):
+        RunGate().fit(RUNS, outcomes)
+    left_out = RunGate(unfinished="leave_out").fit(RUNS, outcomes)
+    assert left_out.n_unfinished_ == 30
+    finished = [i for i, one in enumerate(outcomes) if one is not None]
+    same = RunGate().fit([RUNS[i] for i in finished], SUCCEEDED[finished])
+    assert left_out.threshold_ == pytest.approx(same.threshold_)
+    assert "in calibration 30" in left_out.report(NEW, NEW_SUCCEEDED)
+    RunGate(unfinished="failed").fit(RUNS, outcomes)
+
+
+@pytest.mark.parametrize("scorer", [None, "score"])
+def test_saved_and_loaded(scorer, tmp_path):
+    names = np.array(["short" if len(run) < 5 else "long" for run in RUNS])
+    gate = RunGate(scorer, alpha=0.2, groups=Groups()).fit(RUNS, SUCCEEDED, groups=names)
+    gate.save(tmp_path / "gate.json")
+    loaded = RunGate(scorer, alpha=0.2, groups=Groups()).load(tmp_path / "gate.json")
+    new_names = ["short" if len(run) < 5 else "long" for run in NEW]
+    before = gate.predict(NEW, groups=new_names)
+    np.testing.assert_array_equal(loaded.predict(NEW, groups=new_names), before)
+    assert loaded.claims_ == gate.claims_
+    with pytest.raises(ValueError, match=r"alpha must be 0\.2, as calibrated, got 0\.1 instead"):
+        RunGate(scorer).load(tmp_path / "gate.json")
+    content = json.loads((tmp_path / "gate.json").read_text())
+    content["rules"][0]["of_level"]["level"] = 9.0
+    (tmp_path / "gate.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="digest"):
+        RunGate(scorer, alpha=0.2).load(tmp_path / "gate.json")
+    with pytest.raises(TypeError, match="scorer must be None or 'score'"):
+        RunGate(LogisticRegression()).fit(RUNS, SUCCEEDED).save(tmp_path / "other.json")
+
+
+def test_steps_from_many_threads_are_counted_once():
+    gate = RunGate(alpha=0.2).fit(RUNS, SUCCEEDED)
+    live = gate.open()
+    threads = [threading.Thread(target=lambda: [live.step(3.0) for _ in range(50)]) for _ in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert live.n_steps == 200
+
+
+def test_a_gate_stays_closed():
+    gate = RunGate("score", alpha=0.2).fit(RUNS, SUCCEEDED)
+    live = gate.open()
+    assert live.step(5.0)
+    assert not live.step(-50.0)
+    assert not live.step(5.0)
+
+
+@pytest.mark.parametrize(
+    ("runs", "outcomes", "message"),
+    [
+        ("abc", [True] * 3, "X must be a sequence of runs"),
+        ([], [], "X must hold at least one run"),
+        ([[], [1.0]], [True, False], r"X\[0\] must be a non-empty run"),
+        ([[1.0], [np.nan]], [True, False], r"X\[1\] must be a non-empty run of finite scores"),
+        ([[1.0], ["a"]], [True, False], r"X\[1\] must be a run of numbers"),
+        ([[[1.0, 2.0]], [[1.0]]], [True, False], r"X\[1\] must have 2 scores in a step, got 1"),
+        ([[1.0], [2.0]], [True], r"y must have shape \(2,\)"),
+        ([[1.0], [2.0]], [True, 2], "y must be booleans, or 0 and 1, got 2 instead"),
+    ],
+)
+def test_what_does_not_fit_is_refused(runs, outcomes, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        RunGate().fit(runs, outcomes)
+
+
+def test_parameters_and_steps_are_checked():
+    for params in ({"alpha": 0}, {"delta": 1}, {"promise": "stops"}, {"scorer": "other"}):
+        with pytest.raises(ValueError, match=next(iter(params))):
+            RunGate(**params).fit(RUNS, SUCCEEDED)
+    live = RunGate().fit(RUNS, SUCCEEDED).open()
+    for score in (np.nan, [1.0, 2.0]):
+        with pytest.raises(ValueError, match="score must be 1 finite numbers"):
+            live.step(score)
+
+
+class OfNumbers(RunGate):
+    """Outcomes of scikit-learn's checks are arbitrary: a run succeeds where they are large."""
+
+    def fit(self, X, y, **params):
+        return super().fit(X, y if y is None else self._binary(y), **params)
+
+    def score(self, X, y, **params):
+        return super().score(X, self._binary(y), **params)
+
+    @staticmethod
+    def _binary(y):
+        numbers = np.asarray(y, dtype=float)
+        return numbers >= np.median(numbers)
+
+
+# runs differ in length, so that they have no number of features
+NOT_FOR_RUNS = {"check_n_features_in", "check_n_features_in_after_fitting"}
+
+
+def test_of_scikit_learns_checks_those_of_a_number_of_features_alone_do_not_hold():
+    found = check_estimator(OfNumbers(alpha=0.5, delta=0.4), on_fail=None)
+    assert {one["check_name"] for one in found if one["status"] == "failed"} == NOT_FOR_RUNS

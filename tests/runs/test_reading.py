@@ -1,0 +1,95 @@
+"""Runs from tables and logs, and pictures of gates."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sklearn_clm.runs import GateDisplay, RunGate, read_runs
+
+from .test_gate import NEW, NEW_SUCCEEDED, RUNS, SUCCEEDED
+
+ROWS = [("a", 1, 0.9, 1), ("b", 1, 0.2, ""), ("a", 2, 0.8, 1), ("c", 2, 0.1, 0), ("c", 1, 0.3, 0)]
+FOUND = ([[0.9, 0.8], [0.2], [0.3, 0.1]], [True, None, False], ["a", "b", "c"])
+
+
+def table(path, rows, names=("run", "step", "score", "success")):
+    if path.suffix == ".csv":
+        lines = [",".join(names), *(",".join(map(str, row)) for row in rows)]
+    else:
+        lines = [json.dumps(dict(zip(names, row))) for row in rows]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_a_table_with_a_step_in_a_row(tmp_path, suffix):
+    assert read_runs(table(tmp_path / f"runs{suffix}", ROWS)) == FOUND
+
+
+def test_names_of_columns_and_several_scores(tmp_path):
+    rows = [("x", 1, 0.5, 2, "true"), ("x", 2, 0.6, 3, "true")]
+    path = table(tmp_path / "runs.jsonl", rows, ("id", "n", "p", "logprob", "ok"))
+    found = read_runs(path, run="id", step="n", score=["p", "logprob"], success="ok")
+    assert found == ([[[0.5, 2.0], [0.6, 3.0]]], [True], ["x"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("a", 1, 0.9, 1), ("a", 1, 0.8, 1)], "must have each step once"),
+        ([("a", 1, 0.9, 1), ("a", 2, 0.8, 0)], "line 3.* must succeed or fail, got both"),
+        ([("a", 1, "high", 1)], "line 2.*could not convert"),
+        ([("a", 1, 0.9, "perhaps")], "line 2.*success must be true or false"),
+    ],
+)
+def test_rows_that_do_not_fit_are_named(tmp_path, rows, message):
+    with pytest.raises(ValueError, match=message):
+        read_runs(table(tmp_path / "runs.csv", rows))
+
+
+def test_a_lacking_column_is_named(tmp_path):
+    with pytest.raises(ValueError, match="must have a column 'reward'"):
+        read_runs(table(tmp_path / "runs.csv", ROWS), score="reward")
+
+
+def inspect_log(path, *, metadata=True):
+    """A log of Inspect of two epochs of a task with steps."""
+    samples = []
+    for i in range(4):
+        messages = [{"role": "user", "content": "go"}]
+        for step in range(2):
+            said = {"role": "assistant", "content": "step"}
+            messages.append(said | ({"metadata": {"p": 0.1 * i + step}} if metadata else {}))
+        sample = {"id": i // 2, "epoch": i % 2 + 1, "input": "go", "target": "x"}
+        sample |= {"messages": messages, "scores": {"match": {"value": "CI"[i % 2]}}}
+        samples.append(sample)
+    samples[3]["limit"] = {"type": "message", "limit": 2}
+    path.write_text(json.dumps({"status": "success", "samples": samples}))
+    return path
+
+
+def test_a_log_of_agents(tmp_path):
+    found = read_runs(inspect_log(tmp_path / "log.json"), score="p")
+    assert found.succeeded == [True, False, True, None]  # a limit ended the last one
+    assert found.names == ["0 (1)", "0 (2)", "1 (1)", "1 (2)"]
+    np.testing.assert_allclose(found.runs, [[0.0, 1.0], [0.1, 1.1], [0.2, 1.2], [0.3, 1.3]])
+    bare = inspect_log(tmp_path / "bare.json", metadata=False)
+    with pytest.raises(ValueError, match="give scores_of"):
+        read_runs(bare, score="p")
+    counted = read_runs(bare, scores_of=lambda sample: [len(sample["messages"])] * 2)
+    assert counted.runs == [[3, 3]] * 4
+
+
+def test_pictures():
+    pytest.importorskip("matplotlib")
+    gate = RunGate(alpha=0.1)
+    display = GateDisplay.from_estimator(
+        gate, RUNS, SUCCEEDED, NEW, NEW_SUCCEEDED, alphas=[0.001, 0.1, 0.3]
+    )
+    assert np.isnan(display.failures[0])  # too few runs for so small a share
+    assert (display.successes[1:] <= display.alphas[1:]).all()
+    assert len(display.plot().ax_.lines) == 3
+    assert display.plot("steps").ax_.patches
+    with pytest.raises(ValueError, match="what must be"):
+        display.plot("all")
