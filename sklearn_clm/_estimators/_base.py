@@ -66,7 +66,7 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
 
 
 def _raisable(error: BaseException) -> RuntimeError:
-    """An error of the user's code as a task can raise it."""
+    """An error of the user's that a task can raise."""
     name = type(error).__name__
     raisable = RuntimeError(
         f"generator, scores and functions of groups must raise no {name}, which means something "

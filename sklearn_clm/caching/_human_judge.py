@@ -153,8 +153,7 @@ class HumanJudge(StoreBacked, PairJudge):
         *,
         judge: str | None = None,
         note: str = "",
-        if_open: bool = False,
-    ) -> bool:
+    ) -> None:
         """Keep a verdict on the disk.
 
         Parameters
@@ -167,14 +166,40 @@ class HumanJudge(StoreBacked, PairJudge):
             Who judged; None is the parameter `judge`.
         note : str, default=""
             A remark.
-        if_open : bool, default=False
-            Whether to keep nothing where a verdict counts already.
+        """
+        self._record(pair, verdict, judge, note)
+
+    def record_if_open(
+        self,
+        pair: WantedVerdict,
+        verdict: bool,
+        *,
+        judge: str | None = None,
+        note: str = "",
+    ) -> bool:
+        """Keep a verdict unless one counts already.
+
+        Parameters
+        ----------
+        pair, verdict, judge, note
+            As in :meth:`record`.
 
         Returns
         -------
         bool
             Whether it was kept.
         """
+        return self._record(pair, verdict, judge, note, if_open=True)
+
+    def _record(
+        self,
+        pair: WantedVerdict,
+        verdict: bool | None,
+        judge: str | None,
+        note: str,
+        *,
+        if_open: bool = False,
+    ) -> bool:
         if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
         said = None if verdict is None else bool(verdict)

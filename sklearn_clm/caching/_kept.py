@@ -18,7 +18,7 @@ News: TypeAlias = tuple[Place, Generation | Exception | None]
 
 
 class DrawKeeper(abc.ABC):
-    """The kept draws of one generator under one seed, for one request.
+    """Kept draws of a generator and seed, for one request.
 
     Where several requests want a draw at once, a keeper may let one of them make it, and tell the
     others.
@@ -42,19 +42,19 @@ class DrawKeeper(abc.ABC):
         """Count draws that were kept already, and draws to make."""
 
     def is_to_make(self, key: bytes, draw: int) -> bool:
-        """Whether this request makes a draw; if not, :meth:`news` tells of it."""
+        """Whether this request makes a draw, and not another one."""
         return True
 
     def is_awaited(self, key: bytes, draw: int) -> bool:
-        """Whether other requests wait for a draw that this one makes."""
+        """Whether other requests wait for a draw of this one."""
         return False
 
     def news(self, seconds: float) -> list[News]:
-        """What has become of draws that others make, after so many seconds at most."""
+        """What became of others' draws, after these seconds at most."""
         return []
 
     def give_up(self, error: Exception | None = None) -> None:  # noqa: B027
-        """Leave to others what this request was to make, or tell them why it cannot be made."""
+        """Make no more draws; others do, or are told why."""
 
     def leave(self) -> None:  # noqa: B027
         """Wait for nothing any more."""
@@ -127,12 +127,12 @@ class KeepingQueue(RelayQueue):
         return any(self._outer.is_wanted(position, draw) for position in positions)
 
     def is_abandoned(self, prompt: int, draw: int) -> bool:
-        """Whether all who waited for a draw under way have left."""
+        """Whether all who waited for a draw have left."""
         is_awaited = self._keeper.is_awaited(self._keys[prompt], draw)
         return self._outer.is_abandoned(prompt, draw) and not is_awaited
 
     def has_more(self, *, asks_again: bool) -> bool:
-        """Whether there are draws to make, once others have made theirs.
+        """Whether there are draws to make, after those of others.
 
         Draws that are wanted and that the generator gave up are to be made, too, if `asks_again`.
         """
@@ -161,7 +161,7 @@ class KeepingQueue(RelayQueue):
         return any(self._outer.is_wanted(position, draw) for position in self._wanted_by[place])
 
     def _ask_for(self, place: Place) -> None:
-        """Ask the generator, or another request, for a draw that is wanted."""
+        """Ask the generator or another request for a wanted draw."""
         key, draw = place
         if not self._is_needed(place):
             return

@@ -103,7 +103,7 @@ class DrawMemory:
 
 
 class _DrawsUnderWay:
-    """The requests that make draws, and those that wait for them."""
+    """The requests that make draws, and those that wait."""
 
     def __init__(self) -> None:
         self.makers: dict[Place, _MemoryKeeper] = {}
@@ -111,7 +111,7 @@ class _DrawsUnderWay:
 
 
 class _MemoryKeeper(DrawKeeper):
-    """The draws of one generator and seed in a memory, for one request."""
+    """The draws in a memory, for one request."""
 
     def __init__(self, memory: DrawMemory, name: str, seed: int) -> None:
         self._memory = memory
@@ -194,7 +194,7 @@ class _MemoryKeeper(DrawKeeper):
                 self._under_way.waiting.clear()
 
     def _tell(self, place: Place, outcome: Generation | Exception | None) -> None:
-        """End the making of a draw; those who wait are told how."""
+        """End the making of a draw, and tell who waits."""
         for keeper in self._under_way.waiting.get(place, ()):
             keeper._news.put((place, outcome))
         # last of all: where an interrupt came before, they are told again

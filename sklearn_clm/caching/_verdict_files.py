@@ -1,4 +1,4 @@
-"""CSV files that people read, and fill in, with a spreadsheet."""
+"""CSV files that people read and fill in by spreadsheet."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ _NO = ("n", "no", "false", "0", "0.0")
 def write_lines(
     path: str | os.PathLike[str], lines: Iterable[Line], columns: Sequence[str]
 ) -> None:
-    """Write lines as CSV, texts that would be formulas behind an apostrophe."""
+    """Write lines as CSV, formulas behind an apostrophe."""
     file = io.StringIO(newline="")
     table = csv.DictWriter(file, columns)
     table.writeheader()

@@ -206,7 +206,7 @@ class _Calls:
             self._tell(request, None, error)
 
     def _is_unwanted(self, prompt: int, draw: int) -> bool:
-        """Whether nobody takes a draw under way any more, in a thread."""
+        """Whether nobody takes a draw any more; for a thread."""
         return self.is_over or self.draws.is_abandoned(prompt, draw)
 
     def _tell(

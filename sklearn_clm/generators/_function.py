@@ -187,7 +187,7 @@ class FunctionGenerator(ConcurrentGenerator):
         stopping: threading.Event,
         is_unwanted: Callable[[], bool],
     ) -> Any:
-        """Reply to a call, which is made again after an error."""
+        """Reply to a call, repeated where it fails."""
         attempt = 1
         while True:
             try:
@@ -261,7 +261,7 @@ def _takes_seed(ask: Callable[..., Any]) -> bool:
 
 
 def _in_thread(call: Callable[[], Any]) -> "Future[Any]":
-    """A call in a daemon thread, which may be left alone."""
+    """A call in a daemon thread of its own."""
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
 

@@ -163,7 +163,7 @@ class JudgingSession:
             self._skipped[pair.id] = None
             return "Skipped. It comes again at the end."
         # somebody else may have judged it since it was read
-        is_kept = self.judge.record(pair, key == "y", judge=self.judged_by, note=note, if_open=True)
+        is_kept = self.judge.record_if_open(pair, key == "y", judge=self.judged_by, note=note)
         self._read()
         if not is_kept:
             return _NOT_OPEN

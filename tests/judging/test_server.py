@@ -239,9 +239,9 @@ def test_images_are_encoded_anew_and_bounded(judge):
         WantedVerdict(JudgedPrompt([{"role": "user", "content": content}]), "a"),
         WantedVerdict(JudgedPrompt(small), "b"),
     ]
-    page = client(judge, pairs)
-    blocks = page.get(f"/{TOKEN}/turn").json()["pair"]["prompt"]
+    blocks = view(judge, pairs[0])["prompt"]
     assert [block["image"] for block in blocks] == [0, None, 1, 2]
+    page = client(judge, pairs)
     sizes = []
     for pair, number in [(0, 0), (0, 1), (0, 2), (1, 0)]:
         answer = page.get(f"/{TOKEN}/image/{pairs[pair].id}/{number}")
