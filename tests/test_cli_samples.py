@@ -107,7 +107,9 @@ KINDS += ["jsonl lm-eval", "eval Inspect", "json Inspect"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_command_reads_every_kind_of_file(logs, kind, capsys):
     parts = {"quality": "self_consistency", "similarity": "rouge_l"}
-    prompts, truths, draws = map(list, zip(*logs.sums(60, 5)))
+    questions, truths, draws = map(list, zip(*logs.sums(60, 5)))
+    # the prompts split the data, as each file words them
+    prompts = [f"Q: {one}\nA:" for one in questions] if "lm-eval" in kind else questions
     oracle = ConformalSampler(PrecomputedGenerator(prompts, draws), k_max=5, epsilon=0.4, **parts)
     data = oracle.collect(prompts, truths)
     expected = learn_then_test(data, 0.4, random_state=3).lambda_hat
