@@ -31,9 +31,10 @@ QUESTIONS = (
 )
 CITIES = ("Cairo", "Stockholm", "Makkah")
 OPTIONS = {
+    "risk_curves": [],
+    "cascade": [],
     "open_domain_qa": ["--questions", "400", "--trials", "20"],
     "language_families": ["--questions", "1000"],
-    "cascade": [],
     "summarization": ["--texts", "400", "--classifier-texts", "150", "--trials", "20"],
     "report_generation": ["--images", "300", "--k-max", "10", "--trials", "20"],
 }
@@ -59,6 +60,12 @@ def main() -> None:
             report = run(name, [*OPTIONS[name], "--output", str(OUTPUT)])
             if name in ("language_families", "cascade"):
                 shutil.copyfile(OUTPUT / path.name, path)
+            elif name == "risk_curves":
+                for part in ("sets", "answers"):
+                    shutil.copyfile(OUTPUT / f"smollm2_{part}.svg", HERE / f"smollm2_{part}.svg")
+                    rounded(HERE / f"smollm2_{part}.svg")
+                path = HERE / "smollm2_sentences.svg"
+                draw_curves(report["sentences"], path)
             else:
                 draw_curves(report["results" if name == "open_domain_qa" else "components"], path)
         rounded(path)
