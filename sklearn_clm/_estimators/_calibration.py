@@ -21,6 +21,7 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance
 from sklearn_clm.calibration._claim import MOST_NAMED, percent, repetitions_of
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
+from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import DrawQueue
@@ -76,9 +77,15 @@ class Calibration(ABC):
         return replace(claim, delta=self.delta, group=None, answered=None)
 
     @property
+    def outcome(self) -> Outcome | None:
+        """What tests of all prompts together found, if any."""
+        outcome: Outcome | None = self.rule.outcome
+        return outcome
+
+    @property
     def tests(self) -> Any:
-        """The tests for all prompts together, if there are any."""
-        return self.rule.result
+        """All tests of all prompts together, where they were counted."""
+        return None if self.outcome is None else self.outcome.tests
 
     @property
     def by_group(self) -> Rules | None:
@@ -293,10 +300,10 @@ class SamplerCalibration(Calibration):
 
     def numbers(self) -> dict[str, object]:
         numbers: dict[str, object] = {"prompts": self.data.n_prompts}
-        if self.tests is not None:
-            searches, certifies = self.tests.parts
-            numbers[f"optimisation part, {searches}"] = self.tests.n_optimization
-            numbers[f"calibration part, {certifies}"] = self.tests.n_calibration
+        if self.outcome is not None:
+            searches, certifies = self.outcome.parts
+            numbers[f"optimisation part, {searches}"] = self.outcome.n_optimization
+            numbers[f"calibration part, {certifies}"] = self.outcome.n_calibration
         seed = self.source.seed
         return {**numbers, "most draws for a prompt": self.data.k_max, "seed of the draws": seed}
 

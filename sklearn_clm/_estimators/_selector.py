@@ -27,17 +27,22 @@ from sklearn_clm._estimators._precision import Noise, check_precision_of_compone
 from sklearn_clm._estimators._sampler import ConformalSampler
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm._results import ComponentSets, PredictionSets
-from sklearn_clm.calibration import Claim, ComponentCalibrationData, Provenance
+from sklearn_clm.calibration import (
+    Claim,
+    ComponentCalibrationData,
+    ComponentThreshold,
+    Provenance,
+)
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
-from sklearn_clm.policies._audited import Audit, ComponentSteps
+from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._rules import rules_of_parts
-from sklearn_clm.policies._selection import SelectionRule, threshold_of_part
+from sklearn_clm.policies._selection import ComponentSelection, SelectionRule
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions, get_component_admission
 from sklearn_clm.scoring._components import get_component_score
@@ -428,23 +433,24 @@ class ComponentSelector(CalibratedEstimator):
         self, data: ComponentCalibrationData, own: ComponentCollection | None
     ) -> Callable[[Part, Claim], SelectionRule]:
         """The test of a part, by labels or an audit."""
+        selection = ComponentSelection(data)
         if not isinstance(self.judging, AuditedJudging):
-            return partial(threshold_of_part, data)
+            return selection.certified
         if own is None or own.people is None:
             raise ValueError(
                 "data must be what this selector has collected with people who audit, got other "
                 "data instead."
             )
-        people, alpha = own.people, self.alpha
-        audit = Audit(self.judging, people, own.source.seed)
-        return lambda part, claim: audit.certify(ComponentSteps(data, part, alpha, people), claim)
+        audit = Audit(self.judging, own.people, own.source.seed)
+        return partial(audit.certified, selection, None, None)
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
         sampler = self._sampler_for(repr(name), read["provenance"])
         return SelectorCalibration(**read, sampler=sampler)
 
     def _attributes_of(self, record: SelectorCalibration) -> dict[str, Any]:
-        fitted, result = super()._attributes_of(record), record.tests
+        fitted = super()._attributes_of(record)
+        result: ComponentThreshold | None = record.tests
         fitted["gamma_hat_"] = record.rule.gamma_hat
         fitted["achievable_alpha_"] = (
             (np.nan, np.nan) if result is None else result.achievable_alpha

@@ -42,9 +42,10 @@ the cheapest draws.
 its chance to be right. Where a model is sure of what is wrong the start is poor; the promise stays.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import betabinom, binom
@@ -60,6 +61,7 @@ from sklearn_clm.calibration._exit_model import (
     with_references,
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
+from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._texts import TextPaths
 from sklearn_clm.calibration._tiers import Tiers
@@ -99,6 +101,13 @@ class AnswerPath:
     def chances(self, n: int, alpha: float, delta: float) -> np.ndarray:
         """Chance of each level to pass with n prompts."""
         return chances_to_pass(self.shares, self.risks, self.n_seen, n, alpha, delta)
+
+    def after(self, start: int, stop: int | None = None) -> "AnswerPath":
+        """The path of the levels from a start on."""
+        some = slice(start, stop)
+        return replace(
+            self, levels=self.levels[some], shares=self.shares[some], risks=self.risks[some]
+        )
 
     def start(self, n: int, alpha: float, delta: float) -> int:
         """The level of the greatest chance, tested first."""
@@ -219,11 +228,17 @@ def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]
     return answered, np.where(answered, reaches.argmax(axis=1) + 1, 0)
 
 
-class Answers:
-    """Answers of a table, drawn until the highest level answers."""
+class AnswerSteps:
+    """Levels of answers, from the most selective, on some prompts.
 
-    def __init__(self, table: Table, rows: np.ndarray, path: AnswerPath, highest: float) -> None:
-        self.table, self.rows = table, rows
+    Draws are made until the first level, the highest, answers.
+    """
+
+    what: ClassVar[str] = "level of answers"
+    parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
+
+    def __init__(self, table: Table, rows: np.ndarray, path: AnswerPath) -> None:
+        self.table, self.rows, self.path = table, rows, path
         self.sure = np.full((len(rows), table.k_max), -np.inf)
         self.texts = np.zeros(self.sure.shape, dtype=np.intp)
         self.made = np.zeros(len(rows), dtype=np.intp)  # draws
@@ -234,16 +249,62 @@ class Answers:
             self.made[waiting] = k + 1
             self.sure[waiting, k] = sure_after(chance, path.patience[k])
             hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
-            waiting = waiting[(self.sure[waiting, k] < highest) & ~hopeless]
+            waiting = waiting[(self.sure[waiting, k] < path.levels[0]) & ~hopeless]
 
-    def at(self, level: float) -> tuple[DrawEntries, np.ndarray]:
-        """Answers at a level, and the draws of each prompt."""
-        answered, draws = answered_at(self.sure, level)
-        positions = np.flatnonzero(answered)
-        texts = self.texts[positions, draws[positions] - 1]
-        owner = np.arange(len(positions))
-        entries = DrawEntries(self.table, self.rows[positions], texts, owner, len(owner))
-        return entries, np.where(answered, draws, self.made)
+    def __len__(self) -> int:
+        return len(self.path.levels)
+
+    def members(self, step: int) -> DrawEntries:
+        """The answers at a level."""
+        answered, draws = answered_at(self.sure, self.path.levels[step])
+        owner = np.flatnonzero(answered)
+        texts = self.texts[owner, draws[owner] - 1]
+        return DrawEntries(self.table, self.rows[owner], texts, owner, len(self.rows))
+
+    def sizes(self, step: int) -> np.ndarray:
+        """Which prompts are answered, as numbers."""
+        return answered_at(self.sure, self.path.levels[step])[0].astype(np.intp)
+
+    def draws(self, step: int) -> np.ndarray:
+        """Number of draws taken for each prompt."""
+        answered, draws = answered_at(self.sure, self.path.levels[step])
+        return np.where(answered, draws, self.made)
+
+    def unfinished(self, step: int) -> np.ndarray:
+        """Which prompts lack draws: none."""
+        return np.zeros(len(self.rows), dtype=bool)
+
+    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
+        """Make draws up to the stop: they were made."""
+
+    def only(self, step: int) -> "AnswerSteps":
+        """The path of this level alone."""
+        alone = copy.copy(self)  # with the same draws
+        alone.path = self.path.after(step, step + 1)
+        return alone
+
+    def on(self, rows: np.ndarray) -> "AnswerSteps":
+        """The same levels on other prompts."""
+        return AnswerSteps(self.table, rows, self.path)
+
+    def laid_out(self) -> "AnswerSteps":
+        """All levels of this path."""
+        return self
+
+    def expected_losses(self) -> np.ndarray:
+        """What each level is expected to err."""
+        return self.path.risks
+
+    def budget(self, step: int) -> int:
+        """The most draws of a prompt at a level."""
+        return self.table.k_max
+
+    def likely_last(self, n_allowed: int) -> int:
+        """The step that is expected to pass last."""
+        return 0
+
+    def tally(self, risk: Risk) -> None:
+        """Errors of all steps at once: not known."""
 
 
 class AnswerRule(ExitRule):

@@ -71,6 +71,11 @@ class Entries(ABC):
     def labels(self) -> np.ndarray:
         """Known label of each entry: 1, 0, or -1."""
 
+    @property
+    @abstractmethod
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column of each entry in a judge's labels."""
+
     @abstractmethod
     def ask(self, entries: np.ndarray) -> None:
         """Ask for the labels of entries of different prompts."""
@@ -84,6 +89,15 @@ class Entries(ABC):
         largest = np.full(self.n_prompts, -np.inf)
         np.maximum.at(largest, self.owner[chosen], self.scores[chosen])
         return largest
+
+    def heads(self, chosen: np.ndarray) -> np.ndarray:
+        """For each prompt its preferred chosen entry, or -1."""
+        largest = self.largest(chosen)
+        best = np.flatnonzero(chosen & (self.scores == largest[self.owner]))
+        order = best[np.lexsort((best, -self.preference[best]))]
+        heads = np.full(self.n_prompts, -1)
+        heads[self.owner[order[::-1]]] = order[::-1]  # the last assignment wins
+        return heads
 
 
 def ranked(values: np.ndarray, r: int) -> float:
@@ -101,7 +115,7 @@ def settle(entries: Entries, r: int) -> float:
         floor, ceiling = ranked(low, r), ranked(high, r)
         if floor == ceiling:
             return floor
-        heads = _heads(entries, labels != 1 - entries.wanted, seen)
+        heads = entries.heads(labels != 1 - entries.wanted)
         tie = np.full(len(heads), -np.inf)
         tie[heads >= 0] = entries.preference[heads[heads >= 0]]
         is_open = low < ceiling
@@ -129,15 +143,6 @@ def _fewest_labels(low: np.ndarray, high: np.ndarray, r: int) -> int:
     n_reach = len(low) - np.searchsorted(np.sort(low), outcomes, side="left")
     n_above = len(high) - np.searchsorted(np.sort(high), outcomes, side="right")
     return int(np.min(np.maximum(r - n_reach, 0) + np.maximum(n_above - (r - 1), 0)))
-
-
-def _heads(entries: Entries, chosen: np.ndarray, largest: np.ndarray) -> np.ndarray:
-    """For each prompt its preferred chosen entry, or -1."""
-    best = np.flatnonzero(chosen & (entries.scores == largest[entries.owner]))
-    order = best[np.lexsort((best, -entries.preference[best]))]
-    heads = np.full(entries.n_prompts, -1)
-    heads[entries.owner[order[::-1]]] = order[::-1]  # the last assignment wins
-    return heads
 
 
 def may_ask(entries: Entries, r: int) -> np.ndarray:

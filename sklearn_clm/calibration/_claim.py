@@ -15,6 +15,7 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     rounded_up,
 )
+from sklearn_clm.calibration._risk import About, Risk, risk_about
 from sklearn_clm.calibration._rows import describe_repetitions, size_that_leaves
 
 NO_GUARANTEE = "no guarantee"
@@ -66,7 +67,7 @@ class Claim:
 
     level: float
     delta: float
-    about: Literal["responses", "components", "answers"] = "responses"
+    about: About = "responses"
     guarantee: Literal["pac", "marginal"] = "pac"
     group: Hashable | None = None
     within_groups: Literal["each", "all"] | None = None
@@ -85,9 +86,14 @@ class Claim:
         return self.null is None
 
     @property
+    def risk(self) -> type[Risk]:
+        """What an error is, who counts, and words."""
+        return risk_about(self.about)
+
+    @property
     def level_name(self) -> str:
         """Name of the parameter that gave the level."""
-        return "epsilon" if self.about == "responses" else "alpha"
+        return self.risk.level_name
 
     @property
     def fewest_prompts(self) -> int:
@@ -126,11 +132,7 @@ class Claim:
         if not self.holds:
             return self._without()
         who = self._who()
-        promise = {
-            "responses": f"the set for {who} holds an admissible response",
-            "components": f"all components selected for {who} are admissible",
-            "answers": f"the answer to {who}, where one is given, is right",
-        }[self.about]
+        promise = self.risk.promise.format(who=who)
         if self.audit is not None:
             promise += ", by people's standard,"
         text = f"{promise} with probability at least {percent(1 - self.level)}"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +26,7 @@ from sklearn_clm.calibration._binomial import (
 )
 from sklearn_clm.calibration._certify import Entries, SequenceResult
 from sklearn_clm.calibration._claim import Claim, refuse_too_few
+from sklearn_clm.calibration._risk import Risk
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
@@ -293,7 +295,98 @@ class ComponentEntries(Entries):
         """For each threshold, prompts with a chosen entry that high."""
         return _count_from(self.largest(chosen), len(self.thresholds))
 
+    @property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(len(self.owner)), np.zeros_like(self.owner)
+
     def ask(self, entries: np.ndarray) -> None:
         verdicts = [] if self._judge is None else self._judge(entries)
         for entry, verdict in zip(entries, verdicts, strict=True):
             self._labels[entry] = bool(verdict)
+
+
+class SelectedEntries(Entries):
+    """Components of some prompts, from a threshold on."""
+
+    def __init__(self, data: ComponentCalibrationData, rows: np.ndarray, threshold: float) -> None:
+        position = np.full(data.n_prompts, -1)
+        position[rows] = np.arange(len(rows))
+        owner = position[data.prompt_index]
+        self._flat = np.flatnonzero((data.scores >= threshold) & (owner >= 0))
+        self._labels = data.labels[self._flat]
+        scores = np.ones(len(self._flat))
+        super().__init__(owner[self._flat], len(rows), scores, wanted=0)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._labels
+
+    @property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._flat, np.zeros_like(self._flat)
+
+    def ask(self, entries: np.ndarray) -> None:
+        raise TypeError("selected components are judged by their threshold")
+
+
+class ComponentPath:
+    """Thresholds on components, from the largest, on some prompts."""
+
+    what: ClassVar[str] = "threshold"
+    parts: ClassVar[tuple[str, str]] = ("chooses the threshold", "tests it")
+
+    def __init__(
+        self, data: ComponentCalibrationData, rows: np.ndarray, thresholds: np.ndarray | None = None
+    ) -> None:
+        self.data, self.rows = data, rows
+        self._all: ComponentEntries | None = None
+        if thresholds is None:
+            thresholds = np.array([np.inf])  # without components none is selected
+            if np.isin(data.prompt_index, rows).any():
+                self._all = ComponentEntries(data.take(rows))
+                thresholds = self._all.thresholds[::-1]
+        self.thresholds = thresholds
+
+    def __len__(self) -> int:
+        return len(self.thresholds)
+
+    def members(self, step: int) -> SelectedEntries:
+        """The components that a threshold selects."""
+        return SelectedEntries(self.data, self.rows, self.thresholds[step])
+
+    def sizes(self, step: int) -> np.ndarray:
+        """Number of components that are selected of each prompt."""
+        return np.bincount(self.members(step).owner, minlength=len(self.rows))
+
+    def draws(self, step: int) -> np.ndarray:
+        """Number of draws for each prompt; 0 if unknown."""
+        return np.full(len(self.rows), self.data.provenance.k_max or 0)
+
+    def unfinished(self, step: int) -> np.ndarray:
+        """Which prompts lack draws: none."""
+        return np.zeros(len(self.rows), dtype=bool)
+
+    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
+        """Make draws up to the stop: they were made."""
+
+    def only(self, step: int) -> "ComponentPath":
+        """The path of this threshold alone."""
+        return ComponentPath(self.data, self.rows, self.thresholds[[step]])
+
+    def on(self, rows: np.ndarray) -> "ComponentPath":
+        """The same thresholds on other prompts."""
+        return ComponentPath(self.data, rows, self.thresholds)
+
+    def laid_out(self) -> "ComponentPath":
+        """All thresholds of this path."""
+        return self
+
+    def expected_losses(self) -> None:
+        """What each threshold is expected to err: not known."""
+
+    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
+        """Errors of all steps, and how many prompts count."""
+        if self._all is None or np.any(self._all.labels < 0):
+            return None
+        n_errors = self._all.n_at_least(self._all.labels == 0)
+        return n_errors, np.full(len(self), len(self.rows))

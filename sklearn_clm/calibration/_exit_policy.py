@@ -40,10 +40,13 @@ risk at most that of u-hat, so that both guarantees stay, and no set of these pr
 epsilon for c = floor((n + 1) epsilon) - 1.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from sklearn_clm.calibration._between import SAME, middles_below
 from sklearn_clm.calibration._exit_model import ExitModel, counted
+from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._table import DrawEntries, Table
 
 
@@ -132,3 +135,101 @@ class ExitEntries(DrawEntries):
         """Make as many draws as prediction makes at a level."""
         while level > -np.inf and len(waiting := np.flatnonzero(self.reach >= level)):
             self.draw(waiting)
+
+
+class LevelPath:
+    """Levels of an exit policy on some prompts, ascending.
+
+    All levels share what was drawn. The steps are those that were asked for.
+    """
+
+    what: ClassVar[str] = "exit level"
+    parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
+
+    def __init__(
+        self, table: Table, rows: np.ndarray, model: ExitModel, entries: ExitEntries | None = None
+    ) -> None:
+        self.table, self.rows, self.model = table, rows, model
+        self.entries = ExitEntries(table, rows, model) if entries is None else entries
+        self.levels: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    def step_at(self, level: float) -> int:
+        """The step at a level, which joins the path."""
+        self.levels.append(level)
+        return len(self.levels) - 1
+
+    def members(self, step: int) -> DrawEntries:
+        """The texts at a level, those relied on most first."""
+        chosen = np.flatnonzero(self.entries.scores >= self.levels[step])
+        entries = self.entries
+        return DrawEntries(
+            self.table,
+            entries.rows[chosen],
+            entries.draws[chosen],
+            entries.owner[chosen],
+            entries.n_prompts,
+            preference=entries.scores[chosen],
+        )
+
+    def sizes(self, step: int) -> np.ndarray:
+        """Number of members of each set."""
+        return np.sum(self.entries.tau >= self.levels[step], axis=1)
+
+    def draws(self, step: int) -> np.ndarray:
+        """Number of draws taken for each prompt."""
+        return 1 + np.sum(self.entries.exits[:, :-1] >= self.levels[step], axis=1)
+
+    def unfinished(self, step: int) -> np.ndarray:
+        """Which prompts lack draws before their stop."""
+        level = self.levels[step]
+        return np.asarray((self.entries.reach >= level) & (level > -np.inf))
+
+    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
+        """Make the draws of all prompts up to the stop."""
+        self.entries.draw_to(self.levels[step])
+
+    def only(self, step: int) -> "LevelPath":
+        """The path of this level alone."""
+        path = LevelPath(self.table, self.rows, self.model, self.entries)
+        path.step_at(self.levels[step])
+        return path
+
+    def on(self, rows: np.ndarray) -> "LevelPath":
+        """The same levels on other prompts."""
+        path = LevelPath(self.table, rows, self.model)
+        path.levels = list(self.levels)
+        return path
+
+    def laid_out(self) -> "LevelPath":
+        """All levels that differ for these prompts, from the lowest.
+
+        At the lowest all texts are returned.
+        """
+        entries = self.entries
+        largest = entries.largest(entries.labels == 1)
+        every = entries.tau[entries.tau > -np.inf]
+        path = LevelPath(self.table, self.rows, self.model, entries)
+        if not len(every):  # of a group that was not searched
+            path.levels = [0.0]
+            return path
+        observed = np.append(largest[largest > -np.inf], every.min())
+        levels = middles_below(np.append(every, entries.exits), observed)
+        path.levels = np.unique(levels).tolist()
+        return path
+
+    def expected_losses(self) -> None:
+        """What each level is expected to err: not known."""
+
+    def budget(self, step: int) -> int:
+        """The most draws of a prompt at a level."""
+        return self.model.k_max
+
+    def likely_last(self, n_allowed: int) -> int:
+        """The step that is expected to pass last."""
+        return 0
+
+    def tally(self, risk: Risk) -> None:
+        """Errors of all steps at once: not known."""

@@ -13,7 +13,7 @@ from sklearn_clm.calibration._binomial import (
     check_probability,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import SequenceResult, count_passed
+from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import Claim, percent, refuse_too_few
 from sklearn_clm.calibration._data import (
     CalibrationData,
@@ -21,7 +21,8 @@ from sklearn_clm.calibration._data import (
     refuse_common_prompts,
     split_of,
 )
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._path import ThresholdPath
+from sklearn_clm.calibration._risk import MISSES
 from sklearn_clm.calibration._rows import RandomState
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import (
@@ -33,7 +34,7 @@ from sklearn_clm.calibration._search import (
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import AdmissionTest, LossTest
+from sklearn_clm.calibration._tests import BettingTest, BinomialTest, StepTest, count_steps
 
 
 class AchievableEpsilon(NamedTuple):
@@ -199,15 +200,15 @@ def learn_then_test(
         seen, tested = np.arange(0), data.order()
         refuse_common_prompts("frontier", frontier.seen, data)
         refuse_too_few(data.n_prompts, largest)
-    columns = Columns(Table(data), tested, frontier, score)
-    tests = [AdmissionTest(columns, level, delta) for level in epsilons]
+    path = ThresholdPath(Table(data), tested, frontier, score)
+    tests = [BinomialTest(path, MISSES, level, delta) for level in epsilons]
     results = tuple(certify_frontier(test, searched=seen, weights=weights) for test in tests)
     return results[0] if np.ndim(epsilon) == 0 else results
 
 
 def certify_frontier(
-    admission: AdmissionTest,
-    others: Sequence[LossTest] = (),
+    admission: BinomialTest,
+    others: Sequence[BettingTest] = (),
     *,
     searched: np.ndarray,
     weights: Weights,
@@ -219,28 +220,22 @@ def certify_frontier(
     of errors and p-values, and the objective leaves out the excess, which needs labels that no test
     asks for.
     """
-    columns, n = admission.columns, admission.n_prompts
-    m = len(columns)
-    tests: list[AdmissionTest | LossTest] = [admission, *others]
-    lazily, before = columns.table.is_lazy, columns.table.n_judgements
-
-    def passes(step: int) -> bool:
-        # no test is left out, so that the largest p-value of a step is known
-        passed = [test.passes(step) for test in tests]
-        return all(passed)
-
-    n_passed = count_passed(passes, m, admission.likely_last() if lazily else 0)
+    path: Any = admission.path
+    n, m = admission.n_prompts, len(path)
+    lazily, before = path.table.is_lazy, path.table.n_judgements
+    tests: list[StepTest] = [admission, *others]
+    n_passed = count_steps(path, tests, admission.likely_last() if lazily else 0)
     smallest, band = math.nan, AchievableEpsilon(math.nan, math.nan)
     if lazily:
         risks, exact = _bounds(admission, n_passed, select)
-        p_values = binomial_p_value(risks.n_errors, n, admission.epsilon)
+        p_values = binomial_p_value(risks.n_errors, n, admission.level)
         p_values[n_passed + 1 :] = np.nan
         objective = replace(risks, excess=np.zeros(m)).objective(**weights)
     else:
-        risks, exact = columns.risks, np.ones(m, dtype=bool)
+        risks, exact = path.risks, np.ones(m, dtype=bool)
         p_values = np.max([test.p_values() for test in tests], axis=0)
         objective = risks.objective(**weights)
-        labels = columns.table.labels[np.concatenate((searched, columns.rows))]
+        labels = path.table.labels[np.concatenate((searched, path.rows))]
         band = AchievableEpsilon.of_labels(labels == 1)
     if not others:
         smallest = float(smallest_epsilon(risks.n_errors[0], n, admission.delta))
@@ -249,33 +244,33 @@ def certify_frontier(
         # of equals argmin takes the first, the safest
         chosen = n_passed - 1 if select == "last" else int(np.argmin(objective[:n_passed]))
     return LearnThenTestResult(
-        frontier=columns.frontier,
+        frontier=path.frontier,
         n_valid=n_passed,
         position=chosen,
         n_errors=risks.n_errors,
         p_values=p_values,
         n_optimization=len(searched),
         n_calibration=n,
-        epsilon=admission.epsilon,
+        epsilon=admission.level,
         delta=admission.delta,
         smallest_epsilon=smallest,
         achievable_epsilon=band,
         risks=risks,
-        provenance=columns.table.data.provenance,
+        provenance=path.table.data.provenance,
         exact=exact,
-        n_judgements=columns.table.n_judgements - before if lazily else None,
+        n_judgements=path.table.n_judgements - before if lazily else None,
     )
 
 
 def _bounds(
-    admission: AdmissionTest, n_passed: int, select: str
+    admission: BinomialTest, n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
     """Bounds of errors, and costs, of a lazy table.
 
     Errors are the most there can be where a configuration is certified, the fewest where it is not.
     """
-    columns, n = admission.columns, admission.n_prompts
-    m = len(columns)
+    path: Any = admission.path
+    n, m = admission.n_prompts, len(path)
     exact, n_errors = np.zeros(m, dtype=bool), np.full(m, n)
     sizes, samples = np.full((2, m), np.nan)
     tested = range(min(n_passed + 1, m))
@@ -283,8 +278,8 @@ def _bounds(
         fewest, most = admission.errors(step)
         exact[step], n_errors[step] = fewest == most, most if step < n_passed else fewest
     for step in range(0 if select == "objective" else max(n_passed - 1, 0), n_passed):
-        if not columns.accepts_all(step):
-            columns.finish(step)
+        if not path.accepts_all(step):
+            path.finish(step)
     for step in tested:
-        sizes[step], samples[step] = columns.costs(step)
+        sizes[step], samples[step] = path.costs(step)
     return ConfigurationRisks(n_errors, n_errors / n, sizes, samples, np.full(m, np.nan)), exact

@@ -1,13 +1,22 @@
-"""Paths of thresholds: what each configuration makes of each prompt."""
+"""Paths: ordered steps, and what each makes of the prompts.
 
+A path is a sequence of rules that was laid out by other prompts, mostly the optimisation part. On
+the prompts of a table a step is a column: the members of each prompt's set, and the draws that were
+taken for it. What calibrates knows no more of a policy than this.
+"""
+
+import copy
 import math
+from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._engine import scores_of_prefixes
+from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
@@ -20,6 +29,61 @@ class Column(NamedTuple):
 
     accepted: np.ndarray  # bool (n, K): the draws in each set, as far as draws were made
     samples: np.ndarray  # (n,): draws taken, the budget where those made do not reach the stop
+
+
+class Path(Protocol):
+    """Ordered steps on n prompts, at `rows` of a table.
+
+    `what` names a step, and `parts` say in a report what the two parts of the data are for. All
+    arrays of a step have n entries, those of `members` one for each member.
+    """
+
+    what: ClassVar[str]
+    parts: ClassVar[tuple[str, str]]
+    table: Table
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        """Number of steps."""
+
+    def members(self, step: int) -> Entries:
+        """The members of the sets, with their labels."""
+
+    def sizes(self, step: int) -> np.ndarray:
+        """Number of members of each set."""
+
+    def draws(self, step: int) -> np.ndarray:
+        """Number of draws taken for each prompt."""
+
+    def on(self, rows: np.ndarray) -> Self:
+        """The same steps on other prompts."""
+
+    def laid_out(self) -> Self:
+        """All steps that differ for these prompts, in order."""
+
+    def expected_losses(self) -> np.ndarray | None:
+        """What each step is expected to err, if known."""
+
+    def unfinished(self, step: int) -> np.ndarray:
+        """Which prompts lack draws before their stop, bool."""
+
+    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
+        """Make the draws of chosen prompts up to the stop."""
+
+    def only(self, step: int) -> Self:
+        """The path of this step alone."""
+
+    def budget(self, step: int) -> int:
+        """The most draws of a prompt at a step."""
+
+    def likely_last(self, n_allowed: int) -> int:
+        """The step that is expected to pass last."""
+
+    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
+        """Errors of all steps, and how many prompts count.
+
+        None where they are not known at once.
+        """
 
 
 def sets_at_stop(
@@ -46,51 +110,129 @@ def sets_at_stop(
     return Column(accepted & (np.arange(data.k_max) < samples[:, np.newaxis]), samples)
 
 
-class Columns:
-    """Sets and draws of some prompts at each step.
+class ColumnPath(ABC):
+    """Steps that each make a column of what was drawn.
 
     Where draws are missing, a column holds what those that were made show, and :meth:`finish` makes
     the others up to the stop.
     """
 
-    def __init__(
-        self, table: Table, rows: np.ndarray, frontier: Frontier, set_score: SetScore
-    ) -> None:
-        self.table, self.rows, self.frontier, self.set_score = table, rows, frontier, set_score
+    what: ClassVar[str] = "step"
+    parts: ClassVar[tuple[str, str]] = ("finds the path", "tests it")
+
+    def __init__(self, table: Table, rows: np.ndarray) -> None:
+        self.table, self.rows = table, rows
         self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and the draws made by then
 
+    @abstractmethod
     def __len__(self) -> int:
-        return len(self.frontier)
+        """Number of steps."""
 
-    def __getitem__(self, m: int) -> Column:
+    @abstractmethod
+    def column_of(self, step: int, data: CalibrationData) -> Column:
+        """What a step makes of the draws of some prompts."""
+
+    @abstractmethod
+    def only(self, step: int) -> Self:
+        """The path of this step alone."""
+
+    def on(self, rows: np.ndarray) -> Self:
+        """The same steps on other prompts."""
+        path = copy.copy(self)
+        ColumnPath.__init__(path, self.table, rows)
+        return path
+
+    def laid_out(self) -> Self:
+        """All steps of this path."""
+        return self
+
+    def expected_losses(self) -> np.ndarray | None:
+        """What each step is expected to err, if known."""
+        return None
+
+    def __getitem__(self, step: int) -> Column:
         made = self.table.n_draws[self.rows]
-        if m not in self._known:
-            self._known[m] = self._column(m, self.rows), made
-        column, before = self._known[m]
+        if step not in self._known:
+            self._known[step] = self.column_of(step, self.table.part(self.rows)), made
+        column, before = self._known[step]
         # further draws change nothing for prompts that have stopped
         new = np.flatnonzero((made > before) & (column.samples > before))
         if len(new):
-            column.accepted[new], column.samples[new] = self._column(m, self.rows[new])
-        self._known[m] = column, made
+            changed = self.column_of(step, self.table.part(self.rows[new]))
+            column.accepted[new], column.samples[new] = changed
+        self._known[step] = column, made
         return column
 
-    def _column(self, m: int, rows: np.ndarray) -> Column:
-        k_max = int(self.frontier.k_max[m])
-        part = self.table.part(rows)
-        return sets_at_stop(part, self.frontier.configuration(m), k_max, self.set_score)
-
-    def members(self, m: int) -> DrawEntries:
-        """The members of the sets of step m."""
-        owner, draws = np.nonzero(self[m].accepted)
+    def members(self, step: int) -> DrawEntries:
+        """The members of the sets, of highest quality first."""
+        owner, draws = np.nonzero(self[step].accepted)
         rows = self.rows[owner]
         quality = self.table.data.quality[rows, draws]
         return DrawEntries(self.table, rows, draws, owner, len(self.rows), preference=quality)
 
-    @property
-    def digests(self) -> np.ndarray | None:
-        """Digests of the prompts, if known."""
-        digests = self.table.data.prompts
-        return None if digests is None else digests[self.rows]
+    def sizes(self, step: int) -> np.ndarray:
+        """Number of members of each set."""
+        return self[step].accepted.sum(axis=1)
+
+    def draws(self, step: int) -> np.ndarray:
+        """Number of draws taken for each prompt."""
+        return self[step].samples
+
+    def unfinished(self, step: int) -> np.ndarray:
+        """Prompts that lack draws before the stop of a step."""
+        return np.asarray(self[step].samples > self.table.n_draws[self.rows])
+
+    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
+        """Make the draws of chosen prompts up to the stop."""
+        while True:
+            unfinished = self.unfinished(step)
+            waiting = unfinished if chosen is None else unfinished & chosen
+            if not waiting.any():
+                return
+            rows = self.rows[waiting]
+            self.table.ensure(rows, self.table.n_draws[rows] + 1)
+
+    def budget(self, step: int) -> int:
+        """The most draws of a prompt at a step."""
+        return self.table.k_max
+
+    def likely_last(self, n_allowed: int) -> int:
+        """The step that is expected to pass last."""
+        return 0
+
+    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
+        """Errors of all steps, and how many prompts count."""
+        return None
+
+
+class ThresholdPath(ColumnPath):
+    """The configurations of a frontier, from the safest."""
+
+    what: ClassVar[str] = "configuration"
+    parts: ClassVar[tuple[str, str]] = ("finds the frontier", "tests it")
+
+    def __init__(
+        self, table: Table, rows: np.ndarray, frontier: Frontier, set_score: SetScore
+    ) -> None:
+        super().__init__(table, rows)
+        self.frontier, self.set_score = frontier, set_score
+
+    def __len__(self) -> int:
+        return len(self.frontier)
+
+    def budget(self, step: int) -> int:
+        return int(self.frontier.k_max[step])
+
+    def column_of(self, step: int, data: CalibrationData) -> Column:
+        configuration = self.frontier.configuration(step)
+        return sets_at_stop(data, configuration, self.budget(step), self.set_score)
+
+    def only(self, step: int) -> Self:
+        alone = self.frontier.ordered(np.array([step]))
+        return type(self)(self.table, self.rows, alone, self.set_score)
+
+    def on(self, rows: np.ndarray) -> Self:
+        return type(self)(self.table, rows, self.frontier, self.set_score)
 
     @cached_property
     def risks(self) -> ConfigurationRisks:
@@ -99,31 +241,34 @@ class Columns:
         part = self.table.part(self.rows).truncate(int(np.max(budgets)))
         return evaluate_configurations(part, lambdas, set_score=self.set_score, k_max=budgets)
 
-    def unfinished(self, m: int) -> np.ndarray:
-        """Prompts that lack draws before the stop of step m."""
-        return np.asarray(self[m].samples > self.table.n_draws[self.rows])
+    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
+        return None if self.table.is_lazy else self._tally
 
-    def finish(self, m: int, chosen: np.ndarray | None = None) -> None:
-        """Make the draws of chosen prompts up to the stop."""
-        while True:
-            waiting = self.unfinished(m) if chosen is None else self.unfinished(m) & chosen
-            if not waiting.any():
-                return
-            rows = self.rows[waiting]
-            self.table.ensure(rows, self.table.n_draws[rows] + 1)
+    @cached_property
+    def _tally(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.risks.n_errors, np.full(len(self), len(self.rows))
 
-    def accepts_all(self, m: int) -> bool:
-        """Whether step m returns every draw, the safest step."""
-        similarity, quality, set_score = self.frontier.lambdas[m]
+    def expected_losses(self) -> np.ndarray:
+        return self.frontier.loss
+
+    def likely_last(self, n_allowed: int) -> int:
+        losses = np.maximum.accumulate(self.frontier.loss)
+        n_expected = int(np.sum(losses * len(self.rows) <= n_allowed))
+        return max(n_expected - 1, 1)  # the first step has all draws, and is the dearest to decide
+
+    def sizes(self, step: int) -> np.ndarray:
+        if self.accepts_all(step):  # whether draws were made or not
+            return np.full(len(self.rows), self.budget(step))
+        return super().sizes(step)
+
+    def accepts_all(self, step: int) -> bool:
+        """Whether a step returns every draw, the safest step."""
+        similarity, quality, set_score = self.frontier.lambdas[step]
         everything = similarity == np.inf and quality == -np.inf and set_score == np.inf
-        return bool(everything and self.frontier.k_max[m] == self.frontier.k_max.max())
+        return bool(everything and self.frontier.k_max[step] == self.frontier.k_max.max())
 
-    def costs(self, m: int) -> tuple[float, float]:
-        """Mean size and draws of step m; NaN if unknown."""
-        if self.accepts_all(m):
-            k_max = float(self.frontier.k_max[m])
-            return k_max, k_max
-        if self.unfinished(m).any():
+    def costs(self, step: int) -> tuple[float, float]:
+        """Mean size and draws of a step; NaN if unknown."""
+        if not self.accepts_all(step) and self.unfinished(step).any():
             return math.nan, math.nan
-        column = self[m]
-        return float(column.accepted.sum(axis=1).mean()), float(column.samples.mean())
+        return float(self.sizes(step).mean()), float(self.draws(step).mean())

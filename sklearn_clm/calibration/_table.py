@@ -70,6 +70,15 @@ class Table:
         """Whether draws are made, or labels asked for, on demand."""
         return self._draw is not None or self.judge is not None
 
+    @property
+    def knows_texts(self) -> bool:
+        """Whether the data tell which responses are equal."""
+        return self.data.texts is not None
+
+    def digests_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Digests of prompts, if known."""
+        return None if self.data.prompts is None else self.data.prompts[rows]
+
     def labels_at(self, rows: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """Labels of single draws."""
         return np.asarray(self._of_text[rows, self.texts[rows, draws]])
@@ -146,9 +155,8 @@ class DrawEntries(Entries):
         return self._table.labels_at(self.rows, self.draws)
 
     @property
-    def witnessed(self) -> np.ndarray:
-        """Prompts with a known witness, bool of shape (n,)."""
-        return np.asarray(self.largest(self.labels == 1) > -np.inf)
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.rows, self._table.texts[self.rows, self.draws]
 
     def ask(self, entries: np.ndarray) -> None:
         self._table.ask(self.rows[entries], self.draws[entries])

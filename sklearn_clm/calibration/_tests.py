@@ -4,64 +4,90 @@ Each is a valid test of one fixed step, whatever made the path. Of several tests
 no correction: the largest of their p-values is a p-value of "some risk is too high".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 
 from sklearn_clm.calibration._betting import betting_p_value
-from sklearn_clm.calibration._binomial import binomial_p_value, critical_count
-from sklearn_clm.calibration._certify import may_ask, settle
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._binomial import (
+    binomial_p_value,
+    critical_count,
+    marginal_count,
+    smallest_epsilon,
+)
+from sklearn_clm.calibration._certify import Entries, count_passed, may_ask, settle
+from sklearn_clm.calibration._path import Path
+from sklearn_clm.calibration._risk import Risk
 
 
-class AdmissionTest:
-    """Exact binomial test of the risk of no admissible response.
+class StepTest(Protocol):
+    """A test of each step of a path."""
 
-    A step passes if at most c prompts err, with c the critical count; then its p-value is at most
-    delta. Of a table that is filled, errors are counted. Otherwise labels are asked for until n - c
-    witnesses or c + 1 prompts without one are known.
+    def passes(self, step: int) -> bool:
+        """Whether a step passes."""
+
+    def p_values(self) -> np.ndarray:
+        """P-value of each step; NaN where it was not tested."""
+
+
+class BinomialTest:
+    """Exact binomial test of a risk among prompts that count.
+
+    A step passes if at most c of the m prompts that count err, with c the critical count of m; then
+    its p-value is at most delta. Which prompts count is known from their draws alone, so that given
+    m the errors are binomial. Of a table that is filled, errors are counted. Otherwise labels are
+    asked for until m - c witnesses or c + 1 prompts without one are known.
     """
 
-    def __init__(self, columns: Columns, epsilon: float, delta: float) -> None:
-        self.columns, self.n_prompts = columns, len(columns.rows)
-        self.epsilon, self.delta = epsilon, delta
-        self.allowed = int(critical_count(self.n_prompts, epsilon, delta))
+    def __init__(self, path: Path, risk: Risk, level: float, delta: float) -> None:
+        self.path, self.risk = path, risk
+        self.level, self.delta = level, delta
+        self.n_prompts = len(path.rows)
+        self._allowed: dict[int, int] = {0: -1}  # by the number of prompts that count
 
-    def passes(self, m: int) -> bool:
-        """Whether step m passes."""
-        fewest, most = self.errors(m)
-        if most <= self.allowed or fewest > self.allowed:
-            return most <= self.allowed
+    def n_counted(self, step: int) -> int:
+        """How many prompts count at a step."""
+        return n_counted_at(self.path, self.risk, step)
+
+    def n_allowed(self, step: int) -> int:
+        """How many of these may err; -1 where none may."""
+        n_counted = self.n_counted(step)
+        if n_counted not in self._allowed:
+            self._allowed[n_counted] = int(critical_count(n_counted, self.level, self.delta))
+        return self._allowed[n_counted]
+
+    def passes(self, step: int) -> bool:
+        """Whether a step passes."""
+        allowed = self.n_allowed(step)
+        fewest, most = self.errors(step)
+        if allowed < 0 or most <= allowed or fewest > allowed:
+            return most <= allowed
         # prompts with a witness need neither labels nor later draws
-        self.columns.finish(m, ~self.columns.members(m).witnessed)
-        return settle(self.columns.members(m), self.n_prompts - self.allowed) > -np.inf
+        self.path.finish(step, ~_settled(self.path.members(step), self.risk))
+        n_right = self.n_counted(step) - allowed
+        return settle(self.path.members(step), n_right) > -np.inf
+
+    def errors(self, step: int) -> tuple[int, int]:
+        """Fewest and most possible errors at a step."""
+        return errors_at(self.path, self.risk, step)
 
     def likely_last(self) -> int:
         """The step that is expected to pass last."""
-        losses = np.maximum.accumulate(self.columns.frontier.loss)
-        n_expected = int(np.sum(losses * self.n_prompts <= self.allowed))
-        start = max(n_expected - 1, 1)  # the first step has all draws, and is the dearest to decide
+        start = self.path.likely_last(self.n_allowed(0))
         # known labels may show that an earlier step fails
-        for step in range(min(start, len(self.columns))):
-            if self.errors(step)[0] > self.allowed:
+        for step in range(min(start, len(self.path))):
+            if self.errors(step)[0] > self.n_allowed(step):
                 return step
         return start
 
-    def errors(self, m: int) -> tuple[int, int]:
-        """Fewest and most possible errors at step m."""
-        if not self.columns.table.is_lazy:
-            exact = int(self.columns.risks.n_errors[m])
-            return exact, exact
-        members = self.columns.members(m)
-        witnessed = members.witnessed
-        is_open = (members.largest(members.labels < 0) > -np.inf) | self.columns.unfinished(m)
-        return int(np.sum(~witnessed & ~is_open)), int(np.sum(~witnessed))
-
     def p_values(self) -> np.ndarray:
-        """P-value of each step, from a filled table."""
-        return np.asarray(
-            binomial_p_value(self.columns.risks.n_errors, self.n_prompts, self.epsilon)
-        )
+        """P-value of each step, where all errors are known."""
+        tally = self.path.tally(self.risk)
+        if tally is None:
+            raise ValueError("errors must be known of all steps, got a table with missing labels.")
+        n_errors, n_counted = tally
+        return np.asarray(binomial_p_value(n_errors, n_counted, self.level))
 
     def may_ask(self) -> np.ndarray:
         """Texts that tests may still ask for, bool (n, K).
@@ -69,51 +95,128 @@ class AdmissionTest:
         A decided test stays decided, and a witness stays one, so that what no test could ask for
         now will not be asked for later.
         """
-        columns, table = self.columns, self.columns.table
-        asked = np.zeros((self.n_prompts, table.k_max), dtype=bool)
-        to_come = np.arange(table.k_max) >= table.n_draws[columns.rows, np.newaxis]
-        for m in range(len(columns)):
-            fewest, most = self.errors(m)
-            if fewest > self.allowed:
+        path, table = self.path, self.path.table
+        wanted = np.zeros((self.n_prompts, table.k_max), dtype=bool)
+        to_come = np.arange(table.k_max) >= table.n_draws[path.rows, np.newaxis]
+        for step in range(len(path)):
+            allowed = self.n_allowed(step)
+            fewest, most = self.errors(step)
+            if fewest > allowed:
                 break
-            if most > self.allowed:
-                members = columns.members(m)
-                chosen = may_ask(members, self.n_prompts - self.allowed)
-                asked[members.owner[chosen], members.draws[chosen]] = True
-                left, k = columns.unfinished(m) & ~members.witnessed, columns.frontier.k_max[m]
-                asked[left, :k] |= to_come[left, :k]
-        rows, draws = np.nonzero(asked)
-        texts = np.zeros_like(asked)
-        texts[rows, table.texts[columns.rows[rows], draws]] = True
-        return texts
+            if most > allowed:
+                members = path.members(step)
+                chosen = may_ask(members, self.n_counted(step) - allowed)
+                _, texts = members.places
+                wanted[members.owner[chosen], texts[chosen]] = True
+                left = path.unfinished(step) & ~_settled(members, self.risk)
+                budget = path.budget(step)
+                wanted[left, :budget] |= to_come[left, :budget]
+        rows, draws = np.nonzero(wanted)
+        asked = np.zeros_like(wanted)
+        asked[rows, table.texts[path.rows[rows], draws]] = True
+        return asked
 
 
-class LossTest:
+class BettingTest:
     """Betting test of a mean loss in [0, 1].
 
-    ``losses(m)`` gives the loss of each prompt's set at step m, of shape (n,). Digests of the
-    prompts, `keys`, determine the order of the bets.
+    ``losses(step)`` gives the loss of each prompt's set at a step, of shape (n,). Digests of the
+    prompts determine the order of the bets.
     """
 
     def __init__(
         self,
-        n_steps: int,
+        name: str,
+        path: Path,
         losses: Callable[[int], np.ndarray],
-        keys: np.ndarray,
         level: float,
         delta: float,
     ) -> None:
-        self._losses, self._keys = losses, keys
+        self.name, self._losses = name, losses
         self.level, self.delta = level, delta
-        self.means, self._p_values = np.full((2, n_steps), np.nan)
+        self._keys = path.table.digests_of(path.rows)
+        self.means, self._p_values = np.full((2, len(path)), np.nan)
 
-    def passes(self, m: int) -> bool:
-        """Whether step m passes."""
-        values = self._losses(m)
-        self.means[m] = values.mean()
-        self._p_values[m] = betting_p_value(values, self.level, keys=self._keys)
-        return bool(self._p_values[m] <= self.delta)
+    def passes(self, step: int) -> bool:
+        """Whether a step passes."""
+        values = self._losses(step)
+        self.means[step] = values.mean()
+        self._p_values[step] = betting_p_value(values, self.level, keys=self._keys)
+        return bool(self._p_values[step] <= self.delta)
 
     def p_values(self) -> np.ndarray:
         """P-value of each step that was tested; NaN elsewhere."""
         return self._p_values
+
+
+class NestedTest:
+    """Test of all levels of a nested family at once.
+
+    Prompt i errs at level u if and only if V_i < u, with V_i its largest score of a witness. At
+    most c prompts may: c is the critical count, or of a marginal guarantee
+    floor((n + 1) epsilon) - 1. The highest level that may be used is the (c + 1)-th smallest V.
+    """
+
+    def __init__(
+        self,
+        entries: Entries,
+        level: float,
+        delta: float,
+        guarantee: Literal["pac", "marginal"] = "pac",
+    ) -> None:
+        n = entries.n_prompts
+        self.entries, self.n_prompts = entries, n
+        self.delta, self.guarantee = delta, guarantee
+        self.allowed = marginal_count(n, level)
+        if guarantee == "pac":
+            self.allowed = int(critical_count(n, level, delta))
+
+    def highest(self) -> float:
+        """The highest level that may be used; -inf if none."""
+        return settle(self.entries, self.n_prompts - self.allowed)
+
+    def smallest(self, n_errors: int) -> float:
+        """The smallest level that tolerates so many errors."""
+        if self.guarantee == "pac":
+            return float(smallest_epsilon(n_errors, self.n_prompts, self.delta))
+        return min((n_errors + 1) / (self.n_prompts + 1), 1.0)
+
+    def may_ask(self) -> np.ndarray:
+        """Texts that may still be asked for, bool (n, K)."""
+        return may_ask(self.entries, self.n_prompts - self.allowed).reshape(self.n_prompts, -1)
+
+
+def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
+    """Fewest and most possible errors at a step."""
+    tally = path.tally(risk)
+    if tally is not None:
+        exact = int(tally[0][step])
+        return exact, exact
+    counted = risk.counted(path, step)
+    members = path.members(step)
+    settled = _settled(members, risk)
+    is_open = ~settled & ((members.largest(members.labels < 0) > -np.inf) | path.unfinished(step))
+    errs = settled if risk.settled_by == 0 else ~settled & ~is_open
+    return int(np.sum(counted & errs)), int(np.sum(counted & (errs | is_open)))
+
+
+def n_counted_at(path: Path, risk: Risk, step: int) -> int:
+    """How many prompts count at a step."""
+    tally = path.tally(risk)
+    return int(risk.counted(path, step).sum() if tally is None else tally[1][step])
+
+
+def _settled(members: Entries, risk: Risk) -> np.ndarray:
+    """Prompts that a known label settles."""
+    return members.largest(members.labels == risk.settled_by) > -np.inf
+
+
+def count_steps(path: Path, tests: Sequence[StepTest], start: int = 0) -> int:
+    """How many steps pass before the first that fails."""
+
+    def passes(step: int) -> bool:
+        # no test is left out, so that the largest p-value of a step is known
+        passed = [test.passes(step) for test in tests]
+        return all(passed)
+
+    return count_passed(passes, len(path), start)

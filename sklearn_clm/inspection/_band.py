@@ -71,8 +71,8 @@ class AchievableBandDisplay(EstimatorDisplay):
         record, data = estimator.calibration_, estimator.calibration_data_
         if data.unknown is not None:
             return None
-        if record.tests is not None:
-            n_calibration = record.tests.n_calibration
+        if record.outcome is not None:
+            n_calibration = record.outcome.n_calibration
         else:
             _, tested = estimator._policy.split(data, estimator.optimization_fraction, 0)
             n_calibration = len(tested)

@@ -22,7 +22,7 @@ from sklearn_clm.generators._identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
-from sklearn_clm.policies._rules import Outcomes
+from sklearn_clm.policies._rules import Expected
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
 Row: TypeAlias = tuple[str, ...]
@@ -85,21 +85,21 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     rule, claim, tests = record.rule, record.claim, record.tests
     whole, of_sets = record.by_group is None, isinstance(record, SamplerCalibration)
     set_score = record.set_score if of_sets else "max"
-    outcomes = rule.outcomes(data, set_score) if whole and data is not None else None
+    expected = rule.expected(data, set_score) if whole and data is not None else None
     facts = []
     if whole and claim.holds:
         rows = rule.facts(get_set_score(set_score).name)
         facts.append(Section(rule.heading, table=(("what", "value", "use"), *rows)))
     yield _guarantee(record)
     yield from _losses(record)
-    yield from facts if outcomes is None else [_expected(record, outcomes)]
+    yield from facts if expected is None else [_expected(record, expected)]
     yield from _groups(record)
     if data is not None:
         yield _enough(record, data.n_prompts)
     nulls = (nulls_of(record.claims_in_use) or "").splitlines()
     if texts := (*nulls, *record.remarks):
         yield Section("Warnings", texts, warning=True)
-    details = [] if outcomes is None else facts
+    details = [] if expected is None else facts
     if data is not None:
         details.append(_data(record))
     if whole and isinstance(tests, LearnThenTestResult):
@@ -141,10 +141,10 @@ def _groups(record: Record) -> Iterable[Section]:
     for name, rule in record.by_group.items():
         status, smallest = "certified" if rule.certified else "null", ""
         errors: Row = (rule.claim.null or "", "")
-        if rule.result is not None:
-            bound, n_errors, n = rule.errors
-            errors = (f"{bound}{n_errors} of {n}", _share(n_errors, n, bound)[1])
-            bound, level = rule.smallest
+        if (found := rule.outcome) is not None:
+            of_all = f"{found.bound}{found.n_errors} of {found.n_counted}"
+            errors = (of_all, _share(found.n_errors, found.n_counted, found.bound)[1])
+            bound, level = found.smallest_bound, found.smallest
             smallest = "" if np.isnan(level) else f"{bound}{rounded_up(level):.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         rows.append((str(name), status, rule.words, *errors, *costs, smallest))
@@ -214,14 +214,14 @@ def _enough(record: Record, n_prompts: int) -> Section:
     if 0 < n_held < len(claims):
         answer = f"For {n_held} of {len(claims)} groups"
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
-    claim, tests = record.claim, record.tests
-    has_one_test = record.by_group is None and claim.guarantee == "pac" and tests is not None
+    claim, found = record.claim, record.outcome
+    has_one_test = record.by_group is None and claim.guarantee == "pac"
     # by a model's standard errors say nothing of what people would certify, nor do they of losses
     errors_decide = claim.audit is None and not claim.losses
-    if has_one_test and errors_decide and tests.errors_of_safest is not None:
-        n, level, delta = tests.n_calibration, claim.level, claim.delta
-        n_errors, name = tests.errors_of_safest, f"{claim.level_name} = {claim.level:g}"
-        safest = "taking all draws" if claim.about == "responses" else "the safest rule"
+    if found is not None and found.errors_of_safest is not None and has_one_test and errors_decide:
+        n, level, delta = found.n_calibration, claim.level, claim.delta
+        n_errors, name = found.errors_of_safest, f"{claim.level_name} = {claim.level:g}"
+        safest = claim.risk.safest
         share, (fewest, most) = n_errors / n, clopper_pearson(n_errors, n)
         low, high = (percent(float(chance_to_certify(n, p, level, delta))) for p in (most, fewest))
         chance = low if low == high else f"{low} to {high}"
@@ -240,14 +240,14 @@ def _enough(record: Record, n_prompts: int) -> Section:
     return Section("Were these prompts enough?", (" ".join(texts),))
 
 
-def _expected(record: Record, outcomes: Outcomes) -> Section:
+def _expected(record: Record, expected: Expected) -> Section:
     """What the prompts that calibrated were given."""
     error = "error" if record.claim.audit is None else "error by the model's standard"
-    n = len(next(iter(outcomes.of_prompts.values())))
-    _, n_tested, _ = outcomes.errors
+    n = len(next(iter(expected.of_prompts.values())))
+    _, n_tested, _ = expected.errors
     error += "" if n_tested == n else f", of the {n_tested} that tested"
-    rows = [(error, *_share(*outcomes.errors))]
-    rows += [(name, *_mean(values)) for name, values in outcomes.of_prompts.items()]
+    rows = [(error, *_share(*expected.errors))]
+    rows += [(name, *_mean(values)) for name, values in expected.of_prompts.items()]
     text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"
     if record.claim.holds:
         text += " The rule was chosen on these prompts, so new ones may do a little worse."
@@ -271,7 +271,8 @@ def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
 def _losses(record: Record) -> Iterable[Section]:
     """Levels of other losses, and what was observed of them."""
     if record.claim.losses:
-        means = record.rule.means if record.by_group is None else {}
+        found = record.outcome if record.by_group is None and record.certified else None
+        means = {} if found is None else found.means
         rows = [
             (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
             for name, level in record.claim.losses.items()

@@ -154,7 +154,7 @@ def _price(
         random_state=estimator.random_state,
     )
     record = _calibrated(sampler, data)
-    return float(tiers.price_of(record.tests.draws).mean()) if record.claim.holds else np.nan
+    return float(tiers.price_of(record.outcome.draws).mean()) if record.claim.holds else np.nan
 
 
 def _calibrated(estimator: ConformalSampler, data: CalibrationData, **changes: Any) -> Any:

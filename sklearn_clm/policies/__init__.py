@@ -112,7 +112,7 @@ place of its reference; then all prompts with references calibrate:
 
 >>> unlabeled = early.collect(prompts[450:], None)
 >>> taught = ExitPolicy().fit(unlabeled, epsilon=0.1)
->>> fitted(policy=taught).calibration_.rule.result.n_calibration
+>>> fitted(policy=taught).calibration_.rule.outcome.n_calibration
 450
 >>> both = fitted(policy=ExitPolicy(), judging="lazy")  # both savings together
 >>> both.n_judgements_ < 1200, both.n_draws_ < 450 * 8
@@ -144,7 +144,7 @@ often draws agree then stands for how often they are right; where that is far of
 is certified, and a few labels are better:
 
 >>> taught = AnswerPolicy(alpha=0.15).fit(unlabeled)
->>> fitted(policy=taught).calibration_.rule.result.n_calibration
+>>> fitted(policy=taught).calibration_.rule.outcome.n_calibration
 450
 
 ## Answer, escalate, cascade
@@ -262,7 +262,7 @@ where the largest of the p-values is at most delta; nothing is corrected for.
 >>> def wrong(prompt, reference, one):
 ...     return sum(response != reference for response in one) / max(len(one), 1)
 >>> kept = fitted(losses=Losses({"wrong": wrong}, {"wrong": 0.7}))
->>> kept.calibration_.rule.means["wrong"] <= 0.7
+>>> kept.calibration_.outcome.means["wrong"] <= 0.7
 True
 """
 

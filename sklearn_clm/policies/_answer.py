@@ -10,32 +10,21 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval
 
 from sklearn_clm._exceptions import naming_parameters
-from sklearn_clm.calibration import CalibrationData, Claim, critical_count
-from sklearn_clm.calibration._answer import (
-    AnswerPath,
-    AnswerRule,
-    Answers,
-    search_answers,
-)
-from sklearn_clm.calibration._certify import count_passed, settle
-from sklearn_clm.calibration._claim import nothing_passed, percent
+from sklearn_clm.calibration import CalibrationData, Claim
+from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps, search_answers
+from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._data import check_data, prompt_digests
+from sklearn_clm.calibration._outcome import Outcome
+from sklearn_clm.calibration._risk import Risk, WrongAnswers
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._table import DrawEntries, Table
+from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
-from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
-from sklearn_clm.policies._exit import (
-    LevelResult,
-    LevelRule,
-    degree_two,
-    filled_table,
-    share_that_teaches,
-)
+from sklearn_clm.policies._exit import LevelRule, degree_two, filled_table, share_that_teaches
 from sklearn_clm.policies._judging import Judging, classifier_factory, one_thread
-from sklearn_clm.policies._rules import Everything, Row, Rule
+from sklearn_clm.policies._rules import Row, Rule
 
 
 @dataclass(frozen=True)
@@ -50,7 +39,7 @@ class AnswerLevel(LevelRule):
 
     @property
     def words(self) -> str:
-        share = "" if self.result is None else f", {percent(self.result.size)} answered"
+        share = "" if self.outcome is None else f", {percent(self.outcome.size)} answered"
         return f"level {self.level:.6g}{share}"
 
     @property
@@ -58,13 +47,8 @@ class AnswerLevel(LevelRule):
         # an empty set is no mistake here, and the share answered no price
         return np.nan, super().costs[1]
 
-    @property
-    def errors(self) -> tuple[str, int, int]:
-        found: Any = self.result
-        return *found.errors_of_choice, int(found.sizes.sum())  # of the answers
-
     def facts(self, set_score: str) -> list[Row]:
-        found = self.result
+        found = self.outcome
         level, most = self.level, self.patience[0]
         at_first = f"{1 - (1 - level) / most:.6g}"
         rows = [
@@ -77,19 +61,19 @@ class AnswerLevel(LevelRule):
             ("after one draw", at_first, f"the same then, where doubt counts {most:g} times"),
         ]
         if found is not None:
-            bound, wrong, n = self.errors
+            wrong = f"{found.bound}{found.n_errors} of {found.n_counted}"
             tolerated = f"at most {found.n_errors_allowed} are tolerated"
-            rows.append(("wrong answers", f"{bound}{wrong} of {n}", tolerated))
+            rows.append(("wrong answers", wrong, tolerated))
         return rows + self.costs_of_tiers()
 
-    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
+    def expected(self, data: CalibrationData, set_score: SetScoreLike) -> None:
         return None
 
     def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        no_other = np.empty(0)
-        path = AnswerPath(self.model, self.patience, 0, no_other, no_other, no_other, self.cut)
-        answers = Answers(filled_table(data), np.arange(data.n_prompts), path, self.level)
-        answered, _ = answers.at(self.level)
+        level, unknown = np.array([self.level]), np.array([np.nan])
+        path = AnswerPath(self.model, self.patience, 0, level, unknown, unknown, self.cut)
+        answers = AnswerSteps(filled_table(data), np.arange(data.n_prompts), path)
+        answered = answers.members(0)
         members = np.zeros(data.quality.shape, dtype=bool)
         members[answered.rows, answered.draws] = True
         return members
@@ -147,6 +131,8 @@ class AnswerPolicy(Policy):
 
     rule: ClassVar[type[Rule]] = AnswerLevel
     _learnt_as: ClassVar[str] = "path_"
+    risk: Risk = WrongAnswers()
+    path_tells_losses: ClassVar[bool] = True
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "alpha": [Interval(Real, 0, 1, closed="neither")],
@@ -168,7 +154,7 @@ class AnswerPolicy(Policy):
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
 
     def promise(self, epsilon: float) -> dict[str, Any]:
-        return {**super().promise(self.alpha), "about": "answers"}
+        return super().promise(self.alpha)
 
     def searched_share(self, n_prompts: int) -> float:
         return share_that_teaches(n_prompts)
@@ -221,45 +207,32 @@ class AnswerPolicy(Policy):
         with one_thread():
             return search_answers(data, new_classifier, n, self.alpha, delta, tiers)
 
-    def test(self, path: AnswerPath, table: Table, part: Part, claim: Claim) -> Rule:
-        n, judged_before = len(part.rows), table.n_judgements
-        levels = path.levels[path.start(n, self.alpha, part.delta) :]
-        answers = Answers(table, part.rows, path, levels[0])
+    def path_on(
+        self, learnt: AnswerPath, table: Table, part: Part, rows: np.ndarray
+    ) -> AnswerSteps:
+        start = learnt.start(len(part.rows), self.alpha, part.delta)
+        return AnswerSteps(table, rows, learnt.after(start))
 
-        def passes(j: int) -> bool:
-            answered, _ = answers.at(levels[j])
-            m = answered.n_prompts
-            allowed = int(critical_count(m, self.alpha, part.delta)) if m else -1
-            return allowed >= 0 and settle(answered, m - allowed) > -np.inf
+    def learnt_of(self, path: AnswerSteps) -> AnswerPath:
+        return path.path
 
-        with bounding(table.judge, part.rows, lambda: self._unjudged(table, part.rows)):
-            passed = count_passed(passes, len(levels))
-        level = float(levels[max(passed - 1, 0)])
-        answered, draws = answers.at(level)
-        # only those that are answered were tested, perhaps the popular ones
-        claim = claim.tested_on(answered.rows, table.data.prompts)
-        if not passed:
-            why = _why_nothing(answered, table, claim, n)
-            return Everything(claim.nullified(why), table.k_max)
-        result = LevelResult(
-            level=level,
-            n_errors_allowed=int(critical_count(answered.n_prompts, self.alpha, part.delta)),
-            n_optimization=len(part.searched),
-            n_errors=int(np.sum(answered.labels != 1)),
-            sizes=np.isin(part.rows, answered.rows).astype(np.intp),
-            draws=draws,
-            n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
+    def rule_at(self, path: AnswerSteps, outcome: Outcome, claim: Claim) -> AnswerLevel:
+        claim = replace(claim, answered=outcome.size)
+        level, learnt = float(path.path.levels[0]), path.path
+        return AnswerLevel(
+            claim,
+            learnt.model,
+            path.table.knows_texts,
+            level,
+            patience=learnt.patience,
+            cut=learnt.cut,
         )
-        claim = replace(claim, answered=result.size)
-        own = {"patience": path.patience, "cut": path.cut}
-        return AnswerLevel.of(claim, path.model, table, part, result, **own)
 
-
-def _why_nothing(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:
-    known, wrong = "at least " if table.is_lazy else "", int(np.sum(answered.labels == 0))
-    m, needed = answered.n_prompts, claim.fewest_prompts
-    lacking = f"; it takes {needed} answers at least, even if none is wrong"
-    if m >= needed:
-        lacking = f"; at most {critical_count(m, claim.level, claim.delta)} may be"
-    advice = f"At the level that was most likely to pass, {known}{wrong} of {m} answers are wrong"
-    return nothing_passed(claim, n, "level of answers", np.nan, advice=f"{advice}{lacking}.")
+    def advice(self, path: AnswerSteps, outcome: Outcome, claim: Claim) -> str:
+        known = "at least " if path.table.is_lazy else ""
+        m, needed = outcome.n_counted, claim.fewest_prompts
+        lacking = f"; it takes {needed} answers at least, even if none is wrong"
+        if m >= needed:
+            lacking = f"; at most {outcome.n_errors_allowed} may be"
+        most_likely = "At the level that was most likely to pass"
+        return f"{most_likely}, {known}{outcome.n_errors} of {m} answers are wrong{lacking}."

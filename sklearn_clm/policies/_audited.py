@@ -28,10 +28,8 @@ a verdict.
 One rule is tested, so that nothing is corrected for, and no audit serves two tests.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -45,8 +43,6 @@ from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     Claim,
     ComponentCalibrationData,
-    ComponentThreshold,
-    LearnThenTestResult,
     critical_count,
     prompts_needed,
     two_phase_p_value,
@@ -54,26 +50,16 @@ from sklearn_clm.calibration import (
     two_phase_smallest_epsilon,
 )
 from sklearn_clm.calibration._betting import audit_p_values, audit_power, fewest_audits
-from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._claim import nothing_passed
-from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration._data import split_of
-from sklearn_clm.calibration._exit_model import ExitModel
-from sklearn_clm.calibration._exit_policy import ExitEntries
-from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._outcome import Audited
+from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._rows import Part, RandomState
-from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tests import errors_at, n_counted_at
 from sklearn_clm.calibration._two_phase import AuditRecord, smallest_level
 from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.policies._base import Policy
-from sklearn_clm.policies._exit import ExitPolicy, LevelResult, LevelRule
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import Everything, Rule
-from sklearn_clm.policies._selection import SelectionRule, labelled, threshold_of_part
-from sklearn_clm.policies._thresholds import ThresholdPolicy, ThresholdRule
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
@@ -171,12 +157,12 @@ class AuditedJudging(BaseEstimator, Judging):
             )
 
     def refuse_policy(self, policy: Policy, k_max: int) -> None:
-        # some prompts have to choose the level
-        exits = isinstance(policy, ExitPolicy) and policy.guarantee == "pac"
-        if not isinstance(policy, ThresholdPolicy) and not (exits and policy.path is None):
+        # some prompts have to choose the step
+        knows = policy.path is None or policy.path_tells_losses
+        if policy.guarantee != "pac" or not knows:
             raise ValueError(
-                "policy must be one of thresholds, or a pac ExitPolicy that is not fitted yet, "
-                f"where people audit, got {policy!r:.60} instead."
+                "policy must be one with guarantee='pac', and an ExitPolicy one that is not fitted "
+                f"yet, where people audit, got {policy!r:.60} instead."
             )
 
     def split(
@@ -193,297 +179,84 @@ class AuditedJudging(BaseEstimator, Judging):
         return Audit(self, collection.audited_by(self.people), collection.source.seed)
 
 
-class Steps(ABC):
-    """Rules of which an audit tests one, the safest first.
-
-    `what` is their name. Of the searched prompts the model refuses `refusals`, one for each step.
-    """
-
-    what: ClassVar[str]
-    level: float  # tolerated risk
-    part: Part
-    refusals: np.ndarray
-
-    @property
-    def shares(self) -> np.ndarray:
-        """Quantiles of the share that the model refuses, (steps, m)."""
-        n, others = len(self.part.searched), np.arange(len(self.refusals)) > 0
-        # those that look best of many are refused more often elsewhere; the first is always there
-        refusals = np.minimum(self.refusals + others, n)[:, np.newaxis]
-        return np.asarray(betaincinv(refusals + 0.5, n - refusals + 0.5, _QUANTILES))
-
-    @abstractmethod
-    def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
-        """Which tested prompts the model refuses, and what it admits.
-
-        The latter of prompts by position: people have to admit all of that."""
-
-    @abstractmethod
-    def by_people(self, step: int, part: Part, claim: Claim) -> Any:
-        """The usual test of a part, judged by people."""
-
-    @abstractmethod
-    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Any:
-        """The rule of a step, with its claim and tests."""
-
-
-class SetSteps(Steps):
-    """Rules that make sets of responses."""
-
-    def __init__(
-        self, policy: Any, path: Any, table: Table, part: Part, claim: Claim, people: CollectedJudge
-    ) -> None:
-        self.policy, self.path, self.table, self.part = policy, path, table, part
-        self.people, self.level = people, claim.level
-
-    @abstractmethod
-    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Members of the tested sets, and their preference, (n, K)."""
-
-    def only(self, step: int) -> Any:
-        """A path of this step alone."""
-        return self.path
-
-    def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
-        rows, (members, preference) = self.part.rows, self.members(step)
-        admitted = members & (self.table.labels[rows] == 1)
-        order = np.argsort(-preference, axis=1, kind="stable")
-        place = np.take_along_axis(admitted, order, axis=1).argmax(axis=1)
-        witness = order[np.arange(len(rows)), place]
-
-        def pairs(at: np.ndarray) -> Pairs:
-            return np.arange(len(at)), rows[at], self.table.texts[rows[at], witness[at]]
-
-        return ~admitted.any(axis=1), pairs
-
-    def by_people(self, step: int, part: Part, claim: Claim) -> Any:
-        labels = self.people.labels[:, : self.table.k_max]
-        table = Table(self.table.filled().with_labels(labels), judge=self.people)
-        tested = claim.tested_on(part.rows, table.data.prompts)
-        return self.policy.test(self.only(step), table, part, tested)
-
-
-class ThresholdSteps(SetSteps):
-    """The configurations of a path, from which an audit chooses."""
-
-    what: ClassVar[str] = "configuration"
-    path: Frontier
-
-    @cached_property
-    def refusals(self) -> np.ndarray:  # type: ignore[override]
-        return self._columns(self.path, self.part.searched).risks.n_errors
-
-    @property
-    def shares(self) -> np.ndarray:
-        # a path from other data brings its own losses
-        return super().shares if len(self.part.searched) else self.path.loss[:, np.newaxis]
-
-    def only(self, step: int) -> Frontier:
-        return self.path.ordered(np.array([step]))
-
-    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.part.rows
-        return self._columns(self.only(step), rows)[0].accepted, self.table.data.quality[rows]
-
-    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
-        columns = self._columns(self.only(step), self.part.rows)
-        result = LearnThenTestResult(
-            frontier=columns.frontier,
-            n_optimization=len(self.part.searched),
-            epsilon=self.level,
-            smallest_epsilon=smallest,
-            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
-            risks=columns.risks,
-            provenance=self.table.data.provenance,
-            **tests,
-        )
-        if not claim.holds:
-            return Everything(claim, self.table.k_max, result)
-        return ThresholdRule.of(claim, result, columns, {})
-
-    def _columns(self, path: Frontier, rows: np.ndarray) -> Columns:
-        return Columns(self.table, rows, path, get_set_score(self.policy.set_score))
-
-
-class LevelSteps(SetSteps):
-    """Levels of an exit policy, from which an audit chooses."""
-
-    what: ClassVar[str] = "exit level"
-    path: ExitModel
-
-    @cached_property
-    def levels(self) -> np.ndarray:
-        """From the lowest, at which all texts are returned."""
-        every = self._seen.tau[self._seen.tau > -np.inf]
-        if not len(every):  # of a group that was not searched
-            return np.zeros(1)
-        observed = np.append(self._v[self._v > -np.inf], every.min())
-        return np.unique(middles_below(np.append(every, self._seen.exits), observed))
-
-    @property
-    def refusals(self) -> np.ndarray:  # type: ignore[override]
-        return np.searchsorted(np.sort(self._v), self.levels, side="left")
-
-    @cached_property
-    def _seen(self) -> ExitEntries:
-        return ExitEntries(self.table, self.part.searched, self.path)
-
-    @cached_property
-    def _v(self) -> np.ndarray:
-        return self._seen.largest(self._seen.labels == 1)
-
-    @cached_property
-    def _tested(self) -> ExitEntries:
-        return ExitEntries(self.table, self.part.rows, self.path)
-
-    def members(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._tested.tau >= self.levels[step], self._tested.tau
-
-    def rule(self, step: int, claim: Claim, tests: dict[str, Any], smallest: float) -> Rule:
-        found = LevelResult.at(
-            float(self.levels[step]),
-            self._tested,
-            n_optimization=len(self.part.searched),
-            smallest_epsilon=smallest,
-            n_errors=int(tests["n_errors"][0]),
-            audit=tests["audit"],
-        )
-        if not claim.holds:
-            return Everything(claim, self.table.k_max, replace(found, level=-np.inf))
-        return LevelRule.of(claim, self.path, self.table, self.part, found)
-
-
-class ComponentSteps(Steps):
-    """Thresholds on components, from which an audit chooses."""
-
-    what: ClassVar[str] = "threshold"
-
-    def __init__(
-        self, data: ComponentCalibrationData, part: Part, alpha: float, people: CollectedJudge
-    ) -> None:
-        self.data, self.part, self.level, self.people = data, part, alpha, people
-        self.thresholds, self.refusals = np.array([np.inf]), np.zeros(1, dtype=np.intp)
-        if np.isin(data.prompt_index, part.searched).any():  # or else none is selected
-            seen = ComponentEntries(data.take(part.searched))
-            self.refusals = seen.n_at_least(seen.labels == 0)
-            self.thresholds = seen.thresholds[::-1]
-
-    def seen_by_model(self, step: int) -> tuple[np.ndarray, Pairing]:
-        data, rows, of_prompt = self.data, self.part.rows, self.data.prompt_index
-        selected = data.scores >= self.thresholds[step]
-
-        def pairs(at: np.ndarray) -> Pairs:
-            place = np.full(data.n_prompts, -1)
-            place[rows[at]] = np.arange(len(at))
-            shown = np.flatnonzero(selected & (place[of_prompt] >= 0))
-            return place[of_prompt[shown]], shown, np.zeros_like(shown)
-
-        return np.isin(rows, of_prompt[selected & (data.labels == 0)]), pairs
-
-    def by_people(self, step: int, part: Part, claim: Claim) -> SelectionRule:
-        unknown = self.data.with_labels(np.full(self.data.n_components, -1))
-        said = labelled(unknown, self.people, self.level, [part])
-        return threshold_of_part(said, part, claim.tested_on(part.rows, said.prompts))
-
-    def rule(
-        self, step: int, claim: Claim, tests: dict[str, Any], smallest: float
-    ) -> SelectionRule:
-        gamma, tested = self.thresholds[step], self.data.take(self.part.rows)
-        result = ComponentThreshold(
-            thresholds=np.array([gamma]),
-            n_components=np.array([np.sum(tested.scores >= gamma) / tested.n_prompts]),
-            alpha=self.level,
-            smallest_alpha=smallest,
-            achievable_alpha=(np.nan, np.nan),
-            provenance=self.data.provenance,
-            **tests,
-        )
-        return SelectionRule(claim, result.gamma_hat, result)
-
-
-@dataclass(frozen=True)
 class Audit(Judging):
-    """An audit by people, whom `verdicts` asks."""
+    """An audit by people, whom `verdicts` asks.
+
+    `seed` is that of the random choice of prompts.
+    """
 
     audits: ClassVar[bool] = True
 
-    judging: AuditedJudging
-    verdicts: CollectedJudge
-    seed: int  # of the random choice of prompts
+    def __init__(self, judging: AuditedJudging, verdicts: CollectedJudge, seed: int) -> None:
+        self.judging, self.verdicts, self.seed = judging, verdicts, seed
 
-    def test(self, policy: Policy, path: Any, table: Table, part: Part, claim: Claim) -> Any:
-        steps = ThresholdSteps if isinstance(policy, ThresholdPolicy) else LevelSteps
-        return self.certify(steps(policy, path, table, part, claim, self.verdicts), claim)
-
-    def certify(self, steps: Steps, claim: Claim) -> Any:
-        """Test one of the steps by people's standard."""
+    def certified(self, policy: Any, learnt: Any, table: Any, part: Part, claim: Claim) -> Any:
+        """Test one step of a policy by people's standard."""
         try:
-            return self._certified(steps, claim)
+            return self._certified(policy, learnt, table, part, claim)
         except VerdictsWanted as error:
             # how many the groups that follow want is not known
-            at_most = error.n_at_most if steps.part.group is None else None
+            at_most = error.n_at_most if part.group is None else None
             raise VerdictsWanted(error.wanted, at_most, error.later) from None
 
-    def _certified(self, steps: Steps, claim: Claim) -> Any:
-        part, n_prompts = steps.part, len(steps.part.rows)
-        n_audits = min(self.judging.n_audits, n_prompts)
-        step, design = self._chosen(steps, n_audits)
+    def _certified(self, policy: Any, learnt: Any, table: Any, part: Part, claim: Claim) -> Any:
+        shaping = policy.path_on(learnt, table, part, part.searched).laid_out()
+        step, design = self._chosen(shaping, policy.risk, part, claim)
         # chosen; only now are labels of tested prompts looked at
-        order = np.random.default_rng(self.seed).permutation(n_prompts)
+        path = shaping.on(part.rows)
+        counted = policy.risk.counted(path, step)
+        order = np.random.default_rng(self.seed).permutation(len(part.rows))
+        order = order[counted[order]]
+        n_prompts = len(order)
+        n_audits = min(self.judging.n_audits, n_prompts)
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
         if design == "people":
             rows = part.rows[np.sort(order[:n_audits])]
+            audited_part = part._replace(rows=rows)
             return self._with_words(
-                steps.by_people(step, part._replace(rows=rows), claim),
+                policy.by_people(self.verdicts, path, step, audited_part, claim),
                 f"People judged what {n_audits} calibration prompts were given, which were drawn "
                 "at random.",
             )
-        refused, pairs_of = steps.seen_by_model(step)
-        n_refused = int(refused.sum())
+        refused, pairs_of = seen_by_model(path, step, policy.risk)
+        n_refused = int(refused[order].sum())
         if design == "betting":
             blocks = np.array_split(order, n_audits)
-            audited, p_value, smallest = self._by_betting(steps, blocks, refused, pairs_of)
+            audited, p_value, smallest = self._by_betting(claim, blocks, refused, pairs_of)
             how = f", at most {n_audits} one after the other in a random order, p = {p_value:.2g},"
         else:
             audited = order[~refused[order]][:n_audits]
             n_missed = len(self._rejected(pairs_of(audited)))
             counts = n_refused, n_prompts, n_missed, n_audits
-            p_value = two_phase_p_value(*counts, steps.level)
-            smallest = two_phase_smallest_epsilon(*counts, part.delta)
+            p_value = two_phase_p_value(*counts, claim.level)
+            smallest = two_phase_smallest_epsilon(*counts, claim.delta)
             how = " that were drawn at random,"
             if lacking := n_audits - len(audited):
                 how += f" and {lacking} lacked one and count as rejected,"
         owner, prompts, draws = pairs_of(audited)
         said = self.verdicts.labels[prompts, draws] == 1
         n_missed = len(np.unique(owner[~said]))
-        counts, passes = (n_refused, n_prompts, n_missed, n_audits), p_value <= part.delta
-        tests = {
-            "n_valid": int(passes),
-            "position": 0 if passes else None,
-            "n_errors": np.array([n_refused]),
-            "p_values": np.array([p_value]),
-            "exact": np.ones(1, dtype=bool),
-            "n_calibration": n_prompts,
-            "delta": part.delta,
-            "audit": AuditRecord(*counts, part.rows[audited], prompts, draws, said),
-        }
-        if not passes:
+        record = AuditRecord(
+            n_refused, n_prompts, n_missed, n_audits, part.rows[audited], prompts, draws, said
+        )
+        if p_value > claim.delta:
             exact = design != "betting"  # or else a bound, by verdicts that were not made
-            null = nothing_passed(claim, n_prompts, steps.what, smallest, exact=exact)
+            null = nothing_passed(claim, n_prompts, path.what, smallest, exact=exact)
             claim = claim.nullified(null)
+        found = Audited(record, float(p_value), claim.delta, smallest, len(part.searched))
         return self._with_words(
-            steps.rule(step, claim, tests, smallest),
+            policy.audited(path, step, found, claim),
             f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
             f"people audited {len(audited)}{how} by {len(said)} verdicts on what it admits, and "
             f"rejected {n_missed}.",
         )
 
     def _by_betting(
-        self, steps: Steps, blocks: list[np.ndarray], refused: np.ndarray, pairs_of: Pairing
+        self, claim: Claim, blocks: list[np.ndarray], refused: np.ndarray, pairs_of: Pairing
     ) -> tuple[np.ndarray, float, float]:
         """Who was audited, the p-value, and the smallest risk certified."""
-        level, delta = steps.level, steps.part.delta
+        level, delta = claim.level, claim.delta
         losses = np.array([refused[block].mean() for block in blocks])  # if none is rejected
         first = np.array([block[refused[block].argmin()] for block in blocks])
         with_one = np.flatnonzero(losses < 1.0)  # that is admitted
@@ -501,30 +274,43 @@ class Audit(Judging):
     def _with_words(rule: Any, words: str) -> Any:
         return replace(rule, claim=replace(rule.claim.advised(words), audit=words))
 
-    def _chosen(self, steps: Steps, n_audits: int) -> tuple[int, str]:
-        """The tested step and design, from the optimisation part alone."""
-        part, rejected, n_prompts = steps.part, self.judging.rejected, len(steps.part.rows)
+    def _chosen(self, path: Any, risk: Risk, part: Part, claim: Claim) -> tuple[int, str]:
+        """The tested step and design, from other prompts alone."""
+        shares_of, n_prompts_of = _expected(path, risk, len(part.rows))
         # many thresholds of components have equal refusals
-        shares, step_of = np.unique(steps.shares, axis=0, return_inverse=True)
-        of_pilot = rejected * _N_PILOT, (1.0 - rejected) * _N_PILOT
-        missed = betaincinv(of_pilot[0] + 0.5, of_pilot[1] + 0.5, _QUANTILES)
-        counts = n_prompts, n_audits, steps.level, part.delta
-        allowed = int(critical_count(n_audits, steps.level, part.delta))
-        power_of: dict[str, Callable[[float], np.ndarray]] = {
-            "two-phase": lambda b: two_phase_power(shares, b, *counts),
-            "people": lambda b: binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b),
-            "betting": lambda b: audit_power(shares, b, *counts)[0],
-        }
-        design = self.judging.design
-        expected = {
-            one: np.mean([power_of[one](b) for b in missed], axis=(0, 2))[step_of.reshape(-1)]
-            for one in (("two-phase", "people") if design == "auto" else (design,))
-        }
+        cases = np.column_stack((n_prompts_of, shares_of))
+        cases, case_of = np.unique(cases, axis=0, return_inverse=True)
+        designs = [self.judging.design]
+        if self.judging.design == "auto":
+            designs = ["two-phase", "people"]
+        expected = {design: np.empty(len(cases)) for design in designs}
+        for n_prompts in np.unique(cases[:, 0]).astype(int):
+            same = cases[:, 0] == n_prompts
+            for design in designs:
+                expected[design][same] = self._power(design, cases[same, 1:], n_prompts, claim)
+        expected = {design: powers[case_of.reshape(-1)] for design, powers in expected.items()}
         best = np.max(list(expected.values()), axis=0)
         # the last is the cheapest; where no power is enough, the safest of the best is tested
         enough = np.flatnonzero(best >= _ENOUGH_POWER)
         step = int(enough[-1] if len(enough) else best.argmax())
         return step, max(expected, key=lambda design: expected[design][step])
+
+    def _power(self, design: str, shares: np.ndarray, n_prompts: int, claim: Claim) -> np.ndarray:
+        """Expected power of a design at shares of refusals, (m, q)."""
+        level, delta, rejected = claim.level, claim.delta, self.judging.rejected
+        n_audits = min(self.judging.n_audits, n_prompts)
+        if not n_audits:
+            return np.zeros(len(shares))
+        of_pilot = rejected * _N_PILOT, (1.0 - rejected) * _N_PILOT
+        missed = betaincinv(of_pilot[0] + 0.5, of_pilot[1] + 0.5, _QUANTILES)
+        allowed = int(critical_count(n_audits, level, delta))
+        counts = n_prompts, n_audits, level, delta
+        power_of: dict[str, Callable[[float], np.ndarray]] = {
+            "two-phase": lambda b: two_phase_power(shares, b, *counts),
+            "people": lambda b: binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b),
+            "betting": lambda b: audit_power(shares, b, *counts)[0],
+        }
+        return np.asarray(np.mean([power_of[design](b) for b in missed], axis=(0, 2)))
 
     def _rejected(self, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
         """Prompts of which people reject a pair, asked at once.
@@ -540,3 +326,55 @@ class Audit(Judging):
         with self.verdicts.bounding(np.arange(len(labels)), lambda: left):
             self.verdicts.ask(*np.nonzero(now))
         return np.unique(owner[labels[*asked] != 1])
+
+
+def _expected(path: Any, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shares that the model refuses, and how many prompts count.
+
+    For each step, quantiles of the former, (steps, q), and the latter of the tested prompts.
+    """
+    if not len(path.rows):
+        # a path from other data brings its own losses; a group that was not searched has none
+        losses = path.expected_losses()
+        shares = betaincinv(0.5, 0.5, np.tile(_QUANTILES, (len(path), 1)))
+        if losses is not None:
+            shares = losses[:, np.newaxis]
+        return shares, np.full(len(path), n_tested)
+    tally = path.tally(risk)
+    if tally is None:
+        steps = range(len(path))
+        counts = [(errors_at(path, risk, m)[1], n_counted_at(path, risk, m)) for m in steps]
+        tally = tuple(np.array(counts).T)
+    n_errors, n_counted = tally
+    # those that look best of many are refused more often elsewhere; the first is always there
+    others = np.arange(len(path)) > 0
+    refusals = np.minimum(n_errors + others, n_counted)[:, np.newaxis]
+    right = n_counted[:, np.newaxis] - refusals
+    share_counted = n_counted / len(path.rows)
+    shares = np.asarray(betaincinv(refusals + 0.5, right + 0.5, _QUANTILES))
+    return shares, np.round(share_counted * n_tested).astype(np.intp)
+
+
+def seen_by_model(path: Any, step: int, risk: Risk) -> tuple[np.ndarray, Pairing]:
+    """Which prompts the model refuses, and what it admits.
+
+    The latter of prompts by position: people have to admit all of that.
+    """
+    members = path.members(step)
+    rows, draws = members.places
+    if risk.settled_by == 1:
+        witnesses = members.heads(members.labels == 1)
+
+        def witness_of(prompts: np.ndarray) -> Pairs:
+            shown = witnesses[prompts]
+            return np.arange(len(prompts)), rows[shown], draws[shown]
+
+        return witnesses < 0, witness_of
+
+    def all_of(prompts: np.ndarray) -> Pairs:
+        place = np.full(members.n_prompts, -1)
+        place[prompts] = np.arange(len(prompts))
+        shown = np.flatnonzero(place[members.owner] >= 0)
+        return place[members.owner[shown]], rows[shown], draws[shown]
+
+    return members.largest(members.labels == 0) > -np.inf, all_of

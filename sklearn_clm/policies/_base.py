@@ -12,14 +12,27 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.calibration import CalibrationData, Claim
+from sklearn_clm.calibration._certify import SequenceResult
+from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import refuse_common_prompts, split_of
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
+from sklearn_clm.calibration._outcome import Audited, Outcome
+from sklearn_clm.calibration._path import Path
+from sklearn_clm.calibration._risk import MISSES, Risk
 from sklearn_clm.calibration._rows import Part, RandomState
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.policies._asking import bounding
+from sklearn_clm.calibration._tests import BettingTest, BinomialTest, count_steps
+from sklearn_clm.policies._asking import CollectedJudge, bounding
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import Everything, Rule, Rules, rules_of_parts
+from sklearn_clm.policies._rules import (
+    Everything,
+    Rule,
+    Rules,
+    Tested,
+    rules_of_parts,
+    shares_taken,
+)
 
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
@@ -37,6 +50,8 @@ class Policy(BaseEstimator, ABC):
 
     rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
     _learnt_as: ClassVar[str] = ""  # name of the attribute that `fit` sets
+    risk: Risk = MISSES  # what is an error, and who counts
+    path_tells_losses: ClassVar[bool] = False  # what each step is expected to err
     guarantee: Literal["pac", "marginal"]
     set_score: Any = "max"  # the score of a set that predict reports
 
@@ -52,7 +67,7 @@ class Policy(BaseEstimator, ABC):
 
     def promise(self, epsilon: float) -> dict[str, Any]:
         """Fields of a claim that depend on the policy."""
-        return {"level": epsilon, "guarantee": self.guarantee}
+        return {"level": epsilon, "guarantee": self.guarantee, "about": self.risk.about}
 
     @property
     def path(self) -> Any:
@@ -104,8 +119,112 @@ class Policy(BaseEstimator, ABC):
         """Search, or learn, on the optimisation prompts at `rows`."""
 
     @abstractmethod
-    def test(self, path: Any, table: Table, part: Part, claim: Claim) -> Rule:
-        """Test the path on the prompts of a part."""
+    def path_on(self, learnt: Any, table: Table, part: Part, rows: np.ndarray) -> Path:
+        """What is tested on a part, on the prompts at `rows`."""
+
+    @abstractmethod
+    def learnt_of(self, path: Any) -> Any:
+        """What :meth:`path_on` makes a path of."""
+
+    def test_of(self, path: Any, claim: Claim) -> Any:
+        """The test of `risk`: by default the exact binomial."""
+        return BinomialTest(path, self.risk, claim.level, claim.delta)
+
+    def other_tests(self, path: Any, claim: Claim) -> list[BettingTest]:
+        """Tests of other losses, which must pass as well."""
+        return []
+
+    def certify(self, path: Any, test: Any, others: list[BettingTest], part: Part) -> Outcome:
+        """Choose the last step that passes a fixed sequence."""
+        start = test.likely_last() if path.table.is_lazy else 0
+        n_passed = count_steps(path, [test, *others], start)
+        step = max(n_passed - 1, 0)
+        allowed = test.n_allowed(step)
+        return Outcome.at(path, self.risk, step, passed=n_passed > 0, n_errors_allowed=allowed)
+
+    @abstractmethod
+    def rule_at(self, path: Any, outcome: Outcome, claim: Claim) -> Rule:
+        """The rule of a path that is one certified step."""
+
+    def advice(self, path: Any, outcome: Outcome, claim: Claim) -> str:
+        """What to say where no step has passed."""
+        return ""
+
+    def certified(self, learnt: Any, table: Table, part: Part, claim: Claim) -> Rule:
+        """The rule that tests of a part certify."""
+        path, judged_before = self.path_on(learnt, table, part, part.rows), table.n_judgements
+        test, others = self.test_of(path, claim), self.other_tests(path, claim)
+        with bounding(table.judge, part.rows, test.may_ask):
+            outcome = self.certify(path, test, others, part)
+        outcome = replace(outcome, n_optimization=len(part.searched), parts=path.parts)
+        if table.is_lazy:
+            outcome = replace(outcome, n_judgements=table.n_judgements - judged_before)
+        return self.concluded(path, outcome, claim)
+
+    def concluded(self, path: Path, outcome: Outcome, claim: Claim) -> Rule:
+        """The rule of the chosen step, or all draws."""
+        if not self.risk.counts_all:
+            # only those that count were tested, perhaps the popular ones
+            counted = self.risk.counts(outcome.sizes)
+            claim = claim.tested_on(path.rows[counted], path.table.data.prompts)
+        if outcome.step is not None:
+            return self._rule(path.only(outcome.step), outcome, claim)
+        why = nothing_passed(
+            claim,
+            outcome.n_calibration,
+            path.what,
+            outcome.smallest,
+            exact=not path.table.is_lazy,
+            advice=self.advice(path, outcome, claim),
+        )
+        return Everything(claim.nullified(why), path.table.k_max, outcome)
+
+    def _rule(self, path: Path, outcome: Outcome, claim: Claim) -> Rule:
+        """The rule of one step, with what it gave."""
+        rule: Any = self.rule_at(path, outcome, claim)
+        sizes, draws, digests = outcome.sizes, outcome.draws, path.table.digests_of(path.rows)
+        taken = shares_taken(draws, rule.k_max)
+        tested = Tested.of(sizes, draws, rule.k_max, digests)
+        found: Rule = replace(rule, outcome=outcome, taken=taken, tested=tested)
+        return found
+
+    def by_people(
+        self,
+        people: CollectedJudge,
+        path: Any,
+        step: int,
+        part: Part,
+        claim: Claim,
+    ) -> Rule:
+        """The usual test of a step, judged by people."""
+        table = path.table
+        labels = people.labels[:, : table.k_max]
+        by_people = Table(table.filled().with_labels(labels), judge=people)
+        tested = claim.tested_on(part.rows, table.data.prompts)
+        return self.certified(self.learnt_of(path.only(step)), by_people, part, tested)
+
+    def audited(self, path: Any, step: int, found: Audited, claim: Claim) -> Rule:
+        """The rule of a step that was audited."""
+        alone = path.only(step)
+        outcome = Outcome(
+            step=step if claim.holds else None,
+            n_errors=found.record.n_refused,
+            n_counted=found.record.n_prompts,
+            sizes=alone.sizes(0),
+            draws=alone.draws(0),
+            smallest=found.smallest,
+            n_optimization=found.n_optimization,
+            parts=path.parts,
+            audit=found.record,
+            tests=self.sequence_of(alone, found, claim),
+        )
+        if not claim.holds:
+            return Everything(claim, path.table.k_max, outcome)
+        return self._rule(alone, outcome, claim)
+
+    def sequence_of(self, path: Any, found: Audited, claim: Claim) -> SequenceResult | None:
+        """An audited step as a sequence of one test."""
+        return None
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """For each draw, the first draw with the same text."""
@@ -131,7 +250,7 @@ class Policy(BaseEstimator, ABC):
 
         def test(part: Part, own: Claim) -> Rule:
             with nullcontext() if len(parts) == 1 else bounded():
-                return judging.test(self, path, table, part, own)
+                return judging.certified(self, path, table, part, own)
 
         nothing = partial(Everything, k_max=table.k_max)
         # people, or a judge, are asked for what prediction uses alone

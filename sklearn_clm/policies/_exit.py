@@ -10,10 +10,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
-from sklearn_clm.calibration._binomial import check_level, marginal_count
-from sklearn_clm.calibration._certify import may_ask, settle
-from sklearn_clm.calibration._claim import nothing_passed
+from sklearn_clm.calibration import CalibrationData, Claim
+from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, prompt_digests
 from sklearn_clm.calibration._exit_model import (
     ConstantClassifier,
@@ -21,77 +19,20 @@ from sklearn_clm.calibration._exit_model import (
     fit_exit_model,
     impute_labels,
 )
-from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
+from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule, LevelPath
+from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tests import BettingTest, NestedTest
 from sklearn_clm.calibration._texts import ScoreScale, same_text_of, texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
-from sklearn_clm.calibration._two_phase import AuditRecord
-from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._judging import Judging, classifier_factory
-from sklearn_clm.policies._rules import (
-    Everything,
-    Outcomes,
-    Row,
-    Rule,
-    SetRule,
-    Tested,
-    shares_taken,
-)
+from sklearn_clm.policies._rules import Expected, Row, Rule, SetRule, Tested
 
 _ENOUGH_PROMPTS = 60  # to learn from
-
-
-@dataclass(frozen=True, kw_only=True)
-class LevelResult:
-    """What calibrating an exit level found."""
-
-    level: float  # u-hat; -inf where none is certified
-    n_errors_allowed: int = -1  # c of the calibration prompts; negative where none is allowed
-    n_optimization: int  # prompts that learnt the policy
-    # at which these prompts calibrate; NaN where too few labels are known. Where nothing is
-    # certified lazily it is a bound: none below would have worked
-    smallest_epsilon: float = np.nan
-    # calibration prompts whose set at the level has no admissible response; with lazy judging
-    # those in whose set none is known, the most that there can be
-    n_errors: int
-    errors_of_safest: int | None = None  # with no admissible draw; None where labels do not tell
-    sizes: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt's set
-    draws: np.ndarray = field(compare=False, repr=False)  # of each calibration prompt
-    n_judgements: int | None = None  # with lazy judging: responses of the calibration part
-    audit: AuditRecord | None = field(default=None, repr=False)  # in two phases
-
-    parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
-
-    @classmethod
-    def at(cls, level: float, entries: ExitEntries, **found: Any) -> Self:
-        """The result at a level, with what else was found."""
-        sizes = np.sum(entries.tau >= level, axis=1)
-        draws = 1 + np.sum(entries.exits[:, :-1] >= level, axis=1)
-        return cls(level=level, sizes=sizes, draws=draws, **found)
-
-    @property
-    def n_calibration(self) -> int:
-        """Number of prompts in the calibration part."""
-        return len(self.draws)
-
-    @property
-    def size(self) -> float:
-        """Mean set size of the calibration prompts at the level."""
-        return float(self.sizes.mean())
-
-    @property
-    def samples(self) -> float:
-        """Their mean number of draws."""
-        return float(self.draws.mean())
-
-    @property
-    def errors_of_choice(self) -> tuple[str, int]:
-        """Errors at the level, after a bound."""
-        return "" if self.n_judgements is None else "at most ", self.n_errors
 
 
 @dataclass(frozen=True)
@@ -102,14 +43,13 @@ class LevelRule(SetRule):
     model: ExitModel = field(repr=False)
     equal_texts: bool  # not where data do not tell which responses are equal
     level: float  # u-hat
-    result: LevelResult | None = field(default=None, repr=False)
+    outcome: Outcome | None = field(default=None, repr=False)
     taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
     tested: Tested | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "exit level"
     heading: ClassVar[str] = "Exit policy"
     lambda_hat: ClassVar[None] = None  # type: ignore[misc]
-    means: ClassVar[dict[str, float]] = {}  # type: ignore[misc]
 
     @property
     def k_max(self) -> int:  # type: ignore[override]
@@ -121,7 +61,7 @@ class LevelRule(SetRule):
 
     @property
     def costs(self) -> tuple[float, float]:
-        found = self.result
+        found = self.outcome
         return (np.nan, np.nan) if found is None else (found.size, found.samples)
 
     def facts(self, set_score: str) -> list[Row]:
@@ -130,8 +70,8 @@ class LevelRule(SetRule):
         if self.model.same_text is not None:
             alike = "similarity above which a response counts as an earlier one"
             rows.append(("same text", f"{self.model.same_text:.4g}", alike))
-        if self.result is not None and self.result.audit is None:
-            allowed = str(self.result.n_errors_allowed)
+        if self.outcome is not None and self.outcome.audit is None:
+            allowed = str(self.outcome.n_errors_allowed)
             rows.append(("errors allowed", allowed, "among the calibration prompts"))
         return rows + self.costs_of_tiers()
 
@@ -150,13 +90,12 @@ class LevelRule(SetRule):
         most_of_all = f"for a prompt, of at most {tiers.price_of(self.k_max):g}"
         return [*rows, ("price", f"{total:.3g}", most_of_all)]
 
-    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
-        found = self.result
+    def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
+        found = self.outcome
         if found is None:
             return None
-        bound, n_errors = found.errors_of_choice
-        errors = n_errors, len(found.sizes), bound
-        return Outcomes(errors, {"size": found.sizes, "draws": found.draws})
+        errors = found.n_errors, found.n_counted, found.bound
+        return Expected(errors, {"size": found.sizes, "draws": found.draws})
 
     def batched(self, scores: DrawScores) -> BatchedExit:
         return BatchedExit(self, scores)
@@ -168,31 +107,6 @@ class LevelRule(SetRule):
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""
         return ExitRule(self.level, self.model.rho, self.k_max)
-
-    @classmethod
-    def of(
-        cls,
-        claim: Claim,
-        model: ExitModel,
-        table: Table,
-        part: Part,
-        result: LevelResult,
-        **others: Any,
-    ) -> Self:
-        """The rule at the level of a tested part."""
-        prompts, k_max = table.data.prompts, model.k_max
-        digests = None if prompts is None else prompts[part.rows]
-        tested = Tested.of(result.sizes, result.draws, k_max, digests)
-        return cls(
-            claim,
-            model,
-            table.data.texts is not None,
-            result.level,
-            result,
-            shares_taken(result.draws, k_max),
-            tested,
-            **others,
-        )
 
     def content(self) -> dict[str, Any]:
         return {
@@ -440,39 +354,35 @@ class ExitPolicy(Policy):
         part = table.part(rows).with_labels(known)
         return learner.fit(part, epsilon=claim.level, tiers=table.tiers).model_
 
-    def test(self, path: ExitModel, table: Table, part: Part, claim: Claim) -> Rule:
-        n, epsilon = len(part.rows), claim.level
-        pac = self.guarantee == "pac"
-        allowed = marginal_count(n, epsilon)
-        if pac:
-            allowed = int(critical_count(n, epsilon, part.delta))
-        judged_before = table.n_judgements
-        entries = ExitEntries(table, part.rows, path)
-        with bounding(
-            table.judge, part.rows, lambda: may_ask(entries, n - allowed).reshape(n, path.k_max)
-        ):
-            level = entries.below(settle(entries, n - allowed))
-        entries.draw_to(level)
-        labels, smallest, hopeless = table.labels[part.rows], np.nan, None
-        if not table.is_lazy or level == -np.inf:
-            hopeless = int(entries.hopeless.sum())
-            smallest = min((hopeless + 1) / (n + 1), 1.0)
-            if pac:
-                smallest = float(smallest_epsilon(hopeless, n, part.delta))
-        # at -inf predict returns all draws, like texts or not
-        right = np.any((entries.tau >= level) & (labels == 1), axis=1)
-        result = LevelResult.at(
-            level,
-            entries,
-            n_errors_allowed=allowed,
-            n_optimization=len(part.searched),
-            smallest_epsilon=smallest,
-            n_errors=n - int(right.sum()),
-            errors_of_safest=hopeless,
-            n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
-        )
-        if level == -np.inf:
+    def path_on(self, learnt: ExitModel, table: Table, part: Part, rows: np.ndarray) -> LevelPath:
+        return LevelPath(table, rows, learnt)
+
+    def learnt_of(self, path: LevelPath) -> ExitModel:
+        return path.model  # of which people find the level anew
+
+    def test_of(self, path: LevelPath, claim: Claim) -> NestedTest:
+        return NestedTest(path.entries, claim.level, claim.delta, self.guarantee)
+
+    def certify(
+        self, path: LevelPath, test: NestedTest, others: list[BettingTest], part: Part
+    ) -> Outcome:
+        level = path.entries.below(test.highest())
+        step, passed = path.step_at(level), level > -np.inf
+        path.finish(step)
+        hopeless, smallest = None, np.nan
+        if not path.table.is_lazy or not passed:
             # lazily, what was not judged may be right
-            why = nothing_passed(claim, n, "exit level", smallest, exact=not table.is_lazy)
-            return Everything(claim.nullified(why), path.k_max, result)
-        return LevelRule.of(claim, path, table, part, result)
+            hopeless = int(path.entries.hopeless.sum())
+            smallest = test.smallest(hopeless)
+        return Outcome.at(
+            path,
+            self.risk,
+            step,
+            passed=passed,
+            n_errors_allowed=test.allowed,
+            errors_of_safest=hopeless,
+            smallest=smallest,
+        )
+
+    def rule_at(self, path: LevelPath, outcome: Outcome, claim: Claim) -> LevelRule:
+        return LevelRule(claim, path.model, path.table.knows_texts, path.levels[0])

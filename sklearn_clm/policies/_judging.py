@@ -54,9 +54,9 @@ class Judging:
         """The same for what an estimator has collected."""
         return self
 
-    def test(self, policy: Any, path: Any, table: Table, part: Part, claim: Claim) -> Any:
-        """Test the path of a policy on a part's prompts."""
-        return policy.test(path, table, part, claim)
+    def certified(self, policy: Any, learnt: Any, table: Table, part: Part, claim: Claim) -> Any:
+        """The rule that a policy's tests of a part certify."""
+        return policy.certified(learnt, table, part, claim)
 
     def refuse_policy(self, policy: Any, k_max: int) -> None:
         """Refuse parameters that would fail after draws were paid."""

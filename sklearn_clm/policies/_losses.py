@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import SamplingRule
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._path import ThresholdPath
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -97,16 +97,14 @@ class SetLosses:
         self._references, self._draws = references, draws
         self._known: dict[tuple[object, ...], float] = {}
 
-    def __call__(self, name: str, columns: Columns, m: int) -> np.ndarray:
+    def __call__(self, name: str, path: ThresholdPath, m: int) -> np.ndarray:
         """The loss of each set at step m."""
-        k_max = int(columns.frontier.k_max[m])
-        scores = columns.table.part(columns.rows)
-        values = np.empty(len(columns.rows))
-        for position, i in enumerate(columns.rows.tolist()):
+        k_max = int(path.frontier.k_max[m])
+        scores = path.table.part(path.rows)
+        values = np.empty(len(path.rows))
+        for position, i in enumerate(path.rows.tolist()):
             # the plain rule, as in prediction
-            rule = SamplingRule(
-                columns.frontier.configuration(m), columns.set_score, k_max, scores.k_max
-            )
+            rule = SamplingRule(path.frontier.configuration(m), path.set_score, k_max, scores.k_max)
             quality, similarity = scores.quality[position], scores.similarity[position]
             while not rule.done:
                 rule.update(float(quality[rule.n_samples]), similarity[rule.n_samples])

@@ -12,10 +12,11 @@ from sklearn_clm.calibration import (
     CalibrationData,
     Claim,
     Configuration,
-    LearnThenTestResult,
 )
 from sklearn_clm.calibration._claim import too_few
+from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._path import sets_at_stop
+from sklearn_clm.calibration._risk import MISSES
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -29,8 +30,8 @@ Row: TypeAlias = tuple[str, str, str]
 """What, its value, and its use."""
 
 
-class Outcomes(NamedTuple):
-    """Outcomes of a rule on the n calibration prompts."""
+class Expected(NamedTuple):
+    """What a rule makes of the n prompts that calibrated."""
 
     errors: tuple[int, int, str]  # errors, prompts, and "at most " if labels are unknown
     of_prompts: dict[str, np.ndarray]  # other counts, each of shape (n,)
@@ -42,21 +43,20 @@ class Outcomes(NamedTuple):
         lambdas: Configuration,
         k_max: int,
         set_score: SetScoreLike,
-        tests: LearnThenTestResult | None,
-    ) -> "Outcomes | None":
-        """Outcomes of Algorithm 1; None if too little is known."""
-        if data.n_made < data.quality.size or (tests is None and data.unknown is not None):
+        outcome: Outcome | None,
+    ) -> "Expected | None":
+        """What Algorithm 1 makes of them, if enough is known."""
+        if data.n_made < data.quality.size or (outcome is None and data.unknown is not None):
             return None
         accepted, draws = sets_at_stop(data, lambdas, k_max, set_score)
         of_prompts = {"size": accepted.sum(axis=1), "draws": draws}
-        if tests is not None and data.unknown is not None:
-            bound, n_errors = tests.errors_of_choice
-            return cls((n_errors, tests.n_calibration, bound), of_prompts)
+        if outcome is not None and data.unknown is not None:
+            return cls((outcome.n_errors, outcome.n_counted, outcome.bound), of_prompts)
         right = data.admissible[:, :k_max]
         first = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0)
-        wrong = int(np.sum(~np.any(accepted & data.admissible, axis=1)))
+        wrong = ~MISSES.right(accepted, data.admissible)
         of_prompts["excess"] = relative_excess(draws, first)
-        return cls((wrong, data.n_prompts, ""), of_prompts)
+        return cls((int(wrong.sum()), data.n_prompts, ""), of_prompts)
 
 
 class Rule(ABC):
@@ -69,10 +69,10 @@ class Rule(ABC):
     kind: ClassVar[str]  # in files
     heading: ClassVar[str]  # in reports
     priced: ClassVar[tuple[str, ...]]  # names of `costs`
-    counts: ClassVar[str]  # what the outcomes count, in a sentence
+    counts: ClassVar[str]  # what `expected` counts, in a sentence
     claim: Claim
     k_max: Any  # budget of draws, where it is part of the rule
-    result: Any  # the tests; None where there were none, or for a calibration from a file
+    outcome: Outcome | None  # None where nothing was tested, or for a calibration from a file
     taken: tuple[float, ...] = ()  # share of the tested prompts that took more than k draws
     tested: "Tested | None" = None  # what the tested prompts got; None if unknown
 
@@ -95,19 +95,9 @@ class Rule(ABC):
     def facts(self, set_score: str) -> list[Row]:
         """Its parts, for a report."""
 
-    def outcomes(self, data: Any, set_score: SetScoreLike) -> Outcomes | None:
-        """Its outcomes on the calibration prompts, if known."""
+    def expected(self, data: Any, set_score: SetScoreLike) -> Expected | None:
+        """What it makes of the calibration prompts, if known."""
         return None
-
-    @property
-    def errors(self) -> tuple[str, int, int]:
-        """Errors among so many calibration prompts, after a bound."""
-        return *self.result.errors_of_choice, self.result.n_calibration
-
-    @property
-    def smallest(self) -> tuple[str, float]:
-        """The smallest certifiable level, after a bound; NaN if unknown."""
-        return self.errors[0], self.result.smallest_epsilon
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
@@ -162,13 +152,11 @@ def _subclasses(base: type[Rule]) -> Iterator[type[Rule]]:
 class SetRule(Rule):
     """How sampling stops and what is returned.
 
-    `lambda_hat` are certified thresholds, where it has any, and `means` those of other losses on
-    the calibration part.
+    `lambda_hat` are certified thresholds, where it has any.
     """
 
     k_max: int
     lambda_hat: Configuration | None
-    means: dict[str, float]
     priced: ClassVar[tuple[str, ...]] = ("size", "draws")
     counts: ClassVar[str] = "Size counts the responses in a set; draws, those made for it."
 
@@ -187,12 +175,11 @@ class Everything(SetRule):
 
     claim: Claim
     k_max: int
-    result: Any = field(default=None, repr=False)
+    outcome: Outcome | None = field(default=None, repr=False)
 
     kind: ClassVar[str] = "everything"
     heading: ClassVar[str] = "Everything"
     lambda_hat: ClassVar[None] = None  # type: ignore[misc]
-    means: ClassVar[dict[str, float]] = {}  # type: ignore[misc]
 
     @property
     def words(self) -> str:
@@ -205,9 +192,9 @@ class Everything(SetRule):
     def facts(self, set_score: str) -> list[Row]:
         return []
 
-    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+    def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
         everything = Configuration(np.inf, -np.inf, np.inf)
-        return Outcomes.of_thresholds(data, everything, self.k_max, set_score, None)
+        return Expected.of_thresholds(data, everything, self.k_max, set_score, None)
 
     def batched(self, scores: DrawScores) -> BatchedRule:
         return BatchedThresholds(None, self.k_max, scores)

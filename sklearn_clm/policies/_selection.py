@@ -16,11 +16,13 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed, percent
-from sklearn_clm.calibration._components import ComponentEntries
+from sklearn_clm.calibration._components import ComponentEntries, ComponentPath
+from sklearn_clm.calibration._outcome import Audited, Outcome
+from sklearn_clm.calibration._risk import Risk, WrongComponents
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.policies._asking import CollectedJudge
-from sklearn_clm.policies._rules import Outcomes, Row, Rule
+from sklearn_clm.policies._rules import Expected, Row, Rule
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class SelectionRule(Rule):
 
     claim: Claim
     gamma_hat: float
-    result: ComponentThreshold | None = field(default=None, repr=False)
+    outcome: Outcome | None = field(default=None, repr=False)
 
     kind: ClassVar[str] = "selection"
     heading: ClassVar[str] = "Threshold (gamma-hat)"
@@ -46,35 +48,24 @@ class SelectionRule(Rule):
 
     @property
     def costs(self) -> tuple[float, ...]:
-        if self.result is None or self.result.position is None:
+        if self.outcome is None or self.outcome.step is None:
             return (np.nan if self.certified else 0.0,)
-        return (float(self.result.n_components[self.result.position]),)
+        return (self.outcome.size,)
 
     def facts(self, set_score: str) -> list[Row]:
         use = "select a component of at least this"
         return [("gamma-hat", f"{self.gamma_hat:.6g}", use)]
 
-    def outcomes(self, data: ComponentCalibrationData, set_score: SetScoreLike) -> Outcomes | None:
-        if self.result is None or not len(self.result.thresholds):
+    def expected(self, data: ComponentCalibrationData, set_score: SetScoreLike) -> Expected | None:
+        tests = None if self.outcome is None else self.outcome.tests
+        if tests is None or not len(tests.n_errors):
             return None
         n, chosen = data.n_prompts, data.scores >= self.gamma_hat
         number = np.bincount(data.prompt_index[chosen], minlength=n)
         # unknown labels count as errors: an upper bound
         wrong = np.unique(data.prompt_index[chosen & (data.labels != 1)]).size
         bound = "at most " if np.any(data.labels[chosen] < 0) else ""
-        return Outcomes((wrong, n, bound), {"components selected": number})
-
-    @property
-    def errors(self) -> tuple[str, int, int]:
-        tests: Any = self.result
-        return super().errors if self.certified else ("", 0, tests.n_calibration)
-
-    @property
-    def smallest(self) -> tuple[str, float]:
-        result = self.result
-        if result is None or not len(result.thresholds):
-            return "", np.nan
-        return result.bound(0), result.smallest_alpha
+        return Expected((wrong, n, bound), {"components selected": number})
 
     def content(self) -> dict[str, Any]:
         return {"gamma_hat": self.gamma_hat}
@@ -124,12 +115,78 @@ def labelled(
     return data.with_labels(labels, data.provenance.admission)
 
 
-def threshold_of_part(data: ComponentCalibrationData, part: Part, claim: Claim) -> SelectionRule:
-    """Test the components of a part, from the highest score."""
-    result = component_learn_then_test(data.take(part.rows), claim.level, part.delta)
-    if result.gamma_hat == np.inf:
-        claim = claim.nullified(why_nothing(result, claim))
-    return SelectionRule(claim, result.gamma_hat, result)
+class ComponentSelection:
+    """Thresholds on components, in the manner of a policy.
+
+    It needs nothing learnt, and no other table.
+    """
+
+    risk: Risk = WrongComponents()
+
+    def __init__(self, data: ComponentCalibrationData) -> None:
+        self.data = data
+
+    def path_on(self, learnt: object, table: object, part: Part, rows: np.ndarray) -> ComponentPath:
+        """All thresholds of some prompts."""
+        return ComponentPath(self.data, rows)
+
+    def certified(self, part: Part, claim: Claim) -> SelectionRule:
+        """The rule that tests of a part certify."""
+        result = component_learn_then_test(self.data.take(part.rows), claim.level, part.delta)
+        return self.concluded(part.rows, result, claim)
+
+    def by_people(
+        self,
+        people: CollectedJudge,
+        path: ComponentPath,
+        step: int,
+        part: Part,
+        claim: Claim,
+    ) -> SelectionRule:
+        """The usual test of a part, judged by people."""
+        unknown = self.data.with_labels(np.full(self.data.n_components, -1))
+        judged = labelled(unknown, people, claim.level, [part])
+        tested = claim.tested_on(part.rows, judged.prompts)
+        return ComponentSelection(judged).certified(part, tested)
+
+    def audited(
+        self, path: ComponentPath, step: int, found: Audited, claim: Claim
+    ) -> SelectionRule:
+        """The rule of a threshold that was audited."""
+        sizes = path.sizes(step)
+        result = ComponentThreshold(
+            thresholds=path.thresholds[[step]],
+            n_components=np.array([sizes.mean()]),
+            alpha=claim.level,
+            smallest_alpha=found.smallest,
+            achievable_alpha=(np.nan, np.nan),
+            provenance=self.data.provenance,
+            **found.tests(),
+        )
+        return self.concluded(path.rows, result, claim)
+
+    def concluded(
+        self, rows: np.ndarray, result: ComponentThreshold, claim: Claim
+    ) -> SelectionRule:
+        """The rule of what tests have found."""
+        if claim.holds and result.gamma_hat == np.inf and result.audit is None:
+            claim = claim.nullified(why_nothing(result, claim))
+        chosen = ComponentPath(self.data, rows, np.array([result.gamma_hat]))
+        bound, n_errors = result.errors_of_choice if claim.holds else ("", 0)
+        outcome = Outcome(
+            step=result.position,
+            n_errors=n_errors,
+            n_counted=result.n_calibration,
+            bound=bound,
+            errors_of_safest=result.errors_of_safest,
+            sizes=chosen.sizes(0),
+            draws=chosen.draws(0),
+            smallest=result.smallest_alpha,
+            smallest_bound=result.bound(0) if len(result.thresholds) else "",
+            audit=result.audit,
+            tests=result,
+        )
+        return SelectionRule(claim, result.gamma_hat, outcome)
 
 
 def why_nothing(result: ComponentThreshold, claim: Claim) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -16,28 +16,19 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     search_frontier,
 )
-from sklearn_clm.calibration._claim import nothing_passed
-from sklearn_clm.calibration._learn_then_test import certify_frontier
-from sklearn_clm.calibration._path import Columns, sets_at_stop
+from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
+from sklearn_clm.calibration._outcome import Audited, Outcome
+from sklearn_clm.calibration._path import ThresholdPath, sets_at_stop
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import AdmissionTest, LossTest
-from sklearn_clm.policies._asking import bounding
+from sklearn_clm.calibration._tests import BettingTest, BinomialTest
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import (
-    Everything,
-    Outcomes,
-    Row,
-    Rule,
-    SetRule,
-    Tested,
-    shares_taken,
-)
+from sklearn_clm.policies._rules import Expected, Row, Rule, SetRule, Tested
 
 
 @dataclass(frozen=True)
@@ -47,8 +38,7 @@ class ThresholdRule(SetRule):
     claim: Claim
     lambda_hat: Configuration
     k_max: int
-    result: LearnThenTestResult | None = field(default=None, repr=False)
-    means: dict[str, float] = field(default_factory=dict)
+    outcome: Outcome | None = field(default=None, repr=False)
     taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
     tested: Tested | None = field(default=None, compare=False, repr=False)
 
@@ -62,10 +52,8 @@ class ThresholdRule(SetRule):
 
     @property
     def costs(self) -> tuple[float, float]:
-        if self.result is None:
-            return np.nan, np.nan
-        risks, chosen = self.result.risks, self.result.position or 0
-        return float(risks.size[chosen]), float(risks.samples[chosen])
+        found = self.outcome
+        return (np.nan, np.nan) if found is None else (found.size, found.samples)
 
     def facts(self, set_score: str) -> list[Row]:
         l1, l2, l3 = self.lambda_hat
@@ -76,25 +64,14 @@ class ThresholdRule(SetRule):
             ("k_max", str(self.k_max), "stop after this many draws in any case"),
         ]
 
-    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
-        return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.result)
+    def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
+        return Expected.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.outcome)
 
     def batched(self, scores: DrawScores) -> BatchedThresholds:
         return BatchedThresholds(self.lambda_hat, self.k_max, scores)
 
     def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         return sets_at_stop(data, self.lambda_hat, self.k_max, set_score).accepted
-
-    @classmethod
-    def of(
-        cls, claim: Claim, result: LearnThenTestResult, columns: Columns, means: dict[str, float]
-    ) -> Self:
-        """The rule of the chosen configuration of a result."""
-        chosen: Any = result.lambda_hat
-        k_max: Any = result.k_max_hat
-        accepted, draws = columns[result.position or 0]
-        tested = Tested.of(accepted.sum(axis=1), draws, k_max, columns.digests)
-        return cls(claim, chosen, k_max, result, means, shares_taken(draws, k_max), tested)
 
     def content(self) -> dict[str, Any]:
         values = zip(Configuration._fields, map(float, self.lambda_hat))
@@ -138,6 +115,7 @@ class ThresholdPolicy(Policy):
     """
 
     rule: ClassVar[type[Rule]] = ThresholdRule
+    path_tells_losses: ClassVar[bool] = True
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "set_score": [str, callable, SetScore],
@@ -203,11 +181,11 @@ class ThresholdPolicy(Policy):
         if not claim.losses:
             return frontier
         # the set of all draws errs least, but its other losses may be the largest
-        columns = Columns(table, rows, frontier, self._score)
-        p_values = [AdmissionTest(columns, claim.level, claim.delta).p_values()]
-        for test in self._loss_tests(columns, claim):
-            for m in range(len(frontier)):
-                test.passes(m)
+        path = ThresholdPath(table, rows, frontier, self._score)
+        p_values = [self.test_of(path, claim).p_values()]
+        for test in self.other_tests(path, claim):
+            for step in range(len(frontier)):
+                test.passes(step)
             p_values.append(test.p_values())
         return frontier.ordered(np.argsort(np.max(p_values, axis=0), kind="stable"))
 
@@ -215,44 +193,61 @@ class ThresholdPolicy(Policy):
     def _score(self) -> SetScore:
         return get_set_score(self.set_score)
 
-    @staticmethod
-    def _loss_tests(columns: Columns, claim: Claim) -> list[LossTest]:
-        """The tests of the other losses."""
-        if not claim.losses:
-            return []
-        prompts: Any = columns.table.data.prompts  # known where the sampler collected them
-        keys, tests = prompts[columns.rows], []
+    def path_on(
+        self, learnt: Frontier, table: Table, part: Part, rows: np.ndarray
+    ) -> ThresholdPath:
+        return ThresholdPath(table, rows, learnt, self._score)
+
+    def learnt_of(self, path: ThresholdPath) -> Frontier:
+        return path.frontier
+
+    def sequence_of(self, path: ThresholdPath, found: Audited, claim: Claim) -> LearnThenTestResult:
+        return LearnThenTestResult(
+            frontier=path.frontier,
+            n_optimization=found.n_optimization,
+            epsilon=claim.level,
+            smallest_epsilon=found.smallest,
+            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
+            risks=path.risks,
+            provenance=path.table.data.provenance,
+            **found.tests(),
+        )
+
+    def other_tests(self, path: ThresholdPath, claim: Claim) -> list[BettingTest]:
+        tests = []
         for name, level in claim.losses.items():
-            losses = partial(columns.table.losses, name, columns)
-            tests.append(LossTest(len(columns), losses, keys, level, claim.delta))
+            losses = partial(path.table.losses, name, path)
+            tests.append(BettingTest(name, path, losses, level, claim.delta))
         return tests
 
-    def test(self, path: Frontier, table: Table, part: Part, claim: Claim) -> Rule:
-        columns = Columns(table, part.rows, path, self._score)
-        admission = AdmissionTest(columns, claim.level, claim.delta)
-        others = self._loss_tests(columns, claim)
-        with bounding(table.judge, part.rows, admission.may_ask):
-            result = certify_frontier(
-                admission, others, searched=part.searched, weights=self.weights, select=self.select
-            )
-        position = result.position or 0
-        means = {name: float(test.means[position]) for name, test in zip(claim.losses, others)}
-        if result.position is None:
-            why = self._why_nothing(result, claim, means)
-            return Everything(claim.nullified(why), table.k_max, result)
-        return ThresholdRule.of(claim, result, columns, means)
-
-    def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
-        advice = ""
-        if means:
-            # the first configuration that was tested
-            shown = "".join(f", mean {name} {value:.3g}" for name, value in means.items())
-            advice = f"The first that was tested has a p-value of {result.p_values[0]:.3g}{shown}."
-        return nothing_passed(
-            claim,
-            result.n_calibration,
-            "configuration",
-            result.smallest_epsilon,
-            exact=result.n_judgements is None,
-            advice=advice,
+    def certify(
+        self, path: ThresholdPath, test: BinomialTest, others: list[BettingTest], part: Part
+    ) -> Outcome:
+        result = certify_frontier(
+            test, others, searched=part.searched, weights=self.weights, select=self.select
         )
+        step = result.position or 0
+        bound, n_errors = result.errors_of_choice
+        return Outcome(
+            step=result.position,
+            n_errors=n_errors,
+            n_counted=result.n_calibration,
+            bound=bound,
+            errors_of_safest=result.errors_of_safest,
+            sizes=path.sizes(step),
+            draws=path.draws(step),
+            smallest=result.smallest_epsilon,
+            smallest_bound=bound,
+            means={other.name: float(other.means[step]) for other in others},
+            tests=result,
+        )
+
+    def rule_at(self, path: ThresholdPath, outcome: Outcome, claim: Claim) -> ThresholdRule:
+        return ThresholdRule(claim, path.frontier.configuration(0), path.budget(0))
+
+    def advice(self, path: ThresholdPath, outcome: Outcome, claim: Claim) -> str:
+        if not outcome.means or outcome.tests is None:
+            return ""
+        # the first configuration that was tested
+        shown = "".join(f", mean {name} {value:.3g}" for name, value in outcome.means.items())
+        return f"The first that was tested has a p-value of {outcome.tests.p_values[0]:.3g}{shown}."

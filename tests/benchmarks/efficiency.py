@@ -38,11 +38,12 @@ from sklearn_clm.calibration._exit_model import _RHOS as BALANCES
 from sklearn_clm.calibration._exit_model import ExitModel, exit_scores, impute_labels
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import certify_frontier
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._path import ThresholdPath
+from sklearn_clm.calibration._risk import MISSES
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.calibration._tests import BinomialTest
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.policies._exit import degree_two
 from tests.calibration.tables import lazy_table
@@ -501,8 +502,8 @@ def _lazy(
 ) -> Deployed:
     """A few judgements of each optimisation prompt, and what the tests need of the others."""
     table = lazy_table(calibration, draws=False)
-    columns = Columns(table, np.arange(len(table.n_draws)), frontier, get_set_score("max"))
-    test, nobody = AdmissionTest(columns, epsilon, DELTA), np.arange(0)
+    columns = ThresholdPath(table, np.arange(len(table.n_draws)), frontier, get_set_score("max"))
+    test, nobody = BinomialTest(columns, MISSES, epsilon, DELTA), np.arange(0)
     weights = {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
     result = certify_frontier(test, searched=nobody, weights=weights, select=select)
     n = 1.5 * calibration.n_prompts

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from sklearn_clm.calibration import CalibrationData, fixed_sequence_test, search_frontier
 from sklearn_clm.calibration._certify import Entries, count_passed, may_ask, settle
 from sklearn_clm.calibration._learn_then_test import certify_frontier
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._path import ThresholdPath
+from sklearn_clm.calibration._risk import MISSES
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.calibration._tests import BinomialTest
 from tests.calibration.strategies import calibration_data, thresholds
 from tests.calibration.tables import lazy_table
 
@@ -34,8 +35,8 @@ def frontier_of(set_scores, k_max):
 def certify(table, frontier, set_score="max", epsilon=0.4, delta=0.1):
     """What is certified of a table, all rows together."""
     rows = np.arange(len(table.n_draws))
-    columns = Columns(table, rows, frontier, get_set_score(set_score))
-    test = AdmissionTest(columns, epsilon, delta)
+    columns = ThresholdPath(table, rows, frontier, get_set_score(set_score))
+    test = BinomialTest(columns, MISSES, epsilon, delta)
     return certify_frontier(test, searched=NOBODY, weights=WEIGHTS)
 
 
@@ -60,6 +61,10 @@ class Listed(Entries):
     @property
     def labels(self):
         return self._labels
+
+    @property
+    def places(self):
+        return np.arange(len(self.owner)), np.zeros_like(self.owner)
 
     def draw(self, prompts):
         assert len(set(prompts.tolist())) == len(prompts)
@@ -217,8 +222,8 @@ def test_no_more_is_asked_than_was_said_beforehand(share):
 
         known = np.where(rng.random((30, 4)) < share, truth, -1)
         table = Table(data.with_labels(known), judge=judge)
-        columns = Columns(table, np.arange(30), frontier, get_set_score("max"))
-        tests.append(AdmissionTest(columns, 0.4, 0.1))
+        columns = ThresholdPath(table, np.arange(30), frontier, get_set_score("max"))
+        tests.append(BinomialTest(columns, MISSES, 0.4, 0.1))
         certify_frontier(tests[0], searched=NOBODY, weights=WEIGHTS, select="last")
         bounds.append(tests[0].may_ask())
         for earlier, later in itertools.pairwise(bounds):

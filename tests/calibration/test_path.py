@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sklearn_clm.calibration import Configuration
-from sklearn_clm.calibration._path import Columns, sets_at_stop
+from sklearn_clm.calibration._path import ThresholdPath, sets_at_stop
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
@@ -37,9 +37,9 @@ def test_columns_that_are_drawn_on_demand_are_those_of_all_draws(data, grid, see
     budgets = np.append(k_max, rng.integers(1, k_max + 1, 4))
     frontier = Frontier(lambdas, budgets, *np.zeros((2, 5)))
     score, rows = get_set_score(set_score), rng.permutation(n)
-    whole = Columns(Table(data), rows, frontier, score)
+    whole = ThresholdPath(Table(data), rows, frontier, score)
     table = lazy_table(data, draws=False)
-    columns = Columns(table, rows, frontier, score)
+    columns = ThresholdPath(table, rows, frontier, score)
     for m in rng.permutation(5).tolist():
         made = table.n_draws[rows].copy()
         chosen = rng.random(n) < 0.5

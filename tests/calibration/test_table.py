@@ -5,7 +5,7 @@ import pytest
 
 from sklearn_clm.calibration import CalibrationData, learn_then_test
 from sklearn_clm.calibration._certify import settle
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._path import ThresholdPath
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
@@ -21,7 +21,7 @@ def unlabelled(n, k, texts=None):
 
 def witnesses(table, r):
     """Ask until so many prompts have a witness, or no more can."""
-    columns = Columns(table, np.arange(len(table.n_draws)), EVERYTHING, get_set_score("max"))
+    columns = ThresholdPath(table, np.arange(len(table.n_draws)), EVERYTHING, get_set_score("max"))
     return settle(columns.members(0), r)
 
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration._answer import AnswerPath, Answers
+from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
@@ -160,8 +160,8 @@ def test_groups_and_shift():
     sets = sampler.predict(prompts[300:])
     assert {one.group for one in sets[sets.answered]} == {0, 1}
     for rule in sampler.calibration_.by_group.values():
-        _, n_errors, n_answers = rule.errors
-        assert n_errors <= n_answers == rule.result.sizes.sum()
+        found = rule.outcome
+        assert found.n_errors <= found.n_counted == found.sizes.sum()
     kept = CovariateShift(lambda prompt: 1 + int(prompt[5:]) % 2, weight_bound=2.0)
     shifted, _ = fitted(shift=kept)
     assert shifted.shift_.n_kept < 300
@@ -213,9 +213,10 @@ def test_hopeless_prompts_are_drawn_from_no_more():
     assert early
     assert all(one.stopped and not len(one) and one.n_samples >= 5 for one in early)
     data = sampler.calibration_data_
-    path = AnswerPath(rule.model, rule.patience, 0, *np.empty((3, 0)), cut=rule.cut)
-    answers = Answers(Table(data), np.arange(300), path, rule.level)
-    assert np.array_equal(sampler.predict(prompts[:300]).n_samples, answers.at(rule.level)[1])
+    one = np.array([rule.level])
+    path = AnswerPath(rule.model, rule.patience, 0, one, one, one, cut=rule.cut)
+    answers = AnswerSteps(Table(data), np.arange(300), path)
+    assert np.array_equal(sampler.predict(prompts[:300]).n_samples, answers.draws(0))
 
 
 def test_a_path_may_be_learnt_without_labels():
@@ -224,8 +225,8 @@ def test_a_path_may_be_learnt_without_labels():
     policy = AnswerPolicy(0.15).fit(sampler.collect(prompts[:200], None))
     sampler.set_params(policy=policy).fit(prompts[200:400], ["0"] * 200)
     record = sampler.calibration_
-    assert record.rule.result.n_optimization == 0
-    assert record.rule.result.n_calibration == 200
+    assert record.rule.outcome.n_optimization == 0
+    assert record.rule.outcome.n_calibration == 200
     assert clone(policy).path is policy.path
     answered = sampler.predict(prompts[400:])
     answered = answered[answered.answered]

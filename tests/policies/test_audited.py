@@ -221,7 +221,7 @@ def test_a_judge_that_refuses_nearly_everything_certifies_nothing():
 def test_each_group_has_audits_of_its_own():
     groups = Groups(by=lambda prompt: int(prompt.split()[-1]) % 2)
     sampler = audited(design="two-phase", groups=groups, n_audits=30).fit(PROMPTS, REFERENCES)
-    rows = [sampler.groups_[g].result.audit.rows for g in (0, 1)]
+    rows = [sampler.groups_[g].outcome.audit.rows for g in (0, 1)]
     indices = sampler.calibration_indices_
     for g in (0, 1):
         assert len(rows[g]) == 30
@@ -248,8 +248,8 @@ def test_a_group_without_a_searched_prompt_is_audited_at_the_lowest_level(policy
     tested = split_of(data, 1 / 3, sampler.random_state)[1]
     rare = np.isin(np.arange(240), tested[:5]).astype(int)
     rule = sampler.set_params(optimization_fraction=1 / 3).calibrate(data, groups=rare).groups_[1]
-    assert rule.result.n_optimization == 0
-    assert rule.result.audit.n_prompts == 5
+    assert rule.outcome.n_optimization == 0
+    assert rule.outcome.audit.n_prompts == 5
 
 
 def test_a_frontier_from_other_data_spends_no_prompt_on_the_search():
@@ -271,7 +271,7 @@ def test_files_and_pickles_keep_the_claim(tmp_path):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_level_of_an_exit_policy_is_audited_as_a_configuration_is():
     sampler = audited(design="two-phase", policy=ExitPolicy(), k_max=4).fit(PROMPTS, REFERENCES)
-    result, claim = sampler.calibration_.rule.result, sampler.calibration_.claim
+    result, claim = sampler.calibration_.rule.outcome, sampler.calibration_.claim
     assert "by people's standard" in claim.sentence()
     by_model = sampler.calibration_data_.admissible
     assert by_model[result.audit.prompts, result.audit.draws].all()
@@ -279,14 +279,14 @@ def test_a_level_of_an_exit_policy_is_audited_as_a_configuration_is():
     assert len(result.audit.rows) == N_AUDITS
     # the level is that of the model's labels of other prompts: people do not move it
     strict_people = audited(lambda *_: False, design="two-phase", policy=ExitPolicy(), k_max=4)
-    refused = strict_people.fit(PROMPTS, REFERENCES).calibration_.rule.result
-    assert refused.level == -np.inf
+    refused = strict_people.fit(PROMPTS, REFERENCES).calibration_.rule.outcome
+    assert refused.step is None
     np.testing.assert_array_equal(refused.audit.draws, result.audit.draws)
     new, right = questions(200, first=3000)
     missed = [one not in found for one, found in zip(right, sampler.predict(new))]
     assert np.mean(missed) < 0.3 + 3 * np.sqrt(0.3 * 0.7 / 200)
     alone = audited(design="people", policy=ExitPolicy(), k_max=4).fit(PROMPTS, REFERENCES)
-    tested = alone.calibration_.rule.result
+    tested = alone.calibration_.rule.outcome
     assert (tested.n_calibration, tested.audit) == (N_AUDITS, None)
 
 
@@ -461,7 +461,7 @@ def test_people_are_asked_for_the_rules_of_groups_alone(design):
     if design == "two-phase":
         assert len(asked) == len(about) == 60
     together = sampler.calibration_.rule
-    assert together.result is None
+    assert together.outcome is None
     assert "all prompts together were not tested" in together.claim.null
     assert "not tested" not in str(CalibrationReport.from_estimator(sampler))
 

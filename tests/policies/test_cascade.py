@@ -124,7 +124,7 @@ def test_prices_shape_the_policy_and_stand_in_the_report():
     cheap, dear = (fitted(tiers=tiers, prices=prices)[0] for prices in ((1, 1), (1, 50)))
     assert dear.calibration_.rule.costs[1] < cheap.calibration_.rule.costs[1]
     rows = {name: value for name, value, _ in dear.calibration_.rule.costs_of_tiers()}
-    draws = dear.calibration_.rule.result.draws
+    draws = dear.calibration_.rule.outcome.draws
     assert float(rows["price"]) == pytest.approx(
         np.mean(np.minimum(draws, 10) + 50 * np.maximum(draws - 10, 0)), rel=0.01
     )

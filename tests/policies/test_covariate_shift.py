@@ -115,8 +115,8 @@ def test_groups_of_kept_prompts():
     shift = CovariateShift(weight_of, weight_bound=1.5)
     one = sampler(shift=shift).fit(X, Y, groups=np.arange(N) % 2 == 0)
     kept = one.calibration_indices_ % 2 == 0
-    n_tested = {name: rule.result.n_calibration for name, rule in one.groups_.items()}
-    n_searched = {name: rule.result.n_optimization for name, rule in one.groups_.items()}
+    n_tested = {name: rule.outcome.n_calibration for name, rule in one.groups_.items()}
+    n_searched = {name: rule.outcome.n_optimization for name, rule in one.groups_.items()}
     assert n_tested[True] + n_searched[True] == kept.sum()
     assert n_tested[False] + n_searched[False] == np.sum(~kept)
 

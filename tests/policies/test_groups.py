@@ -68,9 +68,9 @@ def test_tests_are_those_of_the_function_of_arrays(guarantee):
         delta = 0.05 if guarantee == "each" else 0.05 / 3
         wanted = learn_then_test(part, 0.4, delta, frontier=one.frontier_)
         assert rule.lambda_hat == wanted.lambda_hat
-        np.testing.assert_array_equal(rule.result.p_values, wanted.p_values)
-        assert rule.result.delta == wanted.delta
-    assert len({tuple(rule.result.n_errors) for rule in one.groups_.values()}) == 3
+        np.testing.assert_array_equal(rule.outcome.tests.p_values, wanted.p_values)
+        assert rule.outcome.tests.delta == wanted.delta
+    assert len({tuple(rule.outcome.tests.n_errors) for rule in one.groups_.values()}) == 3
 
 
 @pytest.mark.parametrize("guarantee", ["each", "all"])
@@ -83,7 +83,7 @@ def test_thresholds_of_components_are_those_of_the_function_of_arrays(guarantee)
         part = data.take(np.flatnonzero(np.arange(N) % 3 == g))
         wanted = component_learn_then_test(part, 0.3, level)
         assert one.groups_[f"ward {g}"] == wanted.gamma_hat
-        found = one.calibration_.rules[f"ward {g}"].result
+        found = one.calibration_.rules[f"ward {g}"].outcome.tests
         np.testing.assert_array_equal(found.p_values, wanted.p_values)
     pooled = component_learn_then_test(data, 0.3, 0.05)
     assert one.gamma_hat_ == pooled.gamma_hat
@@ -219,8 +219,8 @@ def test_lazy_judging_certifies_the_same_in_each_group(name, options):
     lazy = known.make(judging=judging, **options).fit(known.X, known.Y, groups=NAMES)
     assert lazy.n_judgements_ < full.n_judgements_
     # all prompts together are tested where that costs no verdict
-    assert full.calibration_.rule.result is not None
-    assert lazy.calibration_.rule.result is None
+    assert full.calibration_.rule.outcome is not None
+    assert lazy.calibration_.rule.outcome is None
     sets = full.predict(known.new, groups=NAMES[:30])
     assert lazy.predict(known.new, groups=NAMES[:30]) == sets
     lazy.fit(known.X, known.Y, groups=NAMES)

@@ -65,7 +65,7 @@ def test_the_largest_p_value_is_tested_along_one_path():
     assert np.all(result.p_values[tested[:-1]] <= 0.05)
     assert len(tested) == len(result.p_values) or result.p_values[tested[-1]] > 0.05
     loss, *_ = share_of_wrong(data, rows, one.lambda_hat_)
-    assert one.calibration_.rule.means["wrong"] == pytest.approx(loss.mean())
+    assert one.calibration_.rule.outcome.means["wrong"] == pytest.approx(loss.mean())
     new, _ = questions(10, first=1000)
     assert one.predict(new).guaranteed
     assert clone(one).fit(X, Y).predict(new) == one.predict(new)
@@ -74,8 +74,8 @@ def test_the_largest_p_value_is_tested_along_one_path():
 def test_several_losses_with_levels_of_their_own():
     both = Losses({"wrong": wrong, "price": price}, {"wrong": 0.6, "price": 0.9})
     one = sampler(losses=both).fit(X, Y)
-    assert set(one.calibration_.rule.means) == {"wrong", "price"}
-    assert one.calibration_.rule.means["price"] < 0.9
+    assert set(one.calibration_.rule.outcome.means) == {"wrong", "price"}
+    assert one.calibration_.rule.outcome.means["price"] < 0.9
     cheap = Losses({"wrong": wrong, "price": price}, {"wrong": 0.6, "price": 0.01})
     with pytest.warns(NullCalibrationWarning, match=r"no configuration .* mean price \d"):
         null = sampler(losses=cheap).fit(X, Y)

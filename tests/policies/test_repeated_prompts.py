@@ -146,7 +146,7 @@ def test_rows_that_a_shift_keeps():
     weights = np.where(np.arange(300) < 200, 0.02, 1.0)
     one = toy_sampler(k_max=3, epsilon=0.6, policy=FEW, shift=CovariateShift(weight_bound=1.0))
     warnings_of(one.fit, X, Y, prompt_weight=weights)
-    n = one.calibration_.tests.n_calibration
+    n = one.calibration_.outcome.n_calibration
     assert f" of {n} {REPEATED}" in one.calibration_.claim.repeated
     with_all = toy_sampler(k_max=3, epsilon=0.6, policy=FEW)
     few_repeat = warnings_of(with_all.fit, X[:200] + X[200:208], Y[:200] + Y[200:208])

@@ -149,7 +149,7 @@ def test_a_policy_from_elsewhere_spends_no_prompt():
     policy = ExitPolicy().fit(source.calibration_data_)
     others = questions(100, first=2000)
     one = clone(sampler(policy=policy)).fit(*others)
-    found = one.calibration_.rule.result
+    found = one.calibration_.rule.outcome
     assert (found.n_optimization, found.n_calibration) == (0, 100)
     frontier = sampler().fit(prompts, references).frontier_
     tested = sampler(policy=ThresholdPolicy(frontier=frontier)).fit(*others)
@@ -260,7 +260,7 @@ def test_a_policy_learns_from_prompts_without_references():
     assert one.calibration_ is before
     policy = ExitPolicy().fit(unlabeled)
     taught = one.set_params(policy=policy).fit(X, Y)
-    assert taught.calibration_.rule.result.n_calibration == N
+    assert taught.calibration_.rule.outcome.n_calibration == N
     assert taught.calibration_.rule.level > -np.inf
     # the chance of a text is its share, so that sets are better than in the order of arrival
     sets = taught.predict(questions(60, first=500)[0])

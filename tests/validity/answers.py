@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count
-from sklearn_clm.calibration._answer import AnswerPath, Answers
+from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps
 from sklearn_clm.calibration._certify import count_passed
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
@@ -36,10 +36,10 @@ def _learnt(name: str, variant: int, setting: Setting, kind: str) -> _Path:
     data = _with_texts(name, data).with_labels(labels)
     path = AnswerPolicy(setting.epsilon)._learnt(data, setting.n, setting.delta, None)
     everybody = _population(name)
-    every = Answers(Table(everybody), np.arange(everybody.n_prompts), path, path.levels[0])
+    every = AnswerSteps(Table(everybody), np.arange(everybody.n_prompts), path)
     texts = np.full((len(path.levels), everybody.n_prompts), -1)
-    for j, level in enumerate(path.levels):
-        found, _ = every.at(level)
+    for j in range(len(path.levels)):
+        found = every.members(j)
         texts[j, found.rows] = found.draws
     return _Path(path, texts)
 

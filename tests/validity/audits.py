@@ -22,7 +22,8 @@ from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import _Design
 from sklearn_clm.policies import AuditedJudging, ThresholdPolicy, _audited
-from sklearn_clm.policies._audited import Audit, ComponentSteps
+from sklearn_clm.policies._audited import Audit, seen_by_model
+from sklearn_clm.policies._selection import ComponentSelection
 
 from .procedures import N_LAMBDAS, Setting, accepted_at_stop
 from .worlds import World, make_world
@@ -141,9 +142,8 @@ def audits_of_components(
     data = ComponentCalibrationData.from_arrays(np.ones(truth.shape), by_model)
     people = _People(truth.reshape(-1, 1))
     audit = Audit(AuditedJudging(len, n_audits=N_AUDITS, design=design), people, 0)
-    steps = ComponentSteps(data, part, setting.epsilon, people)
     claim = Claim(setting.epsilon, setting.delta, about="components")
-    if not audit.certify(steps, claim).certified:
+    if not audit.certified(ComponentSelection(data), None, None, part, claim).certified:
         return None
     return risk_of_all(world.name, "components") > setting.epsilon
 
@@ -151,28 +151,26 @@ def audits_of_components(
 class _Broken(Audit):
     """An audit whose test is made otherwise: by ``p_value(refused, said, level)``."""
 
-    def certify(self, steps, claim):
+    def certified(self, policy, learnt, table, part, claim):
         step = 0  # all draws, whose risk is just above epsilon
-        order = np.random.default_rng(self.seed).permutation(len(steps.part.rows))
-        refused, pairs_of = steps.seen_by_model(step)
-        if self.p_value(steps, step, order, refused, pairs_of) > steps.part.delta:
+        order = np.random.default_rng(self.seed).permutation(len(part.rows))
+        path = policy.path_on(learnt, table, part, part.rows)
+        refused, pairs_of = seen_by_model(path, step, policy.risk)
+        if self.p_value(path, claim, order, refused, pairs_of) > claim.delta:
             return SimpleNamespace(certified=False, claim=claim)
-        lambdas = steps.path.configuration(step)
+        lambdas = learnt.configuration(step)
         return SimpleNamespace(certified=True, claim=claim, lambda_hat=lambdas)
-
-    def said(self, steps, prompts, draws):
-        return self.verdicts.ask(prompts, draws)
 
 
 class RefusedOnesAudited(_Broken):
     """Audits are drawn among all prompts; a refused one counts as audited, with no rejection."""
 
-    def p_value(self, steps, step, order, refused, pairs_of):
+    def p_value(self, path, claim, order, refused, pairs_of):
         audited, others = np.split(order, [N_AUDITS])
         _, prompts, draws = pairs_of(audited)
-        missed = int(np.sum(~self.said(steps, prompts, draws) & ~refused[audited]))
+        missed = int(np.sum(~self.verdicts.ask(prompts, draws) & ~refused[audited]))
         n_refused = refused[others].sum()
-        return two_phase_p_value(n_refused, len(order), missed, N_AUDITS, steps.level)
+        return two_phase_p_value(n_refused, len(order), missed, N_AUDITS, claim.level)
 
 
 @cache
@@ -184,49 +182,48 @@ def _rejected(n_prompts: int, n_audited: int, level: float, delta: float) -> np.
 class NumberAfterTheRefusals(_Broken):
     """People audit as many as certify most often at epsilon, given how many are refused."""
 
-    def p_value(self, steps, step, order, refused, pairs_of):
-        n, k, delta = len(order), int(refused.sum()), steps.part.delta
+    def p_value(self, path, claim, order, refused, pairs_of):
+        n, k, delta = len(order), int(refused.sum()), claim.delta
         numbers = np.arange(3, n - k + 1)
         most = np.array(
-            [[*_rejected(n, m, steps.level, delta), *[-1] * n][k] for m in numbers.tolist()]
+            [[*_rejected(n, m, claim.level, delta), *[-1] * n][k] for m in numbers.tolist()]
         )
         # 0.21 is the share that people reject of what a rarely lenient model admits
         number = int(numbers[binom.cdf(most, numbers, 0.21).argmax()])
         _, prompts, draws = pairs_of(order[~refused[order]][:number])
-        n_missed = int(np.sum(~self.said(steps, prompts, draws)))
-        return two_phase_p_value(k, n, n_missed, number, steps.level)
+        n_missed = int(np.sum(~self.verdicts.ask(prompts, draws)))
+        return two_phase_p_value(k, n, n_missed, number, claim.level)
 
 
 class DesignAfterTheVerdicts(_Broken):
     """Two phases, then people alone on other prompts, and the design that certifies is told."""
 
-    def p_value(self, steps, step, order, refused, pairs_of):
+    def p_value(self, path, claim, order, refused, pairs_of):
         _, prompts, draws = pairs_of(order[~refused[order]][:N_AUDITS])
-        n_missed = int(np.sum(~self.said(steps, prompts, draws)))
+        n_missed = int(np.sum(~self.verdicts.ask(prompts, draws)))
         counts = int(refused.sum()), len(order), n_missed, N_AUDITS
         judged = order[-N_AUDITS:]
-        members, _ = steps.members(step)
-        right = self.verdicts.truth[steps.part.rows[judged]] & members[judged]
-        alone = binomial_p_value(int(np.sum(~right.any(axis=1))), N_AUDITS, steps.level)
-        return min(two_phase_p_value(*counts, steps.level), alone)
+        right = self.verdicts.truth[path.rows[judged]] & path[0].accepted[judged]
+        alone = binomial_p_value(int(np.sum(~right.any(axis=1))), N_AUDITS, claim.level)
+        return min(two_phase_p_value(*counts, claim.level), alone)
 
 
 class WitnessAfterTheAudit(_Broken):
     """Where people reject a witness, one that they admit takes its place."""
 
-    def p_value(self, steps, step, order, refused, pairs_of):
-        return two_phase_p_value(refused.sum(), len(order), 0, N_AUDITS, steps.level)
+    def p_value(self, path, claim, order, refused, pairs_of):
+        return two_phase_p_value(refused.sum(), len(order), 0, N_AUDITS, claim.level)
 
 
 class FixedTestAtEachLook(_Broken):
     """People stop as soon as the two-phase test of the audits so far certifies."""
 
-    def p_value(self, steps, step, order, refused, pairs_of):
-        n, k, delta = len(order), int(refused.sum()), steps.part.delta
+    def p_value(self, path, claim, order, refused, pairs_of):
+        n, k, delta = len(order), int(refused.sum()), claim.delta
         _, prompts, draws = pairs_of(order[~refused[order]])
-        missed = np.cumsum(~self.said(steps, prompts, draws))
+        missed = np.cumsum(~self.verdicts.ask(prompts, draws))
         looks = range(3, min(N_AUDITS, len(missed)) + 1)
-        most = [[*_rejected(n, m, steps.level, delta), *[-1] * n][k] for m in looks]
+        most = [[*_rejected(n, m, claim.level, delta), *[-1] * n][k] for m in looks]
         return 0.0 if np.any(missed[[m - 1 for m in looks]] <= most) else 1.0
 
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 from sklearn_clm.calibration import critical_count
-from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.calibration._tests import BinomialTest
 
 from .answers import ANSWER_MUTATIONS, coin_answers
 from .audits import AUDIT_MUTATIONS, audits
@@ -77,8 +77,8 @@ def _go_on_after_failures(passes, n_steps, start=0):
 
 
 def _count_from_float_mean(test, m):
-    risks = test.columns.risks
-    return int(risks.loss[m] * test.n_prompts) <= test.allowed
+    risks = test.path.risks
+    return int(risks.loss[m] * test.n_prompts) <= test.n_allowed(m)
 
 
 def _one_error_more(n, epsilon, delta):
@@ -113,7 +113,7 @@ MUTATIONS = {
     # 47 of 71 prompts are left for calibration; 24 errors are one too many, but 24 / 47 * 47 < 24
     "error count from a float mean": Mutation(
         _just_out_of_reach(71, 0.18),
-        lambda: patch.object(AdmissionTest, "passes", _count_from_float_mean),
+        lambda: patch.object(BinomialTest, "passes", _count_from_float_mean),
         n=1000,
     ),
     "one error too many": Mutation(

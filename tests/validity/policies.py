@@ -21,12 +21,13 @@ from sklearn_clm.calibration._exit_model import (
     fit_exit_model,
 )
 from sklearn_clm.calibration._learn_then_test import certify_frontier
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._path import ThresholdPath
+from sklearn_clm.calibration._risk import MISSES
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import DrawEntries, Table
-from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.calibration._tests import BinomialTest
 from sklearn_clm.calibration._texts import texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers
 from sklearn_clm.policies import LazyJudging
@@ -237,8 +238,8 @@ def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | No
     data = world.population.take(chosen)
     draws = rng.random() >= 0.5
     table = _table(data, texts_of(world.name, world.population)[chosen], draws)
-    columns = Columns(table, np.arange(setting.n), frontier, get_set_score("max"))
-    test = AdmissionTest(columns, setting.epsilon, setting.delta)
+    columns = ThresholdPath(table, np.arange(setting.n), frontier, get_set_score("max"))
+    test = BinomialTest(columns, MISSES, setting.epsilon, setting.delta)
     weights = {"size_weight": 0.5, "excess_weight": 0.0, "draw_weight": 0.0}
     found = certify_frontier(test, searched=np.arange(0), weights=weights, select="last")
     n_certified = len(found.valid_lambdas)

@@ -1,0 +1,94 @@
+"""Outcomes: what certification found of one step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from sklearn_clm.calibration._certify import SequenceResult
+from sklearn_clm.calibration._path import Path
+from sklearn_clm.calibration._risk import Risk
+from sklearn_clm.calibration._tests import errors_at, n_counted_at
+from sklearn_clm.calibration._two_phase import AuditRecord
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an audit found of the step that it tested."""
+
+    record: AuditRecord
+    p_value: float
+    delta: float
+    smallest: float  # level at which the audit certifies
+    n_optimization: int
+
+    def tests(self) -> dict[str, Any]:
+        """The fields of a sequence of this one test."""
+        passes = self.p_value <= self.delta
+        return {
+            "n_valid": int(passes),
+            "position": 0 if passes else None,
+            "n_errors": np.array([self.record.n_refused]),
+            "p_values": np.array([self.p_value]),
+            "exact": np.ones(1, dtype=bool),
+            "n_calibration": self.record.n_prompts,
+            "delta": self.delta,
+            "audit": self.record,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What tests found of the chosen step, or the safest.
+
+    The latter where none passed. Of the n prompts that tested it, `n_counted` count for the risk,
+    and `n_errors` of these err, exactly or by a `bound`.
+    """
+
+    step: int | None  # the chosen step of its path; None where none passed
+    n_errors: int
+    n_counted: int
+    bound: str = ""  # "at most " or "at least " where labels are unknown
+    n_errors_allowed: int | None = None  # None where that is not what was tested
+    errors_of_safest: int | None = None  # of the step that errs least; None where unknown
+    sizes: np.ndarray = field(compare=False, repr=False)  # (n,), of the sets
+    draws: np.ndarray = field(compare=False, repr=False)  # (n,), for each prompt
+    smallest: float = np.nan  # level at which these prompts certify; NaN where unknown
+    smallest_bound: str = ""
+    n_optimization: int = 0  # prompts that laid out the path
+    n_judgements: int | None = None  # with lazy judging: responses of the calibration part
+    parts: tuple[str, str] = ("", "")  # what the two parts of the data are for
+    means: Mapping[str, float] = field(default_factory=dict)  # of other losses, by name
+    audit: AuditRecord | None = field(default=None, repr=False)  # with people who audit a model
+    tests: SequenceResult | None = field(default=None, repr=False)  # of all steps, if counted
+
+    @classmethod
+    def at(cls, path: Path, risk: Risk, step: int, *, passed: bool, **found: Any) -> Self:
+        """What is known of a step of a path."""
+        fewest, most = errors_at(path, risk, step)
+        bound = "at most " if passed else "at least "
+        return cls(
+            step=step if passed else None,
+            n_errors=most if passed else fewest,
+            n_counted=n_counted_at(path, risk, step),
+            bound="" if fewest == most else bound,
+            sizes=path.sizes(step),
+            draws=path.draws(step),
+            **found,
+        )
+
+    @property
+    def n_calibration(self) -> int:
+        """Number of prompts in the calibration part."""
+        return len(self.sizes)
+
+    @property
+    def size(self) -> float:
+        """Mean size of the sets of these prompts."""
+        return float(self.sizes.mean())
+
+    @property
+    def samples(self) -> float:
+        """Mean number of draws for these prompts."""
+        return float(self.draws.mean())
