@@ -296,7 +296,7 @@ class Audit(Judging):
         return step, max(expected, key=lambda design: expected[design][step])
 
     def _power(self, design: str, shares: np.ndarray, n_prompts: int, claim: Claim) -> np.ndarray:
-        """Expected power of a design at shares of refusals, (m, q)."""
+        """Expected power of a design at shares of refusals."""
         level, delta, rejected = claim.level, claim.delta, self.judging.rejected
         n_audits = min(self.judging.n_audits, n_prompts)
         if not n_audits:

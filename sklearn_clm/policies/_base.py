@@ -120,7 +120,7 @@ class Policy(BaseEstimator, ABC):
 
     @abstractmethod
     def path_on(self, learnt: Any, table: Table, part: Part, rows: np.ndarray) -> Path:
-        """What is tested on a part, on the prompts at `rows`."""
+        """What is tested on a part, on some prompts."""
 
     @abstractmethod
     def learnt_of(self, path: Any) -> Any:
