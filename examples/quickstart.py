@@ -84,8 +84,9 @@ for kind in sorted(by_kind, key=lambda kind: not by_kind[kind].guaranteed):
     held = set_coverage(new_right[new_kinds == kind], of_kind, admission=tasks.same_answer)
     rows.append((f"{kind}: the set holds a right answer", sampler.epsilon, held, of_kind))
 given = answers[answers.answered]
-held = set_coverage(new_right[answers.answered], given, admission=tasks.same_answer)
-rows.append(("an answer that is given is right", answerer.policy.alpha, held, given))
+if len(given):  # none where nothing is certified
+    held = set_coverage(new_right[answers.answered], given, admission=tasks.same_answer)
+    rows.append(("an answer that is given is right", answerer.policy.alpha, held, given))
 held = set_coverage(new_cities, paragraphs, admission=tasks.right_country)
 rows.append(("a paragraph names the right country", writer.epsilon, held, paragraphs))
 held = 1 - component_loss(new_cities, trusted, admission=tasks.true_sentence)
