@@ -166,7 +166,7 @@ def check_precision_of_components(
 
 
 def refuse_noise(name: str, noise: Noise, share: float) -> None:
-    """Refuse a score whose noise changes more than a few sets."""
+    """Refuse a score whose noise changes many sets."""
     if share <= _FEW:
         return
     raise ValueError(

@@ -268,7 +268,7 @@ class HumanJudge(StoreBacked, PairJudge):
         return f"HumanJudge:{digest_of(type(self), {'question': self.question})}"
 
     def expect(self, pairs: Sequence[WantedVerdict]) -> None:
-        """Keep pairs, so that verdicts on them may come back by file."""
+        """Keep pairs whose verdicts come back by file."""
         self._store().write(lambda connection: _identify(connection, pairs))
 
     def export(self, path: str | os.PathLike[str], pairs: Iterable[WantedVerdict]) -> None:

@@ -104,14 +104,14 @@ class KeepingQueue(RelayQueue):
     def take(
         self, max_draws: int | None = None, *, max_prompts: int | None = None
     ) -> list[DrawRequest]:
-        """Draws to make next; none once one could not be kept."""
+        """Draws to make next, while draws can be kept."""
         if self.failure is not None:
             return []
         self._hear(0.0)
         return super().take(max_draws, max_prompts=max_prompts)
 
     def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
-        """Draws that may be wanted later; none once one could not be kept."""
+        """Draws that may be wanted, while they can be kept."""
         return [] if self.failure else super().take_ahead(max_draws, least_chance)
 
     def is_open(self, prompt: int) -> bool:

@@ -198,7 +198,7 @@ class Store:
                 ) from error
 
     def _check_file(self) -> None:
-        """Refuse a file that is no longer the one that was opened."""
+        """Refuse a file that is not the opened one."""
         if self.path is None or self._file is None:
             return
         with contextlib.suppress(FileNotFoundError):

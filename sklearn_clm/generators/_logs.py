@@ -280,7 +280,7 @@ def _inspect_rows(path: AnyPath) -> Iterator[Record]:
 
 @contextlib.contextmanager
 def inspect_log(path: AnyPath) -> Iterator[tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]]:
-    """The head of a log of Inspect, and its samples, each with its place."""
+    """Head and samples of a log of Inspect, with places."""
     if Path(path).suffix.lower() == ".json":
         with naming(str(path)):
             content = json_value(Path(path).read_bytes())

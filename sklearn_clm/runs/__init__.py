@@ -1,4 +1,4 @@
-"""Runs: stop or hand over agents by what has been seen so far.
+"""Runs: stop or hand over agents that go wrong.
 
 An agent, or a model that reasons, makes a *run*: steps, each with a score (a judge's probability of
 success, a log-probability, a reward), and in the end success or failure. :class:`RunGate` stops

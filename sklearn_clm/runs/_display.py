@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GateDisplay:
-    """Share of runs that are stopped over alpha, or when they are stopped.
+    """Runs that are stopped over alpha, and when.
 
     Create it by :meth:`from_estimator`.
 
@@ -80,7 +80,7 @@ class GateDisplay:
         *,
         alphas: ArrayLike = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3),
     ) -> Self:
-        """Calibrate copies of a gate at several alphas, and try them on new runs."""
+        """Try copies of a gate, calibrated at several alphas."""
         levels = np.asarray(alphas, dtype=np.float64)
         succeeded = np.asarray(y_new, dtype=bool)
         failures = np.full(len(levels), np.nan)

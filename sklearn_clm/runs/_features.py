@@ -1,4 +1,4 @@
-"""Features of a run's prefixes, and the risk that they predict.
+"""Features of prefixes, and the risk they predict.
 
 A run is a sequence of steps, each with d scores. After k steps each score has its last value, its
 least, its largest, its mean and its last change; these, but for the largest, count once as they are
@@ -56,7 +56,7 @@ class PrefixState:
 
 
 def features_of(run: np.ndarray) -> np.ndarray:
-    """Features of all prefixes of a run of shape (T, d), a row each."""
+    """Features of all prefixes, a row each."""
     k = np.arange(1.0, len(run) + 1)[:, np.newaxis]
     least = np.minimum.accumulate(run)
     mean = np.cumsum(run, axis=0) / k
@@ -79,7 +79,7 @@ class LinearRisk:
 
     @classmethod
     def learnt(cls, features: list[np.ndarray], failed: np.ndarray) -> "LinearRisk":
-        """Logistic regression on all prefixes; a long run counts no more than a short one."""
+        """Logistic regression in which each run counts once."""
         rows = np.vstack(features)
         lengths = [len(one) for one in features]
         weights = np.repeat(1.0 / np.array(lengths), lengths)
@@ -98,7 +98,7 @@ class LinearRisk:
         return np.asarray(features @ np.array(self.coef) + self.intercept)
 
     def of_one(self, features: Sequence[float]) -> float:
-        """The log-odds of one prefix, without arrays: a live run has one at a time."""
+        """The log-odds of one prefix, without arrays."""
         return self.intercept + sum(c * value for c, value in zip(self.coef, features))
 
 

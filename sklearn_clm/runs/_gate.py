@@ -52,7 +52,7 @@ _NULL_OUTCOMES = {
 
 @dataclass(frozen=True)
 class RunClaim(Claim):
-    """What may be said of the runs that a gate stops, or lets through."""
+    """Guarantee of a gate about runs."""
 
     promise: Literal["keeps", "passes"] = "keeps"
 
@@ -193,7 +193,7 @@ class RunGate(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> Self:
-        """Learn the risk on one part of the runs, and calibrate the level on the other.
+        """Learn the risk and calibrate the level.
 
         Parameters
         ----------
@@ -259,7 +259,7 @@ class RunGate(BaseEstimator):
         return self
 
     def decision_function(self, X: Sequence[Any]) -> list[np.ndarray]:
-        """Predicted risk after each step, an array of length T for each run.
+        """Predicted risk after each step of each run.
 
         Log-odds of a failure by the default scorer, a probability by a classifier, minus the score
         by "score".
@@ -268,7 +268,7 @@ class RunGate(BaseEstimator):
         return [self._risk.of(features_of(run)) for run in self._arrays(X, self.n_scores_)]
 
     def predict(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
-        """Steps that each run takes: those until it is stopped, or all, int (n,)."""
+        """Steps until each run is stopped, or all."""
         steps = [
             (int(np.argmax(risks >= level)) + 1 if (risks >= level).any() else len(risks))
             for risks, level in zip(self.decision_function(X), self._levels_of(X, groups))
@@ -283,7 +283,7 @@ class RunGate(BaseEstimator):
         )
 
     def score(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> float:
-        """Share of the failing runs that are stopped; -inf where all is null."""
+        """Share of failing runs stopped; -inf where null."""
         check_is_fitted(self, "levels_")
         if not any(claim.holds for claim in self.claims_.values()):
             return -np.inf
@@ -292,7 +292,7 @@ class RunGate(BaseEstimator):
         return float(stopped.mean()) if len(stopped) else float("nan")
 
     def report(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> str:
-        """What the gate does with runs that it has not seen, in Markdown."""
+        """Report on new runs, in Markdown."""
         succeeded, is_finished = _outcomes(y, len(X), "leave_out")
         stopped = self.stopped(X, groups=groups)
         steps = self.predict(X, groups=groups)
@@ -329,14 +329,14 @@ class RunGate(BaseEstimator):
         return "\n".join(lines)
 
     def open(self, *, group: Hashable | None = None, state: str | None = None) -> "OpenRun":
-        """Begin a live run, or go on with one that ``OpenRun.to_json`` kept."""
+        """Begin a live run, or continue a kept one."""
         check_is_fitted(self, "levels_")
         if group not in self.levels_ or not self._is_used(group):
             raise ValueError(f"group must be one that was calibrated, got {group!r} instead.")
         return OpenRun(self._risk, self.levels_[group].level, self.n_scores_, self.features, state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the gate as JSON, without data; for the default scorer and "score"."""
+        """Write the gate as JSON, without data."""
         check_is_fitted(self, "levels_")
         if isinstance(self._risk, ClassifierRisk):
             raise TypeError(
@@ -361,7 +361,7 @@ class RunGate(BaseEstimator):
         write_content(path, content)
 
     def load(self, path: str | os.PathLike[str]) -> Self:
-        """Take over what another gate of this promise and these levels saved."""
+        """Read a gate that was saved."""
         self._validate_params()
         with reading(path, _FORMAT) as content:
             for name in ("promise", "alpha", "delta"):
@@ -428,7 +428,7 @@ class RunGate(BaseEstimator):
     def _split(
         self, runs: list[np.ndarray], succeeded: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the optimisation and of the calibration part, by content."""
+        """Positions of the two parts, by content."""
         if self.promise == "keeps" and self.scorer == "score":
             return np.arange(0), np.arange(len(runs))  # nothing to learn
         contents = np.array([_digest(run) for run in runs], dtype=np.uint64)
@@ -448,7 +448,7 @@ class RunGate(BaseEstimator):
         return ClassifierRisk(clone(self.scorer).fit(np.vstack(features), outcomes))
 
     def _out_of_fold(self, features: list[np.ndarray], failed: np.ndarray) -> np.ndarray:
-        """M of runs by a risk that was learnt on the others."""
+        """M of runs, out-of-fold."""
         largest = np.empty(len(features))
         if len(features) < 2 * _N_FOLDS:
             return np.array([self._risk.of(rows).max() for rows in features])
@@ -504,7 +504,7 @@ class RunGate(BaseEstimator):
 
 
 class OpenRun:
-    """One run while it goes on; of several threads one takes a step at a time.
+    """One run while it goes on, safe for threads.
 
     Examples
     --------
@@ -546,7 +546,7 @@ class OpenRun:
         return self._state.n_steps
 
     def step(self, score: Any) -> bool:
-        """Take the score of a step; return whether to go on.
+        """Take a step's score; return whether to go on.
 
         Once a run is stopped it stays so, whatever comes.
         """

@@ -1,4 +1,4 @@
-"""Levels of risk at which runs are stopped, for two promises.
+"""Levels of risk for two promises about runs.
 
 Let M be the largest risk that is predicted over the prefixes of a run. The rule at level t stops a
 run at the first prefix of risk >= t, so that it stops the runs with M >= t, and those stopped at a
@@ -50,7 +50,7 @@ class Level:
 def level_that_keeps(
     largest_risks: np.ndarray, succeeded: np.ndarray, alpha: float, delta: float
 ) -> Level:
-    """The lowest level that stops at most alpha of what would succeed.
+    """The lowest level that keeps the successes.
 
     `largest_risks` are the M of n calibration runs, and `succeeded` whether they succeed.
     """
@@ -73,7 +73,7 @@ def level_that_passes(
     alpha: float,
     delta: float,
 ) -> Level:
-    """The last level of a fixed sequence at which few failures pass.
+    """The last level at which few failures pass.
 
     `levels` ascend, and the tests begin at position `start`; both were fixed before.
     """
@@ -93,7 +93,7 @@ def level_that_passes(
 
 
 def levels_to_test(largest_risks: np.ndarray) -> np.ndarray:
-    """Ascending levels in gaps between the M of the optimisation part."""
+    """Ascending levels between the M of other runs."""
     ordered = np.sort(largest_risks)
     chosen = np.linspace(0, len(ordered) - 1, min(_N_LEVELS, len(ordered)))
     between = middles_below(largest_risks, ordered[chosen.astype(np.intp)])
@@ -109,7 +109,7 @@ def start_of(
     alpha: float,
     delta: float,
 ) -> int:
-    """A level of nearly the greatest chance to pass with n calibration runs.
+    """A level of nearly the greatest chance to pass.
 
     Of those the least selective: its chance is estimated from the most runs.
     """

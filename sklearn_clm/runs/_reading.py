@@ -30,7 +30,7 @@ def read_runs(
     success: str = "success",
     scores_of: Callable[[Mapping[str, Any]], Sequence[Any]] | None = None,
 ) -> Runs:
-    """Read runs from a table with a step in each row, or from a log of Inspect.
+    """Read runs from a table of steps or a log.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _of_inspect(
     success: str,
     scores_of: Callable[[Mapping[str, Any]], Sequence[Any]] | None,
 ) -> Runs:
-    """Each epoch of a sample as a run; failed ones are unfinished."""
+    """Epochs as runs; what a limit ended is unfinished."""
     found = Runs([], [], [])
 
     def of_messages(sample: Mapping[str, Any]) -> list[Any]:
