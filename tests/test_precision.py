@@ -49,6 +49,18 @@ class Reward:
         return of_batch(rows, np.size(rows), self.noise)
 
 
+class Rating:
+    """The same as a classifier, whose log-odds the number of rows changes by about `noise`."""
+
+    def __init__(self, noise):
+        self.noise = noise
+
+    def predict_proba(self, rows):
+        log_odds = of_batch([Reward.scores[row] for row in rows], len(rows), self.noise)
+        good = 1 / (1 + np.exp(-log_odds))
+        return np.stack([1 - good, good], axis=1)
+
+
 class Alike:
     """Similarities that the number of texts changes by about `noise`."""
 
@@ -98,6 +110,16 @@ def test_sets_are_the_same_in_any_batch(policy, noise):
     assert [one.indices.tolist() for one in exact.predict(NEW)] == [
         one.indices.tolist() for one in together
     ]
+
+
+@pytest.mark.parametrize("set_score", ["max", "sum"])
+def test_probabilities_of_a_classifier_need_no_rounding(set_score):
+    fitted = sampler(policy=ThresholdPolicy(set_score=set_score))
+    fitted.set_params(quality=Rating(4e-6)).fit(PROMPTS, ["yes"] * 260)
+    assert len(np.unique(fitted.calibration_data_.quality)) > 100
+    for prompt, one in zip(NEW, fitted.predict(NEW)):
+        (alone,) = fitted.predict([prompt])
+        assert alone.indices.tolist() == one.indices.tolist()
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)

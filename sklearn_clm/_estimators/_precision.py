@@ -18,7 +18,12 @@ from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.policies._rules import Rules, SetRule
 from sklearn_clm.policies._thresholds import ThresholdRule
-from sklearn_clm.scoring import quality_matrix, similarity_tensor
+from sklearn_clm.scoring import (
+    ClassifierScore,
+    EntailmentScore,
+    quality_matrix,
+    similarity_tensor,
+)
 from sklearn_clm.scoring._callables import is_ours
 from sklearn_clm.scoring._protocols import (
     ComponentScore,
@@ -27,7 +32,6 @@ from sklearn_clm.scoring._protocols import (
     PairwiseSimilarity,
     Prompts,
 )
-from sklearn_clm.scoring._quality import ClassifierScore
 
 _DRAWS_ALONE = 3  # of each prompt that is scored alone
 _FEW = 0.01  # of the prompts, whose sets may depend on the last digits
@@ -71,11 +75,10 @@ _SINGLE_PRECISION = Noise(np.inf, 2.0**-24)
 
 
 def in_batches(score: object) -> bool:
-    """Whether a user's score is given many draws at once."""
+    """Whether a score may depend on the batch: a user's, or of a model."""
     protocols = DrawScorer, PairwiseSimilarity, ComponentScore
-    if isinstance(score, ClassifierScore):
-        return True
-    return isinstance(score, protocols) and not is_ours(score)
+    of_models = ClassifierScore, EntailmentScore
+    return isinstance(score, of_models) or (isinstance(score, protocols) and not is_ours(score))
 
 
 def noise_of_draws(

@@ -38,10 +38,10 @@ def middles_below(scores: np.ndarray, at: np.ndarray | float | None = None) -> n
     Those of the scores `at`, which are some of all; None: of the m finite ones, ascending, of shape
     (m,). Below the smallest there is as much room as above it.
     """
-    ordered = np.sort(scores[np.isfinite(scores)]).astype(np.float64)
+    ordered = np.sort(scores[np.isfinite(scores)])
     if not len(ordered):
         return ordered
-    values = ordered if at is None else np.asarray(at, dtype=np.float64)
+    values = ordered if at is None else np.asarray(at)
     with np.errstate(over="ignore"):
         low = np.searchsorted(ordered, values - SAME * np.abs(values), side="left")
     neighbours = np.concatenate(([_reflected(ordered)], ordered))[low]
@@ -51,10 +51,9 @@ def middles_below(scores: np.ndarray, at: np.ndarray | float | None = None) -> n
 
 def middles_above(scores: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
     """For each score the middle of the gap above it."""
-    mirrored = -np.asarray(scores, dtype=np.float64)
     if at is not None:
-        return -middles_below(mirrored, -at)
-    return -middles_below(mirrored)[::-1]
+        return -middles_below(-scores, -at)
+    return -middles_below(-scores)[::-1]
 
 
 def _reflected(ordered: np.ndarray) -> float:

@@ -357,7 +357,7 @@ def impute_labels(
     known = _shared(known, first)
     paths, present, features = TextPaths.of_all_draws(data.quality, data.similarity, first)
     present, features = present[:, -1], features[:, -1]
-    lower = np.tril(np.asarray(data.similarity, dtype=np.float64), -1)
+    lower = np.tril(data.similarity, -1)
     scaled = paths.similarity_scale(lower + np.swapaxes(lower, 1, 2))
     other = first[:, :, np.newaxis] != first[:, np.newaxis, :]
     nearest = [

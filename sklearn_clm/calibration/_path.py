@@ -94,7 +94,7 @@ def sets_at_stop(
     made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
     accepted = (quality >= configuration.quality) & made
     for j in range(1, data.k_max):
-        alike = similarity[:, j, :j].astype(np.float64) > configuration.similarity
+        alike = similarity[:, j, :j] > configuration.similarity
         accepted[:, j] &= ~np.any(accepted[:, :j] & alike, axis=1)
     not_empty = np.logical_or.accumulate(accepted, axis=1)
     # F changes only with an accepted draw, unless it counts draws

@@ -71,8 +71,6 @@ class SamplingRule:
         self.configuration = configuration
         self.set_score = set_score
         self.k_max = k_max
-        # as float64, lest a score in lower precision round the thresholds to its own
-        self._thresholds = tuple(map(float, configuration))
         self.accepted: list[int] = []
         self.n_samples = 0
         self.score = -math.inf
@@ -95,17 +93,17 @@ class SamplingRule:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")
         draw = self.n_samples
         self.n_samples += 1
-        similarity_threshold, quality_threshold, set_score_threshold = self._thresholds
         # "every accepted draw is similar at most", not "the maximum is": an empty set rejects
         # nothing, whatever the threshold
-        if float(quality) >= quality_threshold and all(
-            float(similarity[earlier]) <= similarity_threshold for earlier in self.accepted
+        # as float64: a score in half precision would round the threshold to its own
+        if float(quality) >= self.configuration.quality and all(
+            float(similarity[earlier]) <= self.configuration.similarity for earlier in self.accepted
         ):
             self.accepted.append(draw)
             self._qualities[draw], self._members[draw] = quality, True
         if self.accepted:
             self.score = self._score_of_set()
-            self.stopped = self.score >= set_score_threshold
+            self.stopped = self.score >= self.configuration.set_score
         return self.done
 
     def _score_of_set(self) -> float:

@@ -189,7 +189,7 @@ def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:
         new = np.unique(values[positions])
         chosen = np.union1d(chosen, new)
         values = values[~np.isin(values, new)]
-    return chosen.astype(np.float64)
+    return chosen
 
 
 def _between_infinities(values: np.ndarray, n: int) -> np.ndarray:

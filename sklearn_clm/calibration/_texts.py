@@ -122,7 +122,7 @@ class TextPaths:
         earlier = np.arange(int(draw.max(initial=0)))
         there = earlier < draw[:, np.newaxis]
         texts = self.first[rows, : len(earlier)]
-        scores = np.asarray(similarity[:, : len(earlier)], dtype=np.float64)
+        scores = similarity[:, : len(earlier)]
         alike = np.where(there, self.similarity_scale(scores), 0.0)
         # a new text meets all earlier draws; one by one, so that any batch rounds sums alike
         met = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
@@ -214,7 +214,7 @@ def text_of_draw(
     if same_text is None or not draw.any():
         return text
     earlier = np.arange(int(draw.max()))
-    alike = similarity[:, : len(earlier)].astype(np.float64) > same_text
+    alike = similarity[:, : len(earlier)] > same_text
     alike &= (texts[:, : len(earlier)] == earlier) & (earlier < draw[:, np.newaxis])
     return np.where(new & alike.any(axis=1), alike.argmax(axis=1), text)
 
@@ -228,7 +228,7 @@ def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -
     earlier, later = np.triu_indices(first.shape[1], 1)
     judged = (known >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
     pairs = judged[:, earlier] & judged[:, later]
-    values = np.asarray(similarity[:, later, earlier][pairs], dtype=np.float64)
+    values = similarity[:, later, earlier][pairs]
     differ = (known[:, earlier] != known[:, later])[pairs]
     if not differ.any():
         return None  # all labels are alike, whatever the similarity

@@ -1,11 +1,8 @@
 """Quality Q of a response, given its prompt (section 4.2)."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import numpy as np
-from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -39,28 +36,6 @@ from sklearn_clm.scoring._splitters import scores_of_components
 _LENGTH_EXPONENT = 0.6
 # models in low precision give log-probabilities slightly above 0
 LOGPROB_ROUNDING = 0.01
-# Linear algebra rounds a row differently in batches of different sizes, and short answers are
-# shared by many prompts: a threshold that is one of their scores must not miss all of them.
-_LOGIT_DECIMALS = 3
-_BATCH_ERROR = 5e-6
-
-
-def rounded_alone(
-    log_odds_of: Callable[[list[Any]], np.ndarray], rows: list[Any], decimals: int, error: float
-) -> np.ndarray:
-    """Log-odds of rows, rounded to what each has alone.
-
-    A row is computed again by itself where `error`, and a tenth of it times the log-odds, could
-    change what they are rounded to.
-    """
-    log_odds = log_odds_of(rows)
-    if len(rows) > 1:
-        finite = np.where(np.isfinite(log_odds), log_odds, 0.0)
-        scaled = finite * 10.0**decimals
-        distance = np.abs(scaled - np.floor(scaled) - 0.5) / 10.0**decimals
-        for k in np.flatnonzero(distance <= error * (1.0 + 0.1 * np.abs(finite))):
-            log_odds[k] = log_odds_of(rows[k : k + 1]).item()
-    return np.asarray(np.round(log_odds, decimals))
 
 
 class ClassifierScore(BaseEstimator):
@@ -76,11 +51,6 @@ class ClassifierScore(BaseEstimator):
     features : callable (prompt, x) -> object, or None, default=None
         Makes one row of the classifier's input from a draw, or a component, x. None gives a list of
         the responses, or the components, which a pipeline with a text vectoriser takes.
-
-    Notes
-    -----
-    Log-odds are rounded to three decimals, and are those of a row alone, as long as a batch
-    changes them by no more than 5e-6 (and 5e-7 of their size).
 
     Examples
     --------
@@ -119,22 +89,15 @@ class ClassifierScore(BaseEstimator):
     def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
         if not rows:
             return np.empty(0)
-        log_odds_of = partial(self._log_odds, argument=argument)
-        log_odds = rounded_alone(log_odds_of, rows, _LOGIT_DECIMALS, _BATCH_ERROR)
-        return np.asarray(expit(log_odds))
-
-    def _log_odds(self, rows: list[object], argument: str) -> np.ndarray:
-        values = self.classifier.predict_proba(rows)
-        bad, good = as_scores(values, (len(rows), 2), argument, self.classifier).T
-        # the smaller of the two is what tells probabilities near 0 and near 1 apart
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_odds = np.asarray(np.log(good) - np.log(bad))
-        if np.isnan(log_odds).any():
+        given = self.classifier.predict_proba(rows)
+        values = as_scores(given, (len(rows), 2), argument, self.classifier)
+        improper = np.any(values < 0.0, axis=1) | np.all(values == 0.0, axis=1)
+        if improper.any():
             raise ValueError(
                 f"{argument} {name_of(self.classifier)} must return two probabilities, got "
-                f"{values[int(np.isnan(log_odds).argmax())]} instead."
+                f"{values[int(improper.argmax())]} instead."
             )
-        return log_odds
+        return values[:, 1]
 
 
 class SelfConsistency(BaseEstimator):
@@ -173,8 +136,7 @@ class SelfConsistency(BaseEstimator):
         """
         responses = [[generation.response for generation in row] for row in generations]
         agreement = similarity_tensor(self.similarity, responses, start=start)
-        # draw by draw: a sum in another order is rounded differently, and a threshold found on
-        # draws scored together would then be missed by a draw scored alone
+        # draw by draw: a sum in another order is rounded differently
         total = np.zeros(agreement.shape[:2])
         for draw in range(agreement.shape[2]):
             total += agreement[:, :, draw]

@@ -81,7 +81,7 @@ def test_classifier_gives_the_probability_of_entailment(classifier, loaded):
             float(model(**tokenizer(p, h, return_tensors="pt")).logits.softmax(-1)[0, 2])
             for p, h in PAIRS
         ]
-    assert scores == pytest.approx(alone, rel=6e-3)
+    assert scores == pytest.approx(alone, rel=1e-5)
     assert len(set(scores)) == 3
 
 
@@ -107,14 +107,13 @@ def many_pairs(n=300):
     return [tuple(" ".join(rng.choice(words, size)) for size in row) for row in sizes]
 
 
-def test_errors_of_batches_do_not_matter(classifier, loaded):
-    model, tokenizer = loaded
+def test_batches_give_what_each_pair_has_alone(classifier):
     pairs = many_pairs()
     alone = EntailmentScore(classifier, batch_size=1).score_pairs(*zip(*pairs))
-    score = EntailmentScore(perturbed(model), tokenizer=tokenizer)
+    score = EntailmentScore(classifier)
     for batch_size in (7, 64):
         score.set_params(batch_size=batch_size)
-        assert np.array_equal(score.score_pairs(*zip(*pairs)), alone)
+        assert score.score_pairs(*zip(*pairs)) == pytest.approx(alone, rel=1e-5)
     assert [score(*pair) for pair in pairs[:20]] == alone[:20].tolist()
     assert score.score_pairs([], []).shape == (0,)
 
@@ -131,7 +130,7 @@ def test_half_precision(loaded, tmp_path, dtype):
     assert score.model.dtype == getattr(torch, dtype)
     from_disk = EntailmentScore(tmp_path, batch_size=16).score_pairs(*zip(*pairs))
     single = EntailmentScore(half.float(), tokenizer=tokenizer, batch_size=1)
-    assert np.array_equal(from_disk, single.score_pairs(*zip(*pairs)))
+    assert from_disk == pytest.approx(single.score_pairs(*zip(*pairs)), rel=1e-5)
 
 
 def test_a_model_in_training_scores_without_dropout(classifier, loaded):
@@ -151,17 +150,17 @@ def test_a_long_premise_is_cut_and_the_hypothesis_kept(loaded):
     long = score.score_pairs([premise] * 2, ["no effusion", "the lungs are clear"])
     assert long[0] != long[1]
     # what is cut off does not matter
-    assert score(premise + "no effusion", "no effusion") == long[0]
+    assert score(premise + "no effusion", "no effusion") == pytest.approx(long[0], rel=1e-5)
 
 
 def test_each_distinct_component_is_judged_once(classifier, monkeypatch):
-    asked, log_odds = [], EntailmentScore._log_odds
+    asked, probabilities = [], EntailmentScore._probabilities
 
     def noting(self, model, tokenizer, pairs):
         asked.extend(pairs)
-        return log_odds(self, model, tokenizer, pairs)
+        return probabilities(self, model, tokenizer, pairs)
 
-    monkeypatch.setattr(EntailmentScore, "_log_odds", noting)
+    monkeypatch.setattr(EntailmentScore, "_probabilities", noting)
     score = EntailmentScore(classifier, premise=lambda prompt: prompt["text"], batch_size=1)
     draws = [Generation("no effusion . the heart is large"), Generation("no effusion .")]
     spans = [[(0, 13), (14, 32)], [(0, 13)]]

@@ -1,7 +1,6 @@
 import math
 import warnings
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -142,19 +141,3 @@ def test_probabilities_near_one_are_told_apart():
 def test_bad_shapes_are_named(prompts, rows, start, name):
     with pytest.raises(ValueError, match=name):
         quality_matrix("likelihood", prompts, draws(*rows), start=start)
-
-
-def test_errors_of_batches_do_not_matter_to_classifiers():
-    class Rounding:
-        def predict_proba(self, rows):
-            log_odds = np.array([len(row) * 0.37 - 3.0 + hash(row) % 1000 / 997 for row in rows])
-            log_odds += 4e-6 * (-1) ** len(rows) * (len(rows) > 1)
-            good = 1.0 / (1.0 + np.exp(-log_odds))
-            return np.stack([1.0 - good, good], axis=1)
-
-    rows = draws([f"{'x' * (i % 17)} {i}" for i in range(501)])
-    quality = ClassifierScore(Rounding())
-    whole = quality.score_draws(["p"], rows)
-    assert_array_equal(quality.score_draws(["p"], rows, start=1), whole[:, 1:])
-    alone = [quality.score_draws(["p"], [[draw]]).item() for draw in rows[0]]
-    assert_array_equal(whole[0], alone)

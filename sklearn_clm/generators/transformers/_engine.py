@@ -30,10 +30,6 @@ from sklearn_clm.generators.transformers._forward import Written
 from sklearn_clm.generators.transformers._text import EncodedPrompt, first_of
 from sklearn_clm.generators.transformers._tokens import choose
 
-# Log-probabilities are rounded to this grid, which is coarser than the noise that the shape of a
-# batch leaves in float32 and far finer than any use of them: sums over it are exact, and equal
-# responses mostly carry equal log-probabilities.
-LOGPROB_GRID = 2.0**-16
 # Prompts that are open at once, for each row of the batch: new ones are prefilled together.
 OPEN_PER_ROW = 4
 
@@ -206,7 +202,7 @@ class Engine:
             tokens[k], logprobs[k] = settled.tokens.item(), settled.logprobs.item()
         for row, token, logprob in zip(rows, tokens, logprobs):
             row.tokens.append(token)
-            row.logprobs.append(round(logprob / LOGPROB_GRID) * LOGPROB_GRID)
+            row.logprobs.append(logprob)
 
     def _finished(self, row: Row) -> Generation | None:
         """The draw if its last token ends it."""

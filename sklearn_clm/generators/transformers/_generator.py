@@ -101,9 +101,8 @@ class TransformersGenerator(BaseGenerator):
     Prompts are strings, lists of chat messages (``{"role": ..., "content": ...}``, written with
     the tokenizer's chat template), images for vision models, or whatever `prompt_template` or
     `preprocess` takes. Log-probabilities come from the model's own logits, before temperature,
-    top-k and top-p; they are rounded to multiples of 2 ** -16. Of a model's generation config, the
-    tokens that end and begin a response count; other settings, such as a `repetition_penalty`, do
-    not.
+    top-k and top-p. Of a model's generation config, the tokens that end and begin a response count;
+    other settings, such as a `repetition_penalty`, do not.
 
     Weights that change in place after the first draw change the fingerprint, but for those written
     through ``.data`` and adapters that are switched: load the changed model anew. Of models with
