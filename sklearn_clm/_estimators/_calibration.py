@@ -327,7 +327,7 @@ class SamplerCalibration(Calibration):
                 seed=self.source.seed,
                 decide=sets.decide,
                 on_draw=sets.count_draw,
-                chance=sets.chance,
+                chances=sets.chances,
             )
             memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
         if self.data is not None:

@@ -44,6 +44,7 @@ class Sampling:
         self._batched: dict[Hashable | None, BatchedRule] = {
             name: rule.batched(self) for name, rule in self._rules.items()
         }
+        self._chances: dict[tuple[Hashable | None, int], tuple[float, ...]] = {}
         self._open: dict[int, OpenSet] = {}
         self.closed: list[Any] = [None] * len(prompts)
 
@@ -104,12 +105,19 @@ class Sampling:
         self._progress.update()
         return 0
 
-    def chance(self, i: int, decided: int, draw: int) -> float:
-        """Estimated chance that a prompt will need this draw."""
-        taken = self._rules[self._names[i]].taken
-        if draw < len(taken) and taken[decided]:
-            return float(taken[draw] / taken[decided])
-        return 0.0 if 0 < len(taken) <= draw else float(0.5 ** (draw - decided))
+    def chances(self, i: int, decided: int) -> tuple[float, ...]:
+        """Estimated chance of each draw from `decided` on that a prompt will need it."""
+        name = self._names[i]
+        chances = self._chances.get((name, decided))
+        if chances is None:
+            rule = self._rules[name]
+            taken = rule.taken[decided:]
+            if taken and taken[0]:
+                chances = tuple(share / taken[0] for share in taken)
+            else:  # no prompt of the calibration went so far, or it is unknown how many did
+                chances = tuple(0.5**k for k in range(rule.k_max - decided))
+            self._chances[name, decided] = chances
+        return chances
 
     def count_draw(self, i: int, draw: int, generation: Generation) -> None:
         """Count a draw in the progress bar."""

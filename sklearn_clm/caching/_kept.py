@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from sklearn_clm.generators._base import Generator, serve
 from sklearn_clm.generators._concurrent import POLL_SECONDS
 from sklearn_clm.generators._draws import Generation
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest, RelayQueue
+from sklearn_clm.generators._queue import DrawQueue, DrawRequest, HowMany, RelayQueue
 from sklearn_clm.generators._records import key_digest
 
 Place: TypeAlias = tuple[bytes, int]  # the key of a prompt, and the draw
@@ -48,6 +48,10 @@ class DrawKeeper(abc.ABC):
     def is_awaited(self, key: bytes, draw: int) -> bool:
         """Whether other requests wait for a draw of this one."""
         return False
+
+    def release(self, key: bytes, draw: int) -> bool:
+        """Leave a draw unmade, unless other requests wait for it; whether it was left."""
+        return True
 
     def news(self, seconds: float) -> list[News]:
         """What became of others' draws, after these seconds at most."""
@@ -110,9 +114,26 @@ class KeepingQueue(RelayQueue):
         self._hear(0.0)
         return super().take(max_draws, max_prompts=max_prompts)
 
-    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
+    def take_ahead(
+        self, max_draws: int, least_chance: float = 0.0, *, n_at_once: HowMany | None = None
+    ) -> list[DrawRequest]:
         """Draws that may be wanted, while they can be kept."""
-        return [] if self.failure else super().take_ahead(max_draws, least_chance)
+        if self.failure is not None:
+            return []
+        return super().take_ahead(max_draws, least_chance, n_at_once=n_at_once)
+
+    def give_up(self, prompt: int, draw: int) -> bool:
+        """Take back a draw under way, unless anybody waits for it."""
+        key = self._keys[prompt]
+        positions = self._wanted_by[key, draw]
+        is_needed = self.failure is not None or any(map(self._outer.is_open, positions))
+        if is_needed or not self._keeper.release(key, draw):
+            return False
+        del self._wanted_by[key, draw]
+        self.n_under_way -= 1
+        for position in positions:
+            self._outer.give_up(position, draw)
+        return True
 
     def is_open(self, prompt: int) -> bool:
         """Whether anybody may ask for more draws of a prompt."""

@@ -166,6 +166,15 @@ class _MemoryKeeper(DrawKeeper):
     def is_awaited(self, key: bytes, draw: int) -> bool:
         return bool(self._under_way.waiting.get((key, draw)))
 
+    def release(self, key: bytes, draw: int) -> bool:
+        place = key, draw
+        with self._memory._lock:
+            if self._under_way.waiting.get(place):
+                return False
+            self._under_way.makers.pop(place, None)
+            self._places.discard(place)
+            return True
+
     def news(self, seconds: float) -> list[News]:
         told = []
         with contextlib.suppress(queues.Empty):

@@ -16,7 +16,7 @@ from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.generators._base import BaseGenerator, Generator, Prompts, serve, trained, trait
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._identity import digest_of, fingerprint, is_trainable
-from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest, RelayQueue
+from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest, HowMany, RelayQueue
 
 
 class CascadeGenerator(BaseGenerator):
@@ -131,7 +131,9 @@ class _TierQueue(RelayQueue):
         self._waiting, self._waiting_of_tiers = waiting[tier], waiting
         self._start, self._starts = starts[tier], starts
 
-    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
+    def take_ahead(
+        self, max_draws: int, least_chance: float = 0.0, *, n_at_once: HowMany | None = None
+    ) -> list[DrawRequest]:
         """No draws: the next ones may be dear."""
         return []
 
@@ -140,6 +142,12 @@ class _TierQueue(RelayQueue):
         self._outer.put(prompt, draw + self._start, generation)
         self.n_under_way -= 1
         self.n_put += 1
+
+    def give_up(self, prompt: int, draw: int) -> bool:
+        """Take back a draw under way, unless its prompt is open."""
+        is_given_up = self._outer.give_up(prompt, draw + self._start)
+        self.n_under_way -= is_given_up
+        return is_given_up
 
     def is_open(self, prompt: int) -> bool:
         """Whether more draws of a prompt may be asked for."""

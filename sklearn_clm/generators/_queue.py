@@ -14,7 +14,8 @@ from sklearn_clm.generators._draws import Generation
 ANY = 2**62  # draws
 _BLOCK = 256  # prompts that a relay takes together
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
-Chance = Callable[[int, int, int], float]
+Chances = Callable[[int, int], Sequence[float]]
+HowMany = Callable[[Sequence[float]], int]
 
 # whether nobody waits any more for what is drawn in this context
 CANCELLED: ContextVar[Callable[[], bool]] = ContextVar("cancelled", default=lambda: False)
@@ -74,9 +75,11 @@ class DrawQueue:
         For each prompt the first draw that is wanted; earlier ones are never asked for. None is 0.
     on_draw : callable, default=None
         ``on_draw(prompt index, draw, generation)`` is called for each draw as it arrives.
-    chance : callable, default=None
-        ``chance(prompt index, decided, draw)`` is the probability that a draw will be wanted, once
-        `decided` draws of its prompt have been decided on. None halves it with each draw.
+    chances : callable, default=None
+        ``chances(prompt index, decided)`` gives the probability that each draw will be wanted, from
+        draw `decided` on, once `decided` draws of its prompt have been decided on: 1, and then
+        numbers that never rise. Draws of probability 0 are not made ahead. None halves it with
+        each draw.
 
     Attributes
     ----------
@@ -107,7 +110,7 @@ class DrawQueue:
         decide: Decision | None = None,
         first: Sequence[int] | None = None,
         on_draw: Callable[[int, int, Generation], None] | None = None,
-        chance: Chance | None = None,
+        chances: Chances | None = None,
     ) -> None:
         if n_draws < 1:
             raise ValueError(f"n_draws must be at least 1, got {n_draws!r} instead.")
@@ -119,7 +122,7 @@ class DrawQueue:
         self._decide = decide
         self._first = first
         self._on_draw = on_draw
-        self._chance = chance or (lambda prompt, decided, draw: 0.5 ** (draw - decided))
+        self._chances = chances or _halving(self.n_draws)
         self._unopened = iter(range(len(prompts)))
         self._open: dict[int, _OpenPrompt] = {}
         self._closed: dict[int, _OpenPrompt] = {}  # decided, with draws made ahead under way
@@ -160,27 +163,46 @@ class DrawQueue:
                 del self._ready[index]
         return requests
 
-    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
+    def take_ahead(
+        self, max_draws: int, least_chance: float = 0.0, *, n_at_once: HowMany | None = None
+    ) -> list[DrawRequest]:
         """Take draws that may be wanted later, for idle capacity.
 
-        They are the draws most likely to be wanted, none that is less likely than `least_chance`,
-        and the same whether they are made now or later. Ask only after :meth:`take` gave nothing.
+        They are the draws most likely to be wanted, and the same whether they are made now or
+        later. Ask only after :meth:`take` gave nothing.
+
+        Parameters
+        ----------
+        max_draws : int
+            How many draws at most.
+        least_chance : float, default=0.0
+            No draw is taken that is less likely to be wanted, and none that never will be.
+        n_at_once : callable, default=None
+            ``n_at_once(chances)`` is how many draws of a prompt are worth having under way at once,
+            by the chance of each that it will be wanted, from the first that has not been decided
+            on. None is any number.
+
+        Returns
+        -------
+        list of DrawRequest
+            One for each prompt.
         """
-        waiting = [
-            (-self._chance(index, state.decided, state.asked), index)
-            for index, state in self._open.items()
-            if state.asked < self.n_draws
-        ]
+        waiting: list[tuple[float, int, list[float]]] = []  # of each prompt its next draws
+        for index, state in self._open.items():
+            chances = self._chances(index, state.decided)
+            stop = len(chances) if n_at_once is None else n_at_once(chances)
+            ahead = [-chance for chance in chances[state.asked - state.decided : stop] if chance]
+            if ahead:
+                waiting.append((ahead[0], index, ahead[::-1]))
         heapq.heapify(waiting)
         counts: dict[int, int] = {}
         while waiting and max_draws and -waiting[0][0] >= least_chance:
-            index = waiting[0][1]
-            state = self._open[index]
+            _, index, ahead = waiting[0]
             counts[index] = counts.get(index, 0) + 1
             max_draws -= 1
-            draw = state.asked + counts[index]
-            if draw < self.n_draws:
-                heapq.heapreplace(waiting, (-self._chance(index, state.decided, draw), index))
+            ahead.pop()
+            if ahead:
+                heapq.heapreplace(waiting, (ahead[-1], index, ahead))
             else:
                 heapq.heappop(waiting)
         return [self._ask(index, self._open[index], count) for index, count in counts.items()]
@@ -206,6 +228,23 @@ class DrawQueue:
                 self._arrived[prompt] = None
         elif not state.under_way:
             del self._closed[prompt]
+
+    def give_up(self, prompt: int, draw: int) -> bool:
+        """Take back a draw under way, unless its prompt is open.
+
+        Returns
+        -------
+        bool
+            Whether it was taken back. It is then not put any more.
+        """
+        state = self._closed.get(prompt)
+        if state is None:
+            return False
+        state.under_way.remove(draw)
+        self.n_under_way -= 1
+        if not state.under_way:
+            del self._closed[prompt]
+        return True
 
     def is_open(self, prompt: int) -> bool:
         """Whether more draws of a prompt may be asked for.
@@ -279,6 +318,12 @@ class DrawQueue:
         return True
 
 
+def _halving(n_draws: int) -> Chances:
+    """Chances of which each is half of the one before."""
+    halves = tuple(0.5**k for k in range(n_draws))
+    return lambda prompt, decided: halves[: n_draws - decided]
+
+
 def _check_wanted() -> None:
     """End the call where nobody waits for it any more."""
     if CANCELLED.get()():
@@ -329,10 +374,13 @@ class RelayQueue(DrawQueue):
                 return requests
             self._receive(asked)
 
-    def take_ahead(self, max_draws: int, least_chance: float = 0.0) -> list[DrawRequest]:
+    def take_ahead(
+        self, max_draws: int, least_chance: float = 0.0, *, n_at_once: HowMany | None = None
+    ) -> list[DrawRequest]:
         """Draws that may be wanted later, as in :meth:`DrawQueue.take_ahead`."""
         requests: list[DrawRequest] = []
-        while max_draws and (asked := self._outer.take_ahead(max_draws, least_chance)):
+        take_ahead = self._outer.take_ahead
+        while max_draws and (asked := take_ahead(max_draws, least_chance, n_at_once=n_at_once)):
             self._receive(asked)
             max_draws = self._give(requests, max_draws, ANY)
         return requests

@@ -136,14 +136,19 @@ def test_draws_ahead_go_to_those_with_the_fewest_under_way():
 
 
 def test_draws_ahead_are_those_most_likely_to_be_wanted():
-    shares = {0: [1.0, 0.9, 0.2, 0.1], 1: [1.0, 0.5, 0.5, 0.5]}
-    rule = {"decide": lambda arrived: [9 for _ in arrived], "chance": lambda i, _, j: shares[i][j]}
-    queue = DrawQueue(["a", "b"], 4, **rule)
+    shares = {0: [1.0, 0.9, 0.2, 0.0], 1: [1.0, 0.5, 0.5, 0.5]}
+    queue = DrawQueue(
+        ["a", "b"],
+        4,
+        decide=lambda arrived: [9 for _ in arrived],
+        chances=lambda i, decided: shares[i][decided:],
+    )
     assert len(queue.take()) == 2
     assert queue.take_ahead(1, 0.3) == [(0, 1, 2)]
     assert queue.take_ahead(9, 0.3) == [(1, 1, 4)]
     assert queue.take_ahead(9, 0.3) == []
-    assert queue.take_ahead(9) == [(0, 2, 4)]
+    assert queue.take_ahead(9) == [(0, 2, 3)]
+    assert queue.take_ahead(9) == []  # what will never be wanted
 
 
 @pytest.mark.parametrize("draw", [(0, 1), (1, 0), (2, 0), (0, -1)])

@@ -20,6 +20,7 @@ from torch import Tensor
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._identity import tokenizer_state
 from sklearn_clm.generators._prompts import Template
+from sklearn_clm.generators.transformers._ahead import StepTimes
 from sklearn_clm.generators.transformers._forward import (
     CausalForward,
     EncoderDecoderForward,
@@ -132,6 +133,7 @@ class Checkpoint:
         if rope.get("rope_type") == "longrope":
             # longer rows would turn all tokens of the rows beside them by other angles
             self.max_positions = rope["original_max_position_embeddings"]
+        self.step_times = StepTimes()
         self._forward: tuple[object, Forward] | None = None
         self._digest: tuple[object, str] | None = None
 

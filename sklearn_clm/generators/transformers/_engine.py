@@ -13,18 +13,21 @@ decodes. Its own generation is not used, for three things that it lacks:
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter, thread_time
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sklearn_clm.generators._draws import Generation, draw_stream
-from sklearn_clm.generators._queue import DrawQueue
-from sklearn_clm.generators.transformers._batch import PromptState
+from sklearn_clm.generators._queue import DrawQueue, DrawRequest
+from sklearn_clm.generators.transformers._ahead import Plan
+from sklearn_clm.generators.transformers._batch import Batch, PromptState
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint
 from sklearn_clm.generators.transformers._forward import Written
 from sklearn_clm.generators.transformers._text import EncodedPrompt, first_of
@@ -42,6 +45,7 @@ class Row(Written):
     draw: int
     uniforms: np.ndarray  # one for each token of its budget
     logprobs: list[float] = field(default_factory=list)
+    is_finished: bool = False
 
 
 class Engine:
@@ -73,16 +77,25 @@ class Engine:
         self.batch_size = batch_size
         # for the states of open prompts
         self.max_bytes = free_bytes(self.forward.model.device) // 4
-        self.n_prefilled = self.n_decoded = 0
+        self.n_prefilled = 0
+        self.n_decoded = 0
+        self.n_begun = 0
+        self.n_given_up = 0
         # rounding is small enough to know which tokens change
         self._is_exact = checkpoint.model.dtype in (torch.float32, torch.float64)
         self._encode = encode
         self._choose = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p)
+        self._seconds = clock_of(self.forward.model.device)
+        self._plan = Plan(checkpoint.step_times, batch_size)
+        # draws that had been put, and version of times, when no further draw ahead was worth it
+        self._settled_at = (-1, -1)
         self._prompts: dict[int, EncodedPrompt] = {}  # of prompts that are open
+        self._alike: dict[bytes, set[int]] = {}  # which of them have this key
         self._states: OrderedDict[bytes, PromptState] = OrderedDict()  # least recently used first
         self._n_bytes = 0  # of these states
         self._largest = 0  # of the states so far, in bytes
-        self._pending: deque[tuple[int, int]] = deque()  # draws that were taken and wait for a row
+        # draws that were taken and wait for a row
+        self._pending: deque[tuple[int, int, EncodedPrompt]] = deque()
 
     def run(self) -> None:
         """Put draws into the queue as they are finished."""
@@ -97,25 +110,56 @@ class Engine:
                 if fresh:
                     states = self._states_of(fresh)
                     batch.admit(states)
-                    logits = torch.stack([state.logits for state in states])
+                    self._append_tokens(torch.stack([state.logits for state in states]), fresh)
+                    del states
                 else:
-                    logits = self.forward.step(batch, rows)
-                    self.n_decoded += len(rows)
-                first = len(rows) - len(logits)
-                self._append_tokens(logits, rows[first:])
-            del logits
-            going = list(range(first))
-            for k, row in enumerate(rows[first:], first):
-                generation = self._finished(row)
-                if generation is not None:
-                    self.queue.put(row.index, row.draw, generation)
-                else:
-                    going.append(k)
+                    self._step(batch, rows)
+            self._put_finished(fresh or rows)
+            going = [k for k, row in enumerate(rows) if self._goes_on(row)]
             if len(going) < len(rows):
                 order = _close_gaps(going)
                 rows = [rows[k] for k in order]
                 with torch.inference_mode():
                     batch.drop(order)
+
+    def _step(self, batch: Batch, rows: Sequence[Row]) -> None:
+        """Append a token to all rows, and note how long it takes."""
+        start = self._seconds()
+        self._append_tokens(self.forward.step(batch, rows), rows)
+        self.n_decoded += len(rows)
+        self.checkpoint.step_times.add(len(rows), self._seconds() - start)
+
+    def _put_finished(self, rows: Sequence[Row]) -> None:
+        """Hand in the draws that are complete."""
+        keys = set()
+        for row in rows:
+            generation = self._finished(row)
+            if generation is not None:
+                self.queue.put(row.index, row.draw, generation)
+                row.is_finished = True
+                keys.add(row.prompt.key)
+        self._forget_closed(keys)
+
+    def _goes_on(self, row: Row) -> bool:
+        """Whether a row needs another token; a closed prompt's is given up."""
+        if row.is_finished:
+            return False
+        if row.index in self._prompts or not self.queue.give_up(row.index, row.draw):
+            return True
+        self.n_given_up += 1
+        return False
+
+    def _forget_closed(self, keys: set[bytes]) -> None:
+        """Forget those of some prompts that are closed."""
+        for key in keys & self._alike.keys():
+            alike = self._alike[key]
+            for index in [i for i in alike if not self.queue.is_open(i)]:
+                alike.remove(index)
+                del self._prompts[index]
+            if not alike:
+                del self._alike[key]
+                state = self._states.pop(key, None)
+                self._n_bytes -= 0 if state is None else state.n_bytes
 
     def _next_draws(self, live: list[Row]) -> list[Row]:
         """Draws that join the `live` rows now."""
@@ -126,39 +170,54 @@ class Engine:
         while len(chosen) < n_free:
             if not self._pending and not self._take(n_free - len(chosen)):
                 break
-            prompt = self._prompts[self._pending[0][0]]
+            index, draw, prompt = self._pending[0]
+            if index not in self._prompts and self.queue.give_up(index, draw):
+                self._pending.popleft()
+                continue
             beside = (live or chosen)[:1]
             if beside and not self.forward.may_share(beside[0].prompt, prompt):
                 break
-            chosen.append(self._row(*self._pending.popleft()))
+            self._pending.popleft()
+            chosen.append(self._row(index, draw, prompt))
         return chosen
 
     def _take(self, n_ahead: int) -> bool:
-        """Take wanted draws, or else likely ones; whether any."""
-        # prompts that are closed are forgotten
-        self._prompts = {i: p for i, p in self._prompts.items() if self.queue.is_open(i)}
-        kept = {prompt.key for prompt in self._prompts.values()}
-        for key in [key for key in self._states if key not in kept]:
-            self._n_bytes -= self._states.pop(key).n_bytes
+        """Take wanted draws, or else some that are worth it; whether any."""
         n_open = min(self._n_fitting(self.max_bytes), OPEN_PER_ROW * self.batch_size)
         n_open = max(self.batch_size, n_open)
-        requests = self.queue.take(max_prompts=n_open) or self.queue.take_ahead(n_ahead)
+        requests = self.queue.take(max_prompts=n_open)
+        state = self.queue.n_put, self.checkpoint.step_times.version
+        if not requests and state != self._settled_at:
+            requests = self._take_ahead(n_ahead)
+            self._settled_at = state
         for request in requests:
             if request.prompt not in self._prompts:
-                self._prompts[request.prompt] = self._encode(request.prompt)
+                prompt = self._prompts[request.prompt] = self._encode(request.prompt)
+                self._alike.setdefault(prompt.key, set()).add(request.prompt)
         for request in sorted(requests, key=lambda r: len(self._prompts[r.prompt].ids)):
-            self._pending.extend((request.prompt, j) for j in range(request.start, request.stop))
+            prompt = self._prompts[request.prompt]
+            draws = range(request.start, request.stop)
+            self._pending.extend((request.prompt, draw, prompt) for draw in draws)
         return bool(requests)
+
+    def _take_ahead(self, n_draws: int) -> list[DrawRequest]:
+        """Take draws that are worth making now, so many at most."""
+        # draws that other requests made may have closed prompts, too
+        self._forget_closed(set(self._alike))
+        n_open = len(self._prompts)
+        return self.queue.take_ahead(
+            n_draws, n_at_once=lambda chances: self._plan.n_at_once(chances, n_open)
+        )
 
     def _n_fitting(self, n_bytes: int) -> int:
         """Number of prompt states that fit into some memory."""
         return n_bytes // self._largest if self._largest else self.batch_size
 
-    def _row(self, index: int, draw: int) -> Row:
-        prompt = self._prompts[index]
+    def _row(self, index: int, draw: int, prompt: EncodedPrompt) -> Row:
         room = self.checkpoint.max_positions - (len(self.forward.start_ids) or len(prompt.ids))
         budget = int(min(self.max_new_tokens, room))
         uniforms = draw_stream(prompt.key, self.queue.seed, draw).random(budget)
+        self.n_begun += 1
         return Row(prompt=prompt, index=index, draw=draw, uniforms=uniforms)
 
     def _states_of(self, rows: Sequence[Row]) -> list[PromptState]:
@@ -169,10 +228,9 @@ class Engine:
             self._states.move_to_end(key)
         states = {key: self._states[key] for key in prompts if key not in missing}
         if missing:
-            for index, _ in self._pending:  # which are wanted soon
+            for _, _, prompt in self._pending:  # which are wanted soon
                 if len(missing) >= self._n_fitting(self.max_bytes // 2):
                     break
-                prompt = self._prompts[index]
                 if prompt.key not in self._states:
                     missing[prompt.key] = prompt
             states.update(self._prefill(list(missing.values())))
@@ -235,6 +293,15 @@ class Engine:
             return False
         tail = self.detokenizer.text(tokens[-self.n_tail :])
         return any(string in tail for string in self.stop)
+
+
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """A clock for steps on a device.
+
+    Of a processor that has other work, too, the time of this thread; Windows counts that in ticks
+    that are longer than a step.
+    """
+    return thread_time if device.type == "cpu" and sys.platform != "win32" else perf_counter
 
 
 def free_bytes(device: torch.device) -> int:

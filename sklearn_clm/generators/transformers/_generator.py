@@ -91,6 +91,10 @@ class TransformersGenerator(BaseGenerator):
         Positions of prompts run through the model so far, padding included.
     n_decoded_tokens_ : int
         Generated tokens run through the model so far (the last token of a draw never is).
+    n_begun_draws_ : int
+        Draws begun so far. Those beyond the `n_samples` of predictions were made ahead, in vain.
+    n_given_up_draws_ : int
+        Of these, draws that were given up before their end, as nobody wanted them any more.
 
     See Also
     --------
@@ -187,7 +191,9 @@ class TransformersGenerator(BaseGenerator):
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
-        Rows for which nothing is wanted draw ahead for prompts that are open.
+        Rows for which nothing is wanted draw ahead for prompts that are open, where that is worth
+        it: where the chance that a draw will be wanted outweighs what a row costs, as measured on
+        the batches so far. Once a prompt is closed, its rows leave.
         """
         if not len(queue.prompts):
             return
@@ -203,9 +209,10 @@ class TransformersGenerator(BaseGenerator):
         try:
             engine.run()
         finally:
-            for name in ("n_prefilled", "n_decoded"):
-                total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
-                setattr(self, f"{name}_tokens_", total)
+            self.n_prefilled_tokens_ = getattr(self, "n_prefilled_tokens_", 0) + engine.n_prefilled
+            self.n_decoded_tokens_ = getattr(self, "n_decoded_tokens_", 0) + engine.n_decoded
+            self.n_begun_draws_ = getattr(self, "n_begun_draws_", 0) + engine.n_begun
+            self.n_given_up_draws_ = getattr(self, "n_given_up_draws_", 0) + engine.n_given_up
 
     def _shaping(self) -> dict[str, Any]:
         """What makes responses of the model's logits."""
