@@ -25,8 +25,11 @@ logits by rounding, get the property from a :class:`sklearn_clm.caching.CachedGe
 
 ``TransformersGenerator("path/or/name", max_new_tokens=32, temperature=0.8, stop=["\\n"])`` loads
 the model when it first draws. Prompts are run through the model once, whatever the number of
-draws; rows that end make room for new ones. `device` and `dtype` choose a GPU; a loaded model and
-its tokenizer may be given instead of a name. Prompts may be texts, chat messages or images.
+draws; rows that end make room for new ones. Where rows of a batch are cheap, a prediction draws
+ahead of its rule as far as that saves time, by what rows were measured to cost; what was drawn for
+nothing is ``n_begun_draws_`` less the `n_samples` of the sets. `device` and `dtype` choose a GPU; a
+loaded model and its tokenizer may be given instead of a name. Prompts may be texts, chat messages
+or images.
 
 ## A function of yours
 

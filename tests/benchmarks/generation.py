@@ -51,6 +51,8 @@ def rows(quick: bool = False) -> Iterator[Row]:
     yield from _token_rows(generator, tokenizer, prompts, ours)
     yield from _stopping_rows("zero-shot prompts", quick)
     yield from _stopping_rows("512 shared and 100 own tokens", quick)
+    yield from _alone_rows("few draws needed", 0.5, quick)
+    yield from _alone_rows("many draws needed", 0.92, quick)
 
 
 def _one_prompt_at_a_time(model: Any, tokenizer: Any, prompt: str) -> None:
@@ -146,14 +148,61 @@ def _stopping_rows(what: str, quick: bool) -> Iterator[Row]:
     )
 
 
-def _sampler(generator: Any, quality: Any) -> Any:
-    """Calibrated to stop at the first draw of high quality, which every twelfth or so has."""
+def _alone_rows(what: str, least: float, quick: bool) -> Iterator[Row]:
+    """`predict` of one prompt at a time, beside one draw after another and all in one batch."""
+    from sklearn_clm.generators import TransformersGenerator
+
+    class OneAfterAnother(TransformersGenerator):
+        """Makes no draw before it is wanted."""
+
+        def serve(self, queue: Any) -> None:
+            queue.take_ahead = lambda max_draws, least_chance=0.0, *, n_at_once=None: []
+            super().serve(queue)
+
+    model, tokenizer = _model(hidden_size=128, n_layers=4)
+    rng = np.random.default_rng(2)
+    n = 12 if quick else 48
+    prompts = [" ".join(rng.choice(_WORDS, rng.integers(8, 25))) for _ in range(n)]
+    options = {"tokenizer": tokenizer, "max_new_tokens": N_NEW}
+    ours, slow = (
+        _sampler(kind(model, **options), _uniform, least)
+        for kind in (TransformersGenerator, OneAfterAnother)
+    )
+    n_used = int(ours.predict(prompts).n_samples.sum())  # and learns what rows cost
+    runs = {
+        "after another": lambda: [slow.predict([prompt]) for prompt in prompts],
+        "all": lambda: [ours.generator_.sample([prompt], N_DRAWS) for prompt in prompts],
+        "ours": lambda: [ours.predict([prompt]) for prompt in prompts],
+    }
+    seconds = dict.fromkeys(runs, 0.0)
+    for _ in range(1 if quick else 3):
+        for name, run in runs.items():
+            ours.memory_.clear()
+            slow.memory_.clear()
+            before, start = getattr(ours.generator_, "n_begun_draws_", 0), process_time()
+            run()
+            seconds[name] += process_time() - start
+            n_begun = ours.generator_.n_begun_draws_ - before
+    n_all = n * N_DRAWS
+    what = f"one prompt at a time, {what} ({n_used:,} of {n_all:,}; {n_begun:,} begun)"
+    for of, most in (("after another", 1), ("all", 1.1)):
+        yield Row(
+            f"{what}: beside {'one draw after another' if of != 'all' else 'all in one batch'} "
+            f"(at most {most})",
+            f"{1e3 * seconds[of] / n:.1f} ms",
+            f"{1e3 * seconds['ours'] / n:.1f} ms",
+            seconds["ours"] / seconds[of],
+        )
+
+
+def _sampler(generator: Any, quality: Any, least: float = 0.92) -> Any:
+    """Calibrated to stop at the first draw of high quality, above `least` or a little less."""
     from sklearn_clm import ConformalSampler
     from sklearn_clm.calibration import CalibrationData
     from sklearn_clm.policies import ThresholdPolicy
 
     scores = np.random.default_rng(0).random((4_000, N_DRAWS))
-    data = CalibrationData(scores, np.zeros((4_000, N_DRAWS, N_DRAWS)), scores > 0.92)
+    data = CalibrationData(scores, np.zeros((4_000, N_DRAWS, N_DRAWS)), scores > least)
     options = {"policy": ThresholdPolicy(n_lambdas=40), "quality": quality, "random_state": 0}
     sampler = ConformalSampler(generator, k_max=N_DRAWS, epsilon=0.215, **options)
     return sampler.calibrate(data)

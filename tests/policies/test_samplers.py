@@ -102,6 +102,40 @@ def test_a_judge_that_fails_half_way_loses_nothing(policy):
     assert one.n_judgements_ == fresh.n_judgements_
 
 
+class Foreseeing(ToyModel):
+    """Notes the chances that draws will be wanted, and makes none ahead."""
+
+    def serve(self, queue):
+        self.chances = []
+        while requests := queue.take():
+            queue.take_ahead(1, n_at_once=self._note)
+            for i, start, stop in requests:
+                for j in range(start, stop):
+                    queue.put(i, j, self._draw(queue.prompts[i], queue.seed, j))
+
+    def _note(self, chances):
+        self.chances.append(chances)
+        return 0
+
+
+@pytest.mark.parametrize("policy", [ThresholdPolicy(), ExitPolicy()])
+def test_calibration_tells_how_likely_a_draw_is_wanted(policy, tmp_path):
+    one = sampler(Foreseeing(), policy=policy).fit(*questions(300))
+    taken = np.array(one.calibration_.rule.taken)
+    assert taken[0] == 1 > taken[1]
+    one.save_calibration(tmp_path / "calibration.json")
+    loaded = sampler(Foreseeing(), policy=policy).load_calibration(tmp_path / "calibration.json")
+    for sampler_of_new in (one, loaded):
+        sampler_of_new.predict(questions(50, first=1000)[0])
+        seen = {
+            K - len(chances): chances
+            for chances in sampler_of_new.calibration_.source.generator.chances
+        }
+        assert {0, 1} <= seen.keys()
+        for decided, chances in seen.items():
+            assert np.allclose(chances, taken[decided:] / taken[decided])
+
+
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 @pytest.mark.parametrize("guarantee", ["pac", "marginal"])
 def test_exit_policy(judging, guarantee):
