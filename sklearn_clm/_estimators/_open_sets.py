@@ -106,7 +106,7 @@ class Sampling:
         return 0
 
     def chances(self, i: int, decided: int) -> tuple[float, ...]:
-        """Estimated chance of each draw from `decided` on that a prompt will need it."""
+        """Estimated chances that draws from `decided` on are needed."""
         name = self._names[i]
         chances = self._chances.get((name, decided))
         if chances is None:

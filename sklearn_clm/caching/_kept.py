@@ -50,7 +50,7 @@ class DrawKeeper(abc.ABC):
         return False
 
     def release(self, key: bytes, draw: int) -> bool:
-        """Leave a draw unmade, unless other requests wait for it; whether it was left."""
+        """Leave a draw unmade, unless other requests await it."""
         return True
 
     def news(self, seconds: float) -> list[News]:
@@ -123,7 +123,7 @@ class KeepingQueue(RelayQueue):
         return super().take_ahead(max_draws, least_chance, n_at_once=n_at_once)
 
     def give_up(self, prompt: int, draw: int) -> bool:
-        """Take back a draw under way, unless anybody waits for it."""
+        """Take back a draw that nobody waits for."""
         key = self._keys[prompt]
         positions = self._wanted_by[key, draw]
         is_needed = self.failure is not None or any(map(self._outer.is_open, positions))

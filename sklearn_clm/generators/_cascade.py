@@ -144,7 +144,7 @@ class _TierQueue(RelayQueue):
         self.n_put += 1
 
     def give_up(self, prompt: int, draw: int) -> bool:
-        """Take back a draw under way, unless its prompt is open."""
+        """Take back a draw of a closed prompt."""
         is_given_up = self._outer.give_up(prompt, draw + self._start)
         self.n_under_way -= is_given_up
         return is_given_up

@@ -230,7 +230,7 @@ class DrawQueue:
             del self._closed[prompt]
 
     def give_up(self, prompt: int, draw: int) -> bool:
-        """Take back a draw under way, unless its prompt is open.
+        """Take back a draw of a closed prompt.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""How many draws of a prompt are worth making at once.
+"""How many draws of a prompt to make at once.
 
 Rows that are decoded together share most of the time of a step. So a draw that nobody has asked for
 yet may cost less now, beside draws that are under way, than later, when it would need steps of its
@@ -21,7 +21,7 @@ TOLERANCE = 0.1
 
 
 class StepTimes:
-    """What a step of decoding takes, by its number of rows.
+    """Times of decoding steps, by their number of rows.
 
     Several threads may share one.
 
@@ -57,7 +57,7 @@ class StepTimes:
             self._forget_old()
 
     def estimate(self, n_rows: Sequence[float] | np.ndarray) -> np.ndarray:
-        """Seconds of a step with so many rows, of the same shape.
+        """Seconds of steps with so many rows.
 
         Linear between measured numbers of rows. What was not measured is hoped to be cheap, so that
         it is tried where that matters: more rows cost nothing, and a row of a smaller batch no more
@@ -88,7 +88,7 @@ class Plan:
         self._counts: dict[tuple[int, tuple[float, ...]], int] = {}
 
     def n_at_once(self, chances: Sequence[float], n_open: int) -> int:
-        """How many draws are worth it, of each of `n_open` prompts.
+        """How many draws of each open prompt are worth it.
 
         Batches grow to twice the largest that was measured at most: where rows turn out to be dear,
         few were tried.
@@ -115,7 +115,7 @@ class Plan:
 def cheapest_count(
     chances: np.ndarray, n_open: int, seconds: Callable[[np.ndarray], np.ndarray]
 ) -> int:
-    """Number of draws to make at once at the least expected cost.
+    """Number of draws at once of the least expected cost.
 
     Draws are made in rounds: m draws of each prompt that is open, then others of those that are
     still open after these. With N_k prompts open after k draws, expected, a round of m draws takes

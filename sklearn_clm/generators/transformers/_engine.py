@@ -123,7 +123,7 @@ class Engine:
                     batch.drop(order)
 
     def _step(self, batch: Batch, rows: Sequence[Row]) -> None:
-        """Append a token to all rows, and note how long it takes."""
+        """Append a token to all rows, and time it."""
         start = self._seconds()
         self._append_tokens(self.forward.step(batch, rows), rows)
         self.n_decoded += len(rows)
@@ -141,7 +141,7 @@ class Engine:
         self._forget_closed(keys)
 
     def _goes_on(self, row: Row) -> bool:
-        """Whether a row needs another token; a closed prompt's is given up."""
+        """Whether a row goes on; those of closed prompts leave."""
         if row.is_finished:
             return False
         if row.index in self._prompts or not self.queue.give_up(row.index, row.draw):
@@ -182,7 +182,7 @@ class Engine:
         return chosen
 
     def _take(self, n_ahead: int) -> bool:
-        """Take wanted draws, or else some that are worth it; whether any."""
+        """Take draws that are wanted, or else worth it."""
         n_open = min(self._n_fitting(self.max_bytes), OPEN_PER_ROW * self.batch_size)
         n_open = max(self.batch_size, n_open)
         requests = self.queue.take(max_prompts=n_open)
@@ -201,7 +201,7 @@ class Engine:
         return bool(requests)
 
     def _take_ahead(self, n_draws: int) -> list[DrawRequest]:
-        """Take draws that are worth making now, so many at most."""
+        """Take draws that are worth making before they are wanted."""
         # draws that other requests made may have closed prompts, too
         self._forget_closed(set(self._alike))
         n_open = len(self._prompts)
