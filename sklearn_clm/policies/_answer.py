@@ -188,8 +188,7 @@ class AnswerPolicy(Policy):
         self._validate_params()
         check_data(data, labels=False)
         check_tiers(tiers, data.k_max)
-        path = self._learnt(data, data.n_prompts, delta, tiers)
-        self.path_ = replace(path, seen=prompt_digests(data))
+        self.path_ = self._learnt(data, data.n_prompts, delta, tiers)
         return self
 
     def _learnt(
@@ -205,7 +204,8 @@ class AnswerPolicy(Policy):
             n_rows = np.mean((data.first == draws) @ (data.k_max - draws))
             new_classifier = partial(degree_two, C=1.0 / n_rows)
         with one_thread():
-            return search_answers(data, new_classifier, n, self.alpha, delta, tiers)
+            path = search_answers(data, new_classifier, n, self.alpha, delta, tiers)
+        return replace(path, seen=prompt_digests(data))
 
     def path_on(
         self, learnt: AnswerPath, table: Table, part: Part, rows: np.ndarray
