@@ -30,7 +30,7 @@ from sklearn_clm.policies import (
 from tests.reports import ReportModel, cases
 from tests.toy import ToyModel, Trained, questions, toy_sampler
 
-N = 120
+N, REPEATED = 120, 40
 FEW = ThresholdPolicy(n_lambdas=4)
 EXIT = ExitPolicy(look_ahead=2)
 
@@ -73,6 +73,16 @@ class Batched:
     def score_draws(self, prompts, generations, start):
         return [
             [np.exp(draw.logprob / 3) * (1 + 4e-16 * place) for draw in row[start:]]
+            for place, row in enumerate(generations)
+        ]
+
+
+class BatchedParts:
+    """The same of components."""
+
+    def score_components(self, prompts, generations, spans):
+        return [
+            [np.exp(np.array(draw.token_logprobs)) * (1 + 4e-16 * place) for draw in row]
             for place, row in enumerate(generations)
         ]
 
@@ -154,6 +164,7 @@ SAMPLERS = {
 SELECTORS = {
     "components": selector(),
     "components, lazily": selector(judging="lazy"),
+    "components in batches": selector(component_score=BatchedParts()),
     "components of groups": selector(groups=Groups(odd), judging="lazy"),
     "components by people": selector(**audited(in_most_reports, in_report, design="people")),
     "components audited": selector(**audited(in_most_reports, in_report, design="two-phase")),
@@ -173,9 +184,11 @@ def table_of(name):
         X[1:4], X[100:103] = X[0], X[0]
         return list(X), y.tolist()
     prompts, references = (cases if name in SELECTORS else questions)(N)
-    others = [one.replace("answer", "wrong guess 1 about") for one in references[:8]]
-    prompts = prompts + prompts[:8] + prompts[:12]
-    references = references + others + references[:12]
+    # another reference, which the model gives as well
+    others = [one.replace("answer", "wrong guess 2 about") for one in references[:REPEATED]]
+    others = [one.replace("is 0.", "is 2.") for one in others]
+    prompts = prompts + prompts[:REPEATED] + prompts[:4]
+    references = references + others + references[:4]
     if name == "resampled":
         references = [f"answer {number(prompt) % 7}" for prompt in prompts]
         references[-4:] = [f"answer {i}" for i in range(4)]

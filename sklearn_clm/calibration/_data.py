@@ -38,7 +38,8 @@ class CalibrationData(LabeledArrays):
     texts : array-like of int, shape (n, K), default=None
         For each draw the first draw of its prompt with an equal response, where that is known.
     prompts : array-like of uint64, shape (n,), default=None
-        Digests by which prompts are known again, whatever their scores.
+        Digests by which prompts are known again, whatever their scores. Rows without them are
+        told apart by what they hold, which a split goes by: give them where many rows are equal.
     n_draws : array-like of int, shape (n,), default=None
         How many draws of each prompt were made, where some were not needed; what the arrays hold
         for the others means nothing, and their labels are unknown. None: K.

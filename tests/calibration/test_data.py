@@ -198,6 +198,23 @@ def test_split_without_a_seed_comes_from_the_data():
     assert_array_equal(relabelled.prompts, data.split(0.5)[0].prompts)
 
 
+@pytest.mark.parametrize("random_state", [0, None])
+def test_bare_rows_are_split_alike_whatever_their_budget_and_judge(random_state):
+    data = make(n=30, k=4)
+    (first, _), (fewer, _) = (one.split(0.5, random_state) for one in (data, data.truncate(2)))
+    relabelled, _ = data.with_labels(~data.admissible).split(0.5, random_state)
+    assert_array_equal(first.quality[:, :2], fewer.quality)
+    assert_array_equal(first.quality, relabelled.quality)
+
+
+def test_equal_bare_rows_are_prompts_of_their_own():
+    data = make(n=10).take(np.repeat(np.arange(10), 5))
+    assert len(set(data.digests.tolist())) == 50
+    first, second = data.split(0.5, 0)
+    assert (first.n_prompts, second.n_prompts) == (25, 25)
+    assert set(first.quality[:, 0]) & set(second.quality[:, 0])
+
+
 @pytest.mark.parametrize("random_state", [0, 7, None])
 def test_all_rows_of_a_prompt_stand_on_one_side(random_state):
     data = make(n=60)

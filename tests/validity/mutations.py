@@ -31,7 +31,15 @@ from .policies import (
     two_labels_of_equal_texts,
 )
 from .procedures import Setting, components, groups_each
-from .study import PROCEDURES, Cell, audit_cell, first_k_error, hard_group_error, path_cell
+from .study import (
+    PROCEDURES,
+    Cell,
+    audit_cell,
+    first_k_error,
+    hard_group_error,
+    order_cell,
+    path_cell,
+)
 
 _LEARN_THEN_TEST = "sklearn_clm.calibration._learn_then_test"
 
@@ -72,6 +80,13 @@ def _split_into_twice_the_same(data, fraction, random_state=None):
     return np.arange(data.n_prompts), np.arange(data.n_prompts)
 
 
+def _split_by_position(data, fraction, random_state=None):
+    """As positions are split by a seed: of sorted rows the same share of the same ones."""
+    order = np.random.default_rng(random_state).permutation(data.n_prompts)
+    n_first = round(fraction * data.n_prompts)
+    return np.sort(order[:n_first]), np.sort(order[n_first:])
+
+
 def _go_on_after_failures(passes, n_steps, start=0):
     return max((m + 1 for m in range(n_steps) if passes(m)), default=0)
 
@@ -104,6 +119,10 @@ MUTATIONS = {
         _MANY_CLOSE,
         lambda: patch(f"{_LEARN_THEN_TEST}.split_of", _split_into_twice_the_same),
         n=500,
+    ),
+    "split by position": Mutation(
+        order_cell("split_thresholds_by_topic_seed_42", "wrong_on_one_topic"),
+        lambda: patch(f"{_LEARN_THEN_TEST}.split_of", _split_by_position),
     ),
     "testing goes on past the first failure": Mutation(
         Cell("response_sets", "rival_draws", "max", Setting(90, 0.299, 0.2)),

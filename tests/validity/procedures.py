@@ -81,7 +81,7 @@ def conservative_admission(world: World, set_score, setting: Setting, rng) -> bo
 
 def groups_of(world: World) -> np.ndarray:
     """Group of each prompt of the population: 1 for those whose draws are rarely admissible."""
-    return (world.population.admissible.mean(axis=1) < 0.5).astype(int)
+    return world.topic.astype(int)
 
 
 def groups_all(

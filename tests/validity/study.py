@@ -12,10 +12,11 @@ from .audits import AUDIT_PROCEDURES, JUDGES, risk_of_all
 from .deployed import DEPLOYED_PROCEDURES
 from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
+from .orders import LEVELS_IN_ORDERS, ORDER_PROCEDURES, THRESHOLDS_IN_ORDERS
 from .policies import POLICY_PROCEDURES
 from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, groups_of, mean_quality
-from .worlds import K_MAX, WORLDS, make_world, named
+from .worlds import ALL_WORLDS, K_MAX, WORLDS, make_world, named
 
 PROCEDURES = (
     OF_ARRAYS
@@ -24,6 +25,7 @@ PROCEDURES = (
     | DEPLOYMENT_PROCEDURES
     | DEPLOYED_PROCEDURES
     | AUDIT_PROCEDURES
+    | ORDER_PROCEDURES
     | named(estimators, files, command_line, component_files)
 )
 
@@ -55,7 +57,8 @@ class Cell:
     @property
     def cost(self) -> int:
         """Roughly how many calibrations of arrays one calibration takes as long as."""
-        return 10 if self.procedure in ("estimators", "files", "command_line") else 1
+        slow = ("estimators", "files", "command_line", *LEVELS_IN_ORDERS)
+        return 10 if self.procedure in slow else 1
 
     @property
     def set_score_name(self) -> str:
@@ -129,6 +132,14 @@ def audit_cell(procedure: str, judge: str, world: str = "mixed") -> Cell:
     return Cell(procedure, world, judge, Setting(150, risk_of_all(world, procedure) - 0.003, 0.1))
 
 
+def order_cell(procedure: str, world: str) -> Cell:
+    """Epsilon just under the risk of all draws: each certificate is an error."""
+    epsilon = max(first_k_error(world) - 0.001, 0.05)  # in one world no prompt is missed
+    if world == "wrong_on_one_topic":
+        return Cell(procedure, world, "max", Setting(425, epsilon, 0.05))
+    return Cell(procedure, world, "first_k", Setting(150, epsilon, 0.1))
+
+
 def all_cells() -> Iterator[Cell]:
     """Every cell of the study."""
     for world in WORLDS:
@@ -178,6 +189,11 @@ def all_cells() -> Iterator[Cell]:
     for procedure in AUDIT_PROCEDURES:
         for judge in JUDGES:
             yield audit_cell(procedure, judge)
+    for procedure in THRESHOLDS_IN_ORDERS:
+        for world in ALL_WORLDS:
+            yield order_cell(procedure, world)
+    for procedure in LEVELS_IN_ORDERS:
+        yield order_cell(procedure, "wrong_on_one_topic")
     for world in ("mixed", "heavy_ties"):
         for name in ("estimators", "files", "command_line"):
             yield Cell(name, world, "max", Setting(60, first_k_error(world) + 0.1, 0.1))

@@ -15,9 +15,10 @@ from sklearn_clm.scoring import get_set_score
 from .estimators import estimators, files, sampler_for
 from .monitoring import monitoring_markdown, monitoring_results
 from .mutations import MUTATIONS
+from .orders import SEEDS
 from .procedures import Setting, accepted_at_stop, mean_quality
 from .report import as_markdown
-from .study import SETTINGS, Cell, all_cells, run_cell
+from .study import SETTINGS, Cell, all_cells, order_cell, run_cell
 from .worlds import WORLDS, make_world
 
 #: Cells of a kind that the tests run: the first, and others that an odd step finds.
@@ -67,6 +68,16 @@ def test_the_promise_is_kept_and_not_by_promising_nothing(cell):
     result = run_cell(cell, n_calibrations=400)
     assert result.holds, f"failed {result.n_failed} times of 400, interval {result.interval}"
     assert result.n_null < 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["by_outcome", "by_topic"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sorted_table_is_certified_falsely_no_more_often(order, seed):
+    cell = order_cell(f"split_thresholds_{order}_seed_{seed}", "wrong_on_one_topic")
+    result = run_cell(cell, n_calibrations=400)
+    assert result.holds, f"failed {result.n_failed} times of 400, interval {result.interval}"
+    assert result.n_failed > 0  # at a risk just above epsilon a test at delta does fail
 
 
 @pytest.mark.slow

@@ -27,6 +27,9 @@ class World:
         Its name in tables.
     population : CalibrationData
         Scores and labels of all prompts.
+    topic : ndarray of shape (n,)
+        By which a table may be sorted: whether a prompt is of the topic whose draws are rarely
+        admissible.
     component_scores, component_errors : ndarray of shape (n, K, n_components)
         Confidence in each component of each draw, and whether the component is inadmissible.
         Component c of every draw of a prompt is the same sentence; NaN where a draw lacks it.
@@ -34,6 +37,7 @@ class World:
 
     name: str
     population: CalibrationData
+    topic: np.ndarray
     component_scores: np.ndarray
     component_errors: np.ndarray
 
@@ -121,6 +125,13 @@ def rival_draws(rng, n):
     return quality, np.zeros((n, K_MAX, K_MAX)), labels
 
 
+def wrong_on_one_topic(rng, n):
+    """All draws of a prompt are alike: of the first third four in five are wrong, else few."""
+    wrong = rng.random(n) < np.where(np.arange(n) < n // 3, 0.8, 0.05)
+    labels = np.repeat(~wrong[:, np.newaxis], K_MAX, axis=1)
+    return rng.random(labels.shape), np.ones((n, K_MAX, K_MAX)), labels
+
+
 def named(*functions: Callable) -> dict[str, Callable]:
     """Functions by their names."""
     return {one.__name__: one for one in functions}
@@ -130,6 +141,9 @@ WORLDS = named(
     *(mixed, useless_quality, adversarial_quality, admissible_look_duplicate, heavy_ties),
     *(infinite_scores, all_duplicates, never_admissible, always_admissible, rival_draws),
 )
+
+#: A world for orders of rows alone, after the others, whose populations so stay as they are.
+ALL_WORLDS = {**dict(sorted(WORLDS.items())), "wrong_on_one_topic": wrong_on_one_topic}
 
 
 def _components(rng, labels):
@@ -148,7 +162,10 @@ def _components(rng, labels):
 @functools.lru_cache(maxsize=16)
 def make_world(name: str, seed: int = 0) -> World:
     """World of the given name, its population fixed by the seed."""
-    rng = np.random.default_rng([seed, sorted(WORLDS).index(name)])
-    quality, similarity, labels = WORLDS[name](rng, N_PROMPTS)
+    rng = np.random.default_rng([seed, list(ALL_WORLDS).index(name)])
+    quality, similarity, labels = ALL_WORLDS[name](rng, N_PROMPTS)
     scores, errors = _components(rng, labels)
-    return World(name, CalibrationData(quality, similarity, labels), scores, errors)
+    topic = labels.mean(axis=1) < 0.5
+    if name == "wrong_on_one_topic":
+        topic = np.arange(N_PROMPTS) < N_PROMPTS // 3
+    return World(name, CalibrationData(quality, similarity, labels), topic, scores, errors)
