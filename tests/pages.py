@@ -6,11 +6,11 @@ VOID = ("br", "hr", "meta", "img", "input")
 
 
 class Page(HTMLParser):
-    """Elements, attributes and text of a page; which text is bold, and under which title."""
+    """Elements, attributes and text of a page; which text is marked, and under which title."""
 
     def __init__(self, page):
         super().__init__()
-        self.open, self.text, self.comments, self.bold = [], [], [], []
+        self.open, self.text, self.comments, self.marked = [], [], [], []
         self.tags, self.attributes, self.titles = set(), [], []
         self.feed(page)
         self.close()
@@ -18,7 +18,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         self.attributes += attrs
-        if tag == "b":
+        if tag == "mark":
             self.titles.append(dict(attrs).get("title"))
         if tag not in VOID:
             self.open.append(tag)
@@ -29,8 +29,8 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.text.append(data)
-        if "b" in self.open:
-            self.bold.append(data)
+        if "mark" in self.open:
+            self.marked.append(data)
 
     def handle_comment(self, data):
         self.comments.append(data)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -211,9 +212,67 @@ def test_trusted_components_are_marked_in_text_and_pages():
     marked = {"safe": f"**{SAFE}**", "evil": f"**{EVIL}**", "plain": EVIL}
     assert str(selection()) == text.format(**marked)
     page = Page(selection()._repr_html_())
-    assert "".join(page.text) == text.format(safe=SAFE, evil=EVIL, plain=EVIL)
-    assert page.bold == [SAFE, EVIL, SAFE]
-    assert page.titles == ["score 0.875", "score 0.75", "score 0.875"]
+    shown = "".join(page.text).partition("</style>")[0]
+    # nothing is listed again that stands on a tint
+    assert shown.endswith(
+        f"chest & heart{SAFE} {EVIL}{EVIL} {SAFE}2 trusted components · 5 draws, stopped"
+    )
+    assert page.marked == [SAFE, EVIL, SAFE]
+    assert page.titles == ["score 0.88", "score 0.75", "score 0.88"]
+
+
+def test_pages_show_what_was_wrong():
+    sets = PredictionSets([one("a", ("x", "x", "y")), one("b", ("y",)), one("c", ())], k_max=3)
+    page = sets.to_html(lambda prompt, member: member == "x")
+    shown = "".join(Page(page).text)
+    assert "33%</b> held" in page
+    assert page.count('title="wrong"') == 2
+    assert page.count('title="right"') == 1
+    assert "✓ x × 2✗ y" in shown
+    assert 'title="wrong"' not in sets.to_html()
+    assert sets.to_html() == sets._repr_html_()
+    assert 'title="wrong"' in sets[1].to_html(lambda prompt, member: False)
+    # of selections, all members must be right, and empty ones are
+    chosen = ComponentSets([selection(), ComponentSet((), [], [], answer(), True)])
+    page = chosen.to_html(lambda prompt, component: component == SAFE)
+    assert "50%</b> held" in page
+    assert Page(page).marked == [SAFE, "✗ ", EVIL, SAFE]
+    assert PredictionSets([], k_max=3).to_html(lambda prompt, member: True)
+
+
+def test_what_held_stands_against_what_was_promised():
+    claim = Claim(0.3, 0.05, about="answers")
+    null = claim.nullified("nothing passed.")
+    sure, empty = (one("q", responses, claim=claim) for responses in (("a",), ()))
+    wrong = one("q", ("b",), claim=claim)
+    hopeless = one("q", ("b", "a"), guaranteed=False, claim=null)
+
+    def is_right(prompt, member):
+        return member == "a"
+
+    for some, promised, held, sign in (
+        ([sure, sure, sure, empty, hopeless], "70%", "100%", "clm-yes"),  # only answers count
+        ([sure, wrong, hopeless], "70%", "50%", "clm-no"),
+        ([hopeless], "nothing", "100%", "clm-yes"),
+    ):
+        page = PredictionSets(some, k_max=3).to_html(is_right)
+        expected = f'title="{held} held, {promised} promised"><div class="clm-held {sign}"'
+        assert expected in page
+
+
+def test_a_component_that_no_response_holds_word_for_word_is_listed():
+    places = [[(1, (0, 10))], [(1, (0, 10))]]
+    claims = ComponentSet(("It is safe.", SAFE), [0.9, 0.9], places, answer(), True)
+    assert "It is safe." in Page(claims._repr_html_()).marked
+
+
+def test_the_style_of_sets_stays_in_their_element():
+    page = TEXTS._repr_html_()
+    rules = page.partition("<style>")[2].partition("</style>")[0]
+    rules = re.sub(r"@media [^{]*{", "", rules).replace("}}", "}")
+    for selector in re.findall(r"([^{}]+){", rules):
+        assert re.fullmatch(r"\.clm( .+)?", selector.strip()), selector
+    assert "<script" not in page
 
 
 def test_plain_text_steers_no_terminal():
@@ -228,7 +287,7 @@ def test_nothing_selected_and_nothing_accepted():
     selected = ComponentSet((), [], [], empty, guaranteed=False)
     for view in (empty._repr_html_(), selected._repr_html_(), str(selected)):
         assert "(no response was accepted)" in view
-        assert "(5 draws, budget used up; no guarantee)" in view
+        assert "5 draws, budget used up; no guarantee" in view
     assert "no trusted component" in str(selected)
 
 
@@ -267,12 +326,12 @@ def test_many_sets_are_cut():
 def test_numbers_strange_text_and_overlapping_spans():
     numbers = PredictionSet(np.array([1.5, 2.0]), (3.0,), [0.5], [0], 1, 0.5, True, True)
     whole = ComponentSet((3.0,), [0.5], [[(0, None)]], numbers, True)
-    assert Page(whole._repr_html_()).bold == ["3.0"]
+    assert Page(whole._repr_html_()).marked == ["3.0"]
     assert "**3.0**" in str(whole)
     one("q", ("\ud800 half",))._repr_html_().encode("utf-8")
     places = [[(1, (0, 10))], [(1, (5, 999))]]
     overlapping = ComponentSet(("a", "b"), [0.5, 0.25], places, answer(), True)
-    assert "".join(Page(overlapping._repr_html_()).bold) == f"{SAFE} {EVIL}"
+    assert "".join(Page(overlapping._repr_html_()).marked) == f"{SAFE} {EVIL}ab"
 
 
 def test_images_are_shown():

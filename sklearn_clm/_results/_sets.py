@@ -4,15 +4,16 @@ import math
 import textwrap
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from sklearn_clm._results import _views
+from sklearn_clm._results import _cards, _views
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import NO_GUARANTEE
+from sklearn_clm.calibration._risk import About, Risk, risk_about
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._draws import Prompt, Response
 from sklearn_clm.generators._prompts import prompt_line
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+IsRight: TypeAlias = Callable[[Prompt, Response], bool]
+
 _USUAL = Claim(0.5, 0.5)  # what sets without a claim say of it
 
 
@@ -30,6 +33,11 @@ class SetOfOne:
 
     guaranteed: bool
     claim: Claim | None
+
+    if TYPE_CHECKING:  # a field of one dataclass, which would take it for a default
+
+        @property
+        def prompt(self) -> Prompt: ...
 
     @property
     @abstractmethod
@@ -91,11 +99,36 @@ class SetOfOne:
         return {**content, "guarantee": " ".join((self.claim.sentence(), *conditions))}
 
     @abstractmethod
-    def _view(self, style: type[_views.PlainText]) -> str:
-        """The set in full, as text or as HTML."""
+    def _text(self) -> str:
+        """The set in full."""
+
+    @abstractmethod
+    def _card(self, verdicts: Sequence[bool | None]) -> str:
+        """The set as a card, with whether each of its members is right, where that is known."""
+
+    def _judged(self, is_right: IsRight | None) -> Sequence[bool | None]:
+        """Whether each member is right."""
+        if is_right is None:
+            return [None] * len(self)
+        return [bool(is_right(self.prompt, member)) for member in self]
+
+    def to_html(self, is_right: IsRight | None = None) -> str:
+        """The set as a card of HTML.
+
+        Parameters
+        ----------
+        is_right : callable, optional
+            ``is_right(prompt, member) -> bool``: what it refuses is shown as wrong.
+
+        Returns
+        -------
+        str
+            One element, which carries its style; all text is escaped.
+        """
+        return _cards.element(self._card(self._judged(is_right)))
 
     def _repr_html_(self) -> str:
-        return _views.as_html(self._view(_views.Html))
+        return self.to_html()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, type(self)):
@@ -128,6 +161,7 @@ class SetSequence(Sequence[_Set]):
 
     # the name of the estimator that made the sets, which does not travel with a pickle
     _maker: str
+    _about: About  # what its sets promise, if they say nothing else
     _sets: list[_Set]
     _index: "pd.Index | None"  # `index` is a method of sequences
 
@@ -217,15 +251,77 @@ class SetSequence(Sequence[_Set]):
         remarks = [remark for claim in self._claims() for remark in claim.common_remarks()]
         return "".join(f", {remark}" for remark in dict.fromkeys(remarks))
 
-    def _view(self, style: type[_views.PlainText]) -> str:
+    def _cut(self, shown: int) -> str:
+        """The headline, and how many sets are shown of more."""
+        more = f"; the first {shown} are shown" if len(self) > shown else ""
+        return self._headline() + more
+
+    def _text(self) -> str:
         """The guarantees in words, and the first sets in full."""
         n = _views.SHOWN_SETS
-        more = f"; the first {n} are shown" if len(self) > n else ""
-        views = [one._view(style) for one in self._sets[:n]]
-        return "\n\n".join([self._headline() + more, *self._guarantees(), *views])
+        texts = [one._text() for one in self._sets[:n]]
+        return "\n\n".join([self._cut(n), *self._guarantees(), *texts])
+
+    def to_html(self, is_right: IsRight | None = None, *, shown: int = _views.SHOWN_SETS) -> str:
+        """The promise, and a card for each set, as HTML.
+
+        Parameters
+        ----------
+        is_right : callable, optional
+            ``is_right(prompt, member) -> bool``, which knows the truth about these prompts. With
+            it a bar shows what held against what was promised, and what is wrong is marked. The
+            share that held is that of the sets with a guarantee, or of all where none has one.
+        shown : int, default=20
+            How many sets have a card; numbers above them are of all.
+
+        Returns
+        -------
+        str
+            One element, which carries its style, light and dark; all text is escaped.
+
+        Examples
+        --------
+        >>> from sklearn_clm import PredictionSet, PredictionSets
+        >>> one = PredictionSet("1 + 1", ("2", "3"), [0.9, 0.8], [0, 2], 3, 0.9, True, True)
+        >>> page = PredictionSets([one], k_max=3).to_html(lambda prompt, answer: answer == "2")
+        >>> page.count('title="wrong"')
+        1
+        """
+        verdicts = [one._judged(is_right) for one in self._sets]
+        held = None if is_right is None else self._held(verdicts)
+        levels = [one.claim.level for one in self if one.claim is not None and one.guaranteed]
+        # sets of several levels keep at least the weakest promise
+        promised = 1 - max(levels) if levels else None
+        summary = _cards.Summary(promised, held, self._numbers()) if self._sets else None
+        cards = [one._card(row) for one, row in zip(self._sets[:shown], verdicts[:shown])]
+        return _cards.element(
+            "" if summary is None else _cards.head(summary),
+            *map(_cards.paragraph, [self._cut(shown), *self._guarantees()]),
+            _cards.grid(cards, wide=self._about == "components"),
+        )
+
+    def _held(self, verdicts: Sequence[Sequence[bool | None]]) -> float | None:
+        """The share of sets that are right; None where none counts."""
+        all_guaranteed = self.guaranteed or not any(one.guaranteed for one in self)
+        right = []
+        for one, of_one in zip(self, verdicts):
+            risk = self._risk(one)
+            counts = risk.counts(np.array([len(one)]))[0]
+            if counts and (all_guaranteed or one.guaranteed):
+                accepted = np.ones((1, len(one)), dtype=bool)
+                right.append(risk.right(accepted, np.array([of_one], dtype=bool))[0])
+        return float(np.mean(right)) if right else None
+
+    def _risk(self, one: _Set) -> Risk:
+        """What makes a set right."""
+        return risk_about(self._about if one.claim is None else one.claim.about)()
+
+    @abstractmethod
+    def _numbers(self) -> tuple[tuple[str, str], ...]:
+        """What the sets hold and cost, as numbers with what they count."""
 
     def _repr_html_(self) -> str:
-        return _views.as_html(self._view(_views.Html))
+        return self.to_html()
 
     def _with_claims(self, frame: "pd.DataFrame", sets: Iterable[_Set]) -> "pd.DataFrame":
         """Add columns for unusual claims to a frame of sets."""
@@ -313,16 +409,37 @@ class PredictionSet(SetOfOne):
     def __repr__(self) -> str:
         return f"<PredictionSet {textwrap.shorten(str(self), 400, placeholder=' …')}>"
 
-    def _view(
-        self, style: type[_views.PlainText], marks: Mapping[int, list[_views.Mark]] | None = None
-    ) -> str:
-        lines = [style.prompt(self.prompt), f"  ({style.text(self._ending())})"]
+    def _text(self, marks: Mapping[int, list[_views.Mark]] | None = None) -> str:
+        lines = [_views.prompt_in_full(self.prompt), f"  ({_views.plain(self._ending())})"]
         for response, quality, draw in zip(self.responses, self.quality, self.indices.tolist()):
-            text = style.marked(str(response), (marks or {}).get(draw, []))
+            text = _views.marked(str(response), (marks or {}).get(draw, []))
             lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
         if not self.responses:
             lines.append("  (no response was accepted)")
         return "\n".join(lines)
+
+    def _card(self, verdicts: Sequence[bool | None]) -> str:
+        return _cards.card(self.prompt, self._shown(verdicts, {}), self._notes())
+
+    def _shown(
+        self, verdicts: Sequence[bool | None], marks: Mapping[int, list[_views.Mark]]
+    ) -> list[_cards.Shown]:
+        """The responses as a card has them."""
+        rows = zip(self.responses, self.quality, self.indices.tolist(), verdicts)
+        return [
+            _cards.Shown(
+                str(response),
+                f"draw {draw + 1}, quality {quality:.2g}",
+                tuple(marks.get(draw, [])),
+                right,
+            )
+            for response, quality, draw, right in rows
+        ]
+
+    def _notes(self) -> list[str]:
+        """What a card says below the responses."""
+        empty = [] if self.responses else ["(no response was accepted)"]
+        return [*empty, self._ending()]
 
     def _ending(self) -> str:
         """How the set ended, and remarks on its guarantee."""
@@ -369,6 +486,7 @@ class PredictionSets(SetSequence[PredictionSet]):
     """
 
     _maker = "sampler"
+    _about = "responses"
 
     def __init__(
         self,
@@ -451,6 +569,12 @@ class PredictionSets(SetSequence[PredictionSet]):
         number = _views.counted(len(self), "prompt")
         return f"PredictionSets of {number}, k_max={self.k_max}{self._remarks()}"
 
+    def _numbers(self) -> tuple[tuple[str, str], ...]:
+        draws = (f"{self.n_samples.mean():.1f}", f"draws, of at most {self.k_max}")
+        if any(one.claim is not None and one.claim.about == "answers" for one in self):
+            return ((f"{self.answered.mean():.0%}", "answered"), draws)
+        return ((f"{self.sizes.mean():.1f}", "responses in a set"), draws)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComponentSet(SetOfOne):
@@ -510,25 +634,51 @@ class ComponentSet(SetOfOne):
         return [*self.components, *self.prediction_set._seen]
 
     def __str__(self) -> str:
-        return self._view(_views.PlainText)
+        return self._text()
 
     def __repr__(self) -> str:
         components = _views.counted(len(self), "component")
         return f"<ComponentSet of {components} from {self.prediction_set!r}>"
 
-    def _view(self, style: type[_views.PlainText]) -> str:
+    def _marks(self, verdicts: Sequence[bool | None]) -> dict[int, list[_views.Mark]]:
+        """Where the components stand in each draw."""
         marks: dict[int, list[_views.Mark]] = {}
-        for score, places in zip(self.scores, self.occurrences):
+        for score, right, places in zip(self.scores, verdicts, self.occurrences):
             for draw, span in places:
                 start, stop = (0, None) if span is None else span
-                marks.setdefault(int(draw), []).append((start, stop, float(score)))
-        lines = [self.prediction_set._view(style, marks)]
-        lines += [f"  ({style.text(remark)})" for remark in self.remarks()]
+                marks.setdefault(int(draw), []).append(
+                    _views.Mark(start, stop, float(score), right)
+                )
+        return marks
+
+    def _text(self) -> str:
+        lines = [self.prediction_set._text(self._marks([None] * len(self)))]
+        lines += [f"  ({_views.plain(remark)})" for remark in self.remarks()]
         lines.append("trusted components:" if len(self) else "no trusted component")
         for component, score, places in zip(self.components, self.scores, self.occurrences):
             draws = ", ".join(str(draw + 1) for draw in sorted({place.draw for place in places}))
-            lines.append(f"  {score:.3g}  {style.text(component)}  (draw {draws})")
+            lines.append(f"  {score:.3g}  {_views.plain(component)}  (draw {draws})")
         return "\n".join(lines)
+
+    def _card(self, verdicts: Sequence[bool | None]) -> str:
+        unjudged = [None] * len(self.prediction_set)
+        marks = self._marks(verdicts)
+        shown = self.prediction_set._shown(unjudged, marks)
+        tinted = {
+            part.strip()
+            for one in shown
+            for part, mark in _views.pieces(one.text, one.marks)
+            if mark is not None
+        }
+        # what stands word for word on a tint needs no second mention
+        shown += [
+            _cards.Shown(text, "trusted", (_views.Mark(0, None, float(score), right),))
+            for component, score, right in zip(self.components, self.scores, verdicts)
+            if (text := str(component)).strip() not in tinted
+        ]
+        counted = _views.counted(len(self), "trusted component")
+        notes = [counted if len(self) else "no trusted component", *self.prediction_set._notes()]
+        return _cards.card(self.prompt, shown, [*notes, *self.remarks()])
 
 
 class ComponentSets(SetSequence[ComponentSet]):
@@ -550,6 +700,7 @@ class ComponentSets(SetSequence[ComponentSet]):
     """
 
     _maker = "selector"
+    _about = "components"
 
     def __init__(
         self,
@@ -600,8 +751,11 @@ class ComponentSets(SetSequence[ComponentSet]):
         return f"<ComponentSets of {self._headline()}>"
 
     def __str__(self) -> str:
-        return self._view(_views.PlainText)
+        return self._text()
 
     def _headline(self) -> str:
         components = _views.counted(int(self.sizes.sum()), "component")
         return f"{_views.counted(len(self), 'prompt')}, {components}{self._remarks()}"
+
+    def _numbers(self) -> tuple[tuple[str, str], ...]:
+        return ((f"{self.sizes.mean():.1f}", "trusted components for a prompt"),)

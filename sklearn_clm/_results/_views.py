@@ -1,79 +1,51 @@
-"""Plain text and HTML of sets, in one layout.
+"""Plain text of sets, and what text and pages of them have in common.
 
-Responses come from models, and prompts from anywhere: every piece of text is escaped in HTML,
-and loses its control characters, which steer terminals, in plain text.
+Responses come from models, and prompts from anywhere: in plain text they lose their control
+characters, which steer terminals.
 """
 
-import base64
-import html
-import io
 import re
-from collections.abc import Iterable
-from operator import itemgetter
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
 
 from sklearn_clm.generators._draws import Prompt
-from sklearn_clm.generators._prompts import is_image, prompt_text
+from sklearn_clm.generators._prompts import prompt_text
 
 SHOWN_SETS = 20
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-Mark = tuple[int, int | None, float]  # start, stop, and the score of the component there
+
+class Mark(NamedTuple):
+    """Where a trusted component stands in a response."""
+
+    start: int
+    stop: int | None
+    score: float
+    right: bool | None = None  # where it is known
 
 
-class PlainText:
-    """Writes text for terminals."""
-
-    @staticmethod
-    def text(value: object) -> str:
-        return plain(value)
-
-    @staticmethod
-    def bold(text: str, title: str) -> str:
-        return f"**{text}**"
-
-    @classmethod
-    def prompt(cls, prompt: Prompt) -> str:
-        return cls.text(prompt_text(prompt))
-
-    @classmethod
-    def marked(cls, text: str, marks: Iterable[Mark]) -> str:
-        """A response with marked parts in bold."""
-        pieces, position = [], 0
-        for start, stop, score in sorted(marks, key=itemgetter(0)):
-            part = text[max(start, position) : stop]
-            if part:
-                pieces.append(cls.text(text[position:start]))
-                pieces.append(cls.bold(cls.text(part), f"score {score:.3g}"))
-                position = len(text) if stop is None else stop
-        return "".join(pieces) + cls.text(text[position:])
+def pieces(text: str, marks: Iterable[Mark]) -> Iterator[tuple[str, Mark | None]]:
+    """A response in parts, each with its mark, if it has one."""
+    position = 0
+    for mark in sorted(marks, key=attrgetter("start")):
+        part = text[max(mark.start, position) : mark.stop]
+        if part:
+            yield text[position : mark.start], None
+            yield part, mark
+            position = len(text) if mark.stop is None else mark.stop
+    yield text[position:], None
 
 
-class Html(PlainText):
-    """Writes HTML whose lines are kept."""
-
-    @staticmethod
-    def text(value: object) -> str:
-        # lone surrogates, which a page could not be written with, become question marks
-        return html.escape(str(value).encode("utf-8", "replace").decode("utf-8"))
-
-    @staticmethod
-    def bold(text: str, title: str) -> str:
-        return f'<b title="{title}">{text}</b>'
-
-    @classmethod
-    def prompt(cls, prompt: Prompt) -> str:
-        if not is_image(prompt):
-            return super().prompt(prompt)
-        file = io.BytesIO()
-        prompt.convert("RGB").save(file, format="PNG")
-        data = base64.b64encode(file.getvalue()).decode("ascii")
-        style = "height:6em;max-width:100%;image-rendering:pixelated"
-        return f'<img alt="prompt" style="{style}" src="data:image/png;base64,{data}">'
+def marked(text: str, marks: Iterable[Mark]) -> str:
+    """A response with marked parts between asterisks."""
+    parts = pieces(text, marks)
+    return "".join(plain(part) if mark is None else f"**{plain(part)}**" for part, mark in parts)
 
 
-def as_html(text: str) -> str:
-    """A page of escaped text, whose lines are kept."""
-    return f'<div style="white-space:pre-wrap">{text}</div>'
+def prompt_in_full(prompt: Prompt) -> str:
+    """A prompt with all its lines."""
+    return plain(prompt_text(prompt))
 
 
 def counted(number: int, noun: str) -> str:

@@ -113,11 +113,24 @@ PAYLOADS = [
 TAGS = {
     *("table", "caption", "thead", "tbody", "tr", "td", "th", "div", "p", "b", "ol", "li", "br"),
     *("hr", "h2", "h3", "style", "html", "head", "body", "meta", "title", "details", "summary"),
+    "mark",
 }
 
 
 ATTRIBUTES = {
-    *("style", "class", "title", "lang", "charset", "colspan", "name", "content", "src", "alt")
+    *(
+        "style",
+        "class",
+        "title",
+        "lang",
+        "charset",
+        "colspan",
+        "name",
+        "content",
+        "src",
+        "alt",
+        "dir",
+    )
 }
 
 
