@@ -183,7 +183,7 @@ class ConformalSampler(CalibratedEstimator):
         "admission": [str, callable],
         "quality": [str, callable, HasMethods("predict_proba"), HasMethods("score_draws")],
         "similarity": [str, callable, HasMethods("pairwise")],
-        "policy": [None, ThresholdPolicy, ExitPolicy, AnswerPolicy],
+        "policy": [None, ThresholdPolicy, ExitPolicy, AnswerPolicy, Policy],
         "judging": [StrOptions({"all", "lazy"}), LazyJudging, AuditedJudging],
         "groups": [None, Groups],
         "shift": [None, CovariateShift],
@@ -314,7 +314,7 @@ class ConformalSampler(CalibratedEstimator):
             rows = rows[kept]
         rows = np.sort(rows)  # as they were given
         level = (self.groups or Groups()).level(self.delta, names, rows)
-        self._judging.refuse(self.epsilon, level)
+        self._judging.refuse(self._level, level)
         given = None if groups is None else names  # a function computes its groups again
         return Collection(self, source, prompts, references, rows, groups=given, shift=shift)
 
@@ -364,7 +364,7 @@ class ConformalSampler(CalibratedEstimator):
         fraction = self.optimization_fraction
         searched, tested = policy.split(data, fraction, self.random_state, ties)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
-        self._judging.refuse(self.epsilon, parts[0].delta)
+        self._judging.refuse(self._level, parts[0].delta)
         losses = {} if self.losses is None else self.losses.claimed()
         grouped, promise = names is not None, policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)
@@ -487,6 +487,11 @@ class ConformalSampler(CalibratedEstimator):
         return ThresholdPolicy() if self.policy is None else self.policy
 
     @property
+    def _level(self) -> float:
+        """The tolerated risk, of the policy or the sampler."""
+        return float(self._policy.promise(self.epsilon)["level"])
+
+    @property
     def _judging(self) -> Judging:
         return judging_of(self.judging)
 
@@ -503,7 +508,7 @@ class ConformalSampler(CalibratedEstimator):
         check_tiers(trait(generator, "tiers"), budgets[-1])
         policy = self._policy
         policy.refuse(self.k_max)
-        self._judging.refuse(self.epsilon, self.delta)
+        self._judging.refuse(self._level, self.delta)
         self._judging.refuse_policy(policy, budgets[-1])
         if self.losses is not None and not isinstance(policy, ThresholdPolicy):
             raise ValueError(
@@ -511,6 +516,11 @@ class ConformalSampler(CalibratedEstimator):
             )
         if self.losses is not None and self.judging != "all":
             raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")
+        if isinstance(policy, ThresholdPolicy) and policy.abstain and self.judging != "all":
+            raise ValueError(
+                f"judging must be 'all' where thresholds may abstain, got {self.judging!r:.60} "
+                "instead."
+            )
         marginal = policy.guarantee == "marginal"
         if marginal and self.groups is not None and self.groups.guarantee == "all":
             raise ValueError(

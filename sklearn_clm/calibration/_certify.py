@@ -190,6 +190,7 @@ class SequenceResult:
     # where both are exact; otherwise upper bounds if the test passed, lower bounds if not
     exact: np.ndarray = field(repr=False)
     n_calibration: int
+    n_counted: np.ndarray | None = field(default=None, repr=False)  # (m,); None: all prompts
     delta: float
     provenance: Provenance
     # with an audit `n_errors` counts the prompts that the model refuses

@@ -36,9 +36,9 @@ class Claim:
         The tolerated risk: epsilon of responses, alpha of components and of answers.
     delta : float
         Level of the tests; it has no part in a marginal guarantee.
-    about : {"responses", "components", "answers"}
-        A set holds an admissible response, or only admissible components, or is one right answer,
-        or empty.
+    about : {"responses", "responses if any", "components", "answers"}
+        A set holds an admissible response, or does if it is not empty, or only admissible
+        components, or is one right answer, or empty.
     guarantee : {"pac", "marginal"}
         With confidence 1 - delta over the calibration prompts, or on average over calibration and
         new prompts together.

@@ -238,7 +238,9 @@ def certify_frontier(
         labels = path.table.labels[np.concatenate((searched, path.rows))]
         band = AchievableEpsilon.of_labels(labels == 1)
     if not others:
-        smallest = float(smallest_epsilon(risks.n_errors[0], n, admission.delta))
+        smallest = float(
+            smallest_epsilon(risks.n_errors[0], admission.n_counted(0), admission.delta)
+        )
     chosen = None
     if n_passed:
         # of equals argmin takes the first, the safest
@@ -248,6 +250,7 @@ def certify_frontier(
         n_valid=n_passed,
         position=chosen,
         n_errors=risks.n_errors,
+        n_counted=risks.n_counted,
         p_values=p_values,
         n_optimization=len(searched),
         n_calibration=n,

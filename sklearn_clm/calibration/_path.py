@@ -16,7 +16,7 @@ import numpy as np
 from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._engine import scores_of_prefixes
-from sklearn_clm.calibration._risk import Risk
+from sklearn_clm.calibration._risk import MISSES, Risk
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
@@ -212,10 +212,15 @@ class ThresholdPath(ColumnPath):
     parts: ClassVar[tuple[str, str]] = ("finds the frontier", "tests it")
 
     def __init__(
-        self, table: Table, rows: np.ndarray, frontier: Frontier, set_score: SetScore
+        self,
+        table: Table,
+        rows: np.ndarray,
+        frontier: Frontier,
+        set_score: SetScore,
+        risk: Risk = MISSES,
     ) -> None:
         super().__init__(table, rows)
-        self.frontier, self.set_score = frontier, set_score
+        self.frontier, self.set_score, self.risk = frontier, set_score, risk
 
     def __len__(self) -> int:
         return len(self.frontier)
@@ -229,24 +234,28 @@ class ThresholdPath(ColumnPath):
 
     def only(self, step: int) -> Self:
         alone = self.frontier.ordered(np.array([step]))
-        return type(self)(self.table, self.rows, alone, self.set_score)
+        return type(self)(self.table, self.rows, alone, self.set_score, self.risk)
 
     def on(self, rows: np.ndarray) -> Self:
-        return type(self)(self.table, rows, self.frontier, self.set_score)
+        return type(self)(self.table, rows, self.frontier, self.set_score, self.risk)
 
     @cached_property
     def risks(self) -> ConfigurationRisks:
         """Exact errors and costs of all steps (filled tables)."""
         lambdas, budgets = self.frontier.lambdas, self.frontier.k_max
         part = self.table.part(self.rows).truncate(int(np.max(budgets)))
-        return evaluate_configurations(part, lambdas, set_score=self.set_score, k_max=budgets)
+        return evaluate_configurations(
+            part, lambdas, set_score=self.set_score, k_max=budgets, risk=self.risk
+        )
 
     def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
         return None if self.table.is_lazy else self._tally
 
     @cached_property
     def _tally(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.risks.n_errors, np.full(len(self), len(self.rows))
+        everybody = np.full(len(self), len(self.rows))
+        counted = self.risks.n_counted
+        return self.risks.n_errors, everybody if counted is None else counted
 
     def expected_losses(self) -> np.ndarray:
         return self.frontier.loss

@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from sklearn_clm.calibration._path import Path
 
-About = Literal["responses", "components", "answers"]
+About = Literal["responses", "responses if any", "components", "answers"]
 
 
 class Risk:
@@ -29,6 +29,7 @@ class Risk:
     # (1), or that it is wrong (0)
     settled_by: ClassVar[int] = 1
     counts_all: ClassVar[bool] = True  # whether every prompt counts
+    of_counted: ClassVar[str] = "that tested"  # those that count, in a report
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         """Which prompts count, by the sizes of their sets."""
@@ -48,6 +49,24 @@ class Risk:
         prompt's set, and whether it is admissible.
         """
         return np.any(accepted & admissible, axis=1)
+
+
+class MissesIfAny(Risk):
+    """The risk of a set without an admissible response, if not empty.
+
+    An empty set is no error: it abstains.
+    """
+
+    about: ClassVar[About] = "responses if any"
+    promise: ClassVar[str] = (
+        "the set for {who}, where it is not empty, holds an admissible response"
+    )
+    of_counted: ClassVar[str] = "sets that are not empty"
+    safest: ClassVar[str] = "the safest rule"
+    counts_all: ClassVar[bool] = False
+
+    def counts(self, sizes: np.ndarray) -> np.ndarray:
+        return sizes > 0
 
 
 class WrongAnswers(Risk):
@@ -78,7 +97,9 @@ class WrongComponents(Risk):
 
 MISSES = Risk()
 
-_RISKS: dict[str, type[Risk]] = {risk.about: risk for risk in (Risk, WrongAnswers, WrongComponents)}
+_RISKS: dict[str, type[Risk]] = {
+    risk.about: risk for risk in (Risk, MissesIfAny, WrongAnswers, WrongComponents)
+}
 
 
 def risk_about(about: str) -> type[Risk]:

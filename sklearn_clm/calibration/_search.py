@@ -16,6 +16,7 @@ from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._between import middles_above, middles_below
 from sklearn_clm.calibration._data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
+from sklearn_clm.calibration._risk import MISSES, Risk
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights, evaluate_configurations
@@ -67,6 +68,7 @@ def search_frontier(
     excess_weight: float = 0.5,
     draw_weight: float = 0.0,
     k_max: int | Sequence[int] | None = None,
+    risk: Risk = MISSES,
 ) -> Frontier:
     """Search the configurations that are worth testing: a :class:`Frontier`.
 
@@ -76,7 +78,8 @@ def search_frontier(
         Prompts that will not calibrate. Labels that were estimated shape the search alone.
     set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max
         As in :func:`learn_then_test`.
-
+    risk : Risk, default=MISSES
+        What is an error, and who counts.
     """
     check_data(optimization)
     budgets = check_budgets(k_max, optimization.k_max)
@@ -90,10 +93,12 @@ def search_frontier(
     axes = np.meshgrid(l1[::-1], l2, budgets[::-1], l3[::-1], indexing="ij")
     similarity, quality, budget_of, set_scores = (axis.ravel() for axis in axes)
     lambdas = np.column_stack((similarity, quality, set_scores))
-    risks = evaluate_configurations(optimization, lambdas, set_score=score, k_max=budget_of)
+    risks = evaluate_configurations(
+        optimization, lambdas, set_score=score, k_max=budget_of, risk=risk
+    )
     objective = risks.objective(**weights)
     chosen = pareto_frontier(np.column_stack((risks.loss, objective)))
-    if chosen[0] != 0:
+    if chosen[0] != 0 and risk.counts_all:
         # position 0 accepts everything: tested first, it costs no power and spares needless nulls;
         # the same without near copies comes second, if it errs as rarely
         places = np.arange(1, len(l1)) * (len(lambdas) // len(l1))

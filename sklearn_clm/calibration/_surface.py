@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._data import CalibrationData, check_data
 from sklearn_clm.calibration._engine import Pairs, sum_over_prompts
+from sklearn_clm.calibration._risk import MISSES, Risk
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 
 
@@ -35,12 +36,15 @@ class ConfigurationRisks:
     size: np.ndarray
     samples: np.ndarray
     excess: np.ndarray
+    # an empty set that is no error is charged as many responses as the set of all draws has
+    charged: np.ndarray | float = 0.0
+    n_counted: np.ndarray | None = None  # prompts that count for the risk; None for all
 
     def objective(
         self, size_weight: float = 0.5, excess_weight: float = 0.5, draw_weight: float = 0.0
     ) -> np.ndarray:
         """Objective of Eq. 7, plus a price for each draw."""
-        objective = size_weight * self.size + excess_weight * self.excess
+        objective = size_weight * (self.size + self.charged) + excess_weight * self.excess
         return objective + draw_weight * self.samples if draw_weight else objective
 
 
@@ -84,7 +88,8 @@ def risk_surface(
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     risks = evaluate_configurations(data, grid.reshape(-1, 3), set_score=set_score)
     shape = grid.shape[:3]
-    return ConfigurationRisks(**{name: x.reshape(shape) for name, x in vars(risks).items()})
+    named = {name: x for name, x in vars(risks).items() if isinstance(x, np.ndarray)}
+    return ConfigurationRisks(**{name: x.reshape(shape) for name, x in named.items()})
 
 
 def evaluate_configurations(
@@ -93,6 +98,7 @@ def evaluate_configurations(
     *,
     set_score: SetScoreLike,
     k_max: ArrayLike | None = None,
+    risk: Risk = MISSES,
 ) -> ConfigurationRisks:
     """Losses and costs of Algorithm 1 for m configurations.
 
@@ -107,7 +113,16 @@ def evaluate_configurations(
     budgets, k = np.unique(budget_of, return_inverse=True)
     codes, pair = np.unique(a * len(l2) + b, return_inverse=True)
     pairs = Pairs(l1, l2, codes // len(l2), codes % len(l2))
-    totals, unit = sum_over_prompts(data, pairs, l3, get_set_score(set_score), budgets)
+    score, n = get_set_score(set_score), data.n_prompts
+    totals, unit = sum_over_prompts(data, pairs, l3, score, budgets)
     n_errors, size, samples, excess = totals[:, pair, k, c]
-    n = data.n_prompts
-    return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n)
+    costs = size / n, samples / n, excess / unit / n
+    if risk.counts_all:
+        return ConfigurationRisks(n_errors, n_errors / n, *costs)
+    # where every draw is admissible only empty sets err
+    all_right = data.with_labels(np.ones(data.labels.shape, dtype=np.int8))
+    n_empty = sum_over_prompts(all_right, pairs, l3, score, budgets)[0][0, pair, k, c]
+    n_errors, n_counted = n_errors - n_empty, n - n_empty
+    loss = np.where(n_counted > 0, n_errors / np.maximum(n_counted, 1), 1.0)
+    charged = n_empty * budget_of / n
+    return ConfigurationRisks(n_errors, loss, *costs, charged, n_counted)

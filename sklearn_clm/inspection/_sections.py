@@ -194,7 +194,8 @@ def _tests(
     rows: list[Row] = [("test", *columns, errors, "p-value", "")]
     for i in shown:
         bound, is_known = result.bound(i), i <= n_valid or not result.bound(i)
-        errors = f"{bound}{result.n_errors[i]} of {result.n_calibration}" if is_known else ""
+        n = result.n_calibration if result.n_counted is None else result.n_counted[i]
+        errors = f"{bound}{result.n_errors[i]} of {n}" if is_known else ""
         p_value = f"{bound}{result.p_values[i]:.3g}" if is_known else ""
         role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
         role = "chosen" if i == chosen else role
@@ -245,7 +246,7 @@ def _expected(record: Record, expected: Expected) -> Section:
     error = "error" if record.claim.audit is None else "error by the model's standard"
     n = len(next(iter(expected.of_prompts.values())))
     _, n_tested, _ = expected.errors
-    error += "" if n_tested == n else f", of the {n_tested} that tested"
+    error += "" if n_tested == n else f", of the {n_tested} {record.claim.risk.of_counted}"
     rows = [(error, *_share(*expected.errors))]
     rows += [(name, *_mean(values)) for name, values in expected.of_prompts.items()]
     text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"

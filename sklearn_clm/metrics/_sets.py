@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import make_scorer
 
 from sklearn_clm._results import ComponentSets, PredictionSets
+from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring._admission import check_admissions
@@ -93,7 +94,8 @@ def set_loss(
 ) -> float | np.ndarray:
     """Share of sets that hold no admissible response.
 
-    Epsilon bounds what is expected. Parameters are those of :func:`set_outcomes`; ``average=False``
+    Epsilon bounds what is expected. Of answers, and where thresholds may abstain, an empty set does
+    not count, as in the promise. Parameters are those of :func:`set_outcomes`; ``average=False``
     returns the values of each prompt. Whether n held-out prompts refute the promise:
 
     >>> from scipy.stats import binomtest
@@ -102,11 +104,20 @@ def set_loss(
     False
     """
     loss = set_outcomes(admissions, sets, admission=admission).loss
-    return float(np.mean(loss)) if average else loss
+    if not average:
+        return loss
+    counted = loss[which_count(sets)]
+    return float(np.mean(counted)) if len(counted) else np.nan
+
+
+def which_count(sets: PredictionSets) -> np.ndarray:
+    """Which sets count for the risk that is promised of them."""
+    risks = [Risk() if one.claim is None else one.claim.risk() for one in sets]
+    return np.array([bool(risk.counts(np.array([len(one)]))[0]) for risk, one in zip(risks, sets)])
 
 
 def set_coverage(admissions: Admissions, sets: PredictionSets, *, admission: Judge = None) -> float:
-    """Share of sets with an admissible response: one minus :func:`set_loss`."""
+    """Share of all sets with an admissible response."""
     return float(np.mean(~set_outcomes(admissions, sets, admission=admission).loss))
 
 

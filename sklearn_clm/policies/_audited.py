@@ -79,9 +79,9 @@ class AuditedJudging(BaseEstimator, Judging):
     The model is the estimator's `admission`. The guarantee is that a set holds a response that
     *people* admit, or that all selected components are such. Their verdicts enter the test; those
     of the model only say which rule is tested and what people are shown. The model may be wrong in
-    any way: the worse it is, the less is certified. For thresholds and exit policies, without other
-    losses, and for a :class:`sklearn_clm.ComponentSelector`, of which a third of the prompts then
-    chooses the threshold.
+    any way: the worse it is, the less is certified. For every policy with ``guarantee="pac"``,
+    without other losses, and for a :class:`sklearn_clm.ComponentSelector`, of which a third of the
+    prompts then chooses the threshold.
 
     Parameters
     ----------

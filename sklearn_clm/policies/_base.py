@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.calibration import CalibrationData, Claim
+from sklearn_clm.calibration import CalibrationData, Claim, smallest_epsilon
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import refuse_common_prompts, split_of
@@ -49,6 +49,7 @@ class Policy(BaseEstimator, ABC):
     """When sampling stops, and what is returned."""
 
     rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {}
     _learnt_as: ClassVar[str] = ""  # name of the attribute that `fit` sets
     risk: Risk = MISSES  # what is an error, and who counts
     path_tells_losses: ClassVar[bool] = False  # what each step is expected to err
@@ -139,8 +140,20 @@ class Policy(BaseEstimator, ABC):
         start = test.likely_last() if path.table.is_lazy else 0
         n_passed = count_steps(path, [test, *others], start)
         step = max(n_passed - 1, 0)
-        allowed = test.n_allowed(step)
-        return Outcome.at(path, self.risk, step, passed=n_passed > 0, n_errors_allowed=allowed)
+        fewest, most = test.errors(0)
+        of_safest, smallest = None, np.nan
+        if self.risk.counts_all and fewest == most:
+            of_safest = most
+            smallest = float(smallest_epsilon(most, len(path.rows), test.delta))
+        return Outcome.at(
+            path,
+            self.risk,
+            step,
+            passed=n_passed > 0,
+            n_errors_allowed=test.n_allowed(step),
+            errors_of_safest=of_safest,
+            smallest=smallest,
+        )
 
     @abstractmethod
     def rule_at(self, path: Any, outcome: Outcome, claim: Claim) -> Rule:
@@ -276,6 +289,6 @@ def _explained(rule: Any, table: Table, part: Part) -> Rule:
     if claim.holds or claim.losses or table.is_lazy:
         return rule
     band = AchievableEpsilon.of_labels(table.labels[[*part.searched, *part.rows]] == 1)
-    if (claim.about == "answers" or claim.audit is not None) and band.low < 1.0:
+    if (not claim.risk.counts_all or claim.audit is not None) and band.low < 1.0:
         return rule
     return replace(rule, claim=claim.advised(band.words(table.k_max)))

@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._claim import too_few
 from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._path import sets_at_stop
-from sklearn_clm.calibration._risk import MISSES
+from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -44,6 +44,7 @@ class Expected(NamedTuple):
         k_max: int,
         set_score: SetScoreLike,
         outcome: Outcome | None,
+        risk: Risk,
     ) -> "Expected | None":
         """What Algorithm 1 makes of them, if enough is known."""
         if data.n_made < data.quality.size or (outcome is None and data.unknown is not None):
@@ -54,9 +55,10 @@ class Expected(NamedTuple):
             return cls((outcome.n_errors, outcome.n_counted, outcome.bound), of_prompts)
         right = data.admissible[:, :k_max]
         first = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0)
-        wrong = ~MISSES.right(accepted, data.admissible)
+        counted = risk.counts(of_prompts["size"])
+        wrong = counted & ~risk.right(accepted, data.admissible)
         of_prompts["excess"] = relative_excess(draws, first)
-        return cls((int(wrong.sum()), data.n_prompts, ""), of_prompts)
+        return cls((int(wrong.sum()), int(counted.sum()), ""), of_prompts)
 
 
 class Rule(ABC):
@@ -194,7 +196,9 @@ class Everything(SetRule):
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
         everything = Configuration(np.inf, -np.inf, np.inf)
-        return Expected.of_thresholds(data, everything, self.k_max, set_score, None)
+        return Expected.of_thresholds(
+            data, everything, self.k_max, set_score, None, self.claim.risk()
+        )
 
     def batched(self, scores: DrawScores) -> BatchedRule:
         return BatchedThresholds(None, self.k_max, scores)

@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
 from sklearn_clm.calibration._outcome import Audited, Outcome
 from sklearn_clm.calibration._path import ThresholdPath, sets_at_stop
+from sklearn_clm.calibration._risk import MISSES, MissesIfAny, Risk
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
@@ -65,7 +66,9 @@ class ThresholdRule(SetRule):
         ]
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
-        return Expected.of_thresholds(data, self.lambda_hat, self.k_max, set_score, self.outcome)
+        return Expected.of_thresholds(
+            data, self.lambda_hat, self.k_max, set_score, self.outcome, self.claim.risk()
+        )
 
     def batched(self, scores: DrawScores) -> BatchedThresholds:
         return BatchedThresholds(self.lambda_hat, self.k_max, scores)
@@ -102,6 +105,10 @@ class ThresholdPolicy(Policy):
     select : {"objective", "last"}, default="objective"
         The certified configuration to use: that of lowest objective (Eq. 7; with lazy judging
         without the excess), or the last in the sequence, the least cautious.
+    abstain : bool, default=False
+        Whether an empty set abstains, and is no error: `epsilon` is then the tolerated share of
+        misses among the sets that are not empty. In Eq. 7 an empty set is charged as many responses
+        as the set of all draws has. With ``judging="all"``.
     frontier : Frontier, default=None
         Configurations to test, in this order, searched on other data: all prompts then calibrate.
 
@@ -124,6 +131,7 @@ class ThresholdPolicy(Policy):
         "excess_weight": [Interval(Real, 0, None, closed="left")],
         "draw_weight": [Interval(Real, 0, None, closed="left")],
         "select": [StrOptions({"objective", "last"})],
+        "abstain": ["boolean"],
         "frontier": [None, Frontier],
     }
 
@@ -136,6 +144,7 @@ class ThresholdPolicy(Policy):
         excess_weight: float = 0.5,
         draw_weight: float = 0.0,
         select: Literal["objective", "last"] = "objective",
+        abstain: bool = False,
         frontier: Frontier | None = None,
     ) -> None:
         self.set_score = set_score
@@ -144,7 +153,17 @@ class ThresholdPolicy(Policy):
         self.excess_weight = excess_weight
         self.draw_weight = draw_weight
         self.select = select
+        self.abstain = abstain
         self.frontier = frontier
+
+    @property
+    def risk(self) -> Risk:  # type: ignore[override]
+        """What is an error, and who counts."""
+        return MissesIfAny() if self.abstain else MISSES
+
+    @property
+    def described(self) -> dict[str, object]:
+        return {**super().described, "policy__abstain": bool(self.abstain)}
 
     @property
     def path(self) -> Frontier | None:
@@ -176,12 +195,14 @@ class ThresholdPolicy(Policy):
             set_score=self.set_score,
             n_lambdas=self.n_lambdas,
             k_max=table.budgets,
+            risk=self.risk,
             **self.weights,
         )
-        if not claim.losses:
+        if not claim.losses and self.risk.counts_all:
             return frontier
-        # the set of all draws errs least, but its other losses may be the largest
-        path = ThresholdPath(table, rows, frontier, self._score)
+        # the set of all draws errs least, but its other losses may be the largest; and of sets that
+        # may abstain those that err least often may be few
+        path = ThresholdPath(table, rows, frontier, self._score, self.risk)
         p_values = [self.test_of(path, claim).p_values()]
         for test in self.other_tests(path, claim):
             for step in range(len(frontier)):
@@ -196,7 +217,7 @@ class ThresholdPolicy(Policy):
     def path_on(
         self, learnt: Frontier, table: Table, part: Part, rows: np.ndarray
     ) -> ThresholdPath:
-        return ThresholdPath(table, rows, learnt, self._score)
+        return ThresholdPath(table, rows, learnt, self._score, self.risk)
 
     def learnt_of(self, path: ThresholdPath) -> Frontier:
         return path.frontier
@@ -231,9 +252,9 @@ class ThresholdPolicy(Policy):
         return Outcome(
             step=result.position,
             n_errors=n_errors,
-            n_counted=result.n_calibration,
+            n_counted=test.n_counted(step),
             bound=bound,
-            errors_of_safest=result.errors_of_safest,
+            errors_of_safest=result.errors_of_safest if self.risk.counts_all else None,
             sizes=path.sizes(step),
             draws=path.draws(step),
             smallest=result.smallest_epsilon,

@@ -452,7 +452,7 @@ BAD_PARTS = [
     ("functions", {"losses": Losses("wrong", {"wrong": 0.1})}),
     ("policy", {"losses": Losses({"len": len}, {"len": 0.5}), "policy": ExitPolicy()}),
     ("judging", {"losses": Losses({"len": len}, {"len": 0.5}), "judging": "lazy"}),
-    ("policy", {"judging": AuditedJudging(len, n_audits=10), "policy": AnswerPolicy()}),
+    ("n_audits", {"judging": AuditedJudging(len, n_audits=10), "policy": AnswerPolicy()}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=5), "epsilon": 0.1}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=0)}),
     ("nobody", {"judging": AuditedJudging("nobody", n_audits=10)}),

@@ -1,0 +1,201 @@
+"""A policy of somebody else, in one file: stop once so many distinct texts were drawn."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sklearn_clm.calibration import Claim
+from sklearn_clm.calibration._outcome import Outcome
+from sklearn_clm.calibration._path import Column, ColumnPath
+from sklearn_clm.calibration._table import text_key
+from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.policies import AuditedJudging, LazyJudging
+from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies._batched import BatchedRule, OpenSet
+from sklearn_clm.policies._rules import Expected, Rule, SetRule, Tested
+from tests.toy import questions, toy_sampler
+
+
+def sets_of(data, n_texts):
+    """The distinct texts of each prompt, up to so many."""
+    draws = np.arange(data.k_max)
+    is_new = (data.first == draws) & (draws < data.n_draws[:, np.newaxis])
+    reached = np.cumsum(is_new, axis=1) >= n_texts
+    reached[:, -1] = True
+    samples = reached.argmax(axis=1) + 1
+    return Column(is_new & (draws < samples[:, np.newaxis]), samples)
+
+
+class TextPath(ColumnPath):
+    """Numbers of texts, from the largest."""
+
+    what = "number of texts"
+
+    def __init__(self, table, rows, numbers):
+        super().__init__(table, rows)
+        self.numbers = numbers
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def column_of(self, step, data):
+        return sets_of(data, self.numbers[step])
+
+    def only(self, step):
+        return TextPath(self.table, self.rows, self.numbers[[step]])
+
+
+class StoppingAtTexts:
+    """The rule on one prompt, draw by draw."""
+
+    def __init__(self, n_texts, k_max):
+        self.n_texts, self.k_max = n_texts, k_max
+        self.members, self.n_samples, self.stopped = [], 0, False
+
+    @property
+    def done(self):
+        return self.stopped or self.n_samples == self.k_max
+
+    def update(self, is_new):
+        if is_new:
+            self.members.append(self.n_samples)
+        self.n_samples += 1
+        self.stopped = len(self.members) >= self.n_texts and self.n_samples < self.k_max
+
+
+class BatchedTexts(BatchedRule):
+    def __init__(self, rule, scores):
+        super().__init__(scores)
+        self._rule = rule
+
+    def new(self, index):
+        return OpenSet(index, StoppingAtTexts(self._rule.n_texts, self._rule.k_max))
+
+    def advance(self, sets, draws, start):
+        quality = self._scores.quality_of(sets, draws, start)[:, 0]
+        for one, row, value in zip(sets, draws, quality.tolist()):
+            one.qualities.append(value)
+            one.rule.update(one.seen.setdefault(text_key(row[start].response), start) == start)
+
+    def outcome(self, open_set):
+        return open_set.rule.members, float(len(open_set.rule.members))
+
+
+@dataclass(frozen=True)
+class TextRule(SetRule):
+    claim: Claim
+    n_texts: int
+    k_max: int
+    outcome: Outcome | None = field(default=None, repr=False)
+    taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    tested: Tested | None = field(default=None, compare=False, repr=False)
+
+    kind: ClassVar[str] = "distinct texts"
+    heading: ClassVar[str] = "Distinct texts"
+    lambda_hat: ClassVar[None] = None
+
+    @property
+    def words(self):
+        return f"{self.n_texts} texts"
+
+    @property
+    def costs(self):
+        return (
+            (np.nan, np.nan) if self.outcome is None else (self.outcome.size, self.outcome.samples)
+        )
+
+    def facts(self, set_score):
+        return [("texts", str(self.n_texts), "stop once so many distinct texts were drawn")]
+
+    def expected(self, data: Any, set_score: Any) -> Expected | None:
+        found = self.outcome
+        if found is None:
+            return None
+        errors = found.n_errors, found.n_counted, found.bound
+        return Expected(errors, {"size": found.sizes, "draws": found.draws})
+
+    def batched(self, scores):
+        return BatchedTexts(self, scores)
+
+    def members(self, data, set_score):
+        return sets_of(data, self.n_texts).accepted
+
+    def content(self):
+        return {"n_texts": self.n_texts}
+
+    @classmethod
+    def of_content(cls, claim, content, k_max):
+        return cls(claim, int(content["n_texts"]), k_max)
+
+
+class DistinctTexts(Policy):
+    rule: ClassVar[type[Rule]] = TextRule
+    guarantee = "pac"
+
+    def search(self, table, rows, claim, judging):
+        return np.arange(table.k_max, 0, -1)
+
+    def path_on(self, learnt, table, part, rows):
+        return TextPath(table, rows, learnt)
+
+    def learnt_of(self, path):
+        return path.numbers
+
+    def rule_at(self, path, outcome, claim):
+        return TextRule(claim, int(path.numbers[0]), path.table.k_max)
+
+
+# --- nothing else has to change --------------------------------------------------------------
+
+PROMPTS, REFERENCES = questions(500)
+FITTED, NEW = PROMPTS[:360], PROMPTS[360:]
+OPTIONS = {"policy": DistinctTexts(), "k_max": 5, "epsilon": 0.35, "delta": 0.1}
+
+
+def fitted(**options):
+    return toy_sampler(**OPTIONS | options).fit(FITTED, REFERENCES[:360])
+
+
+def shown(sampler):
+    return [(one.responses, one.n_samples) for one in sampler.predict(NEW)]
+
+
+@pytest.fixture(scope="module")
+def eager():
+    return fitted()
+
+
+def test_it_is_calibrated_and_predicts_what_was_calibrated(eager):
+    rule = eager.calibration_.rule
+    assert rule.certified
+    assert 1 <= rule.n_texts < 5
+    again = [(one.responses, one.n_samples) for one in eager.predict(FITTED)]
+    members, draws = sets_of(eager.calibration_data_, rule.n_texts)
+    assert [n for _, n in again] == draws.tolist()
+    assert [len(texts) for texts, _ in again] == members.sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("judging", ["lazy", LazyJudging(optimization_judgements=0)])
+def test_lazily_it_finds_the_same_by_fewer_verdicts_and_draws(eager, judging):
+    lazy = fitted(judging=judging)
+    assert lazy.calibration_.rule.n_texts == eager.calibration_.rule.n_texts
+    assert lazy.n_judgements_ < eager.n_judgements_
+    assert shown(lazy) == shown(eager)
+
+
+def test_it_is_saved_and_loaded(eager, tmp_path):
+    path = tmp_path / "texts.json"
+    eager.save_calibration(path)
+    assert shown(clone(eager).load_calibration(path)) == shown(eager)
+
+
+def test_reports_and_audits_know_it(eager):
+    report = str(CalibrationReport.from_estimator(eager))
+    assert "stop once so many distinct texts were drawn" in report
+    judging = AuditedJudging(lambda reference, response: response == reference, n_audits=50)
+    audited = fitted(judging=judging)
+    assert audited.calibration_.rule.certified
+    assert "by people's standard" in audited.calibration_.claim.sentence()

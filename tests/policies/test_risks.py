@@ -1,0 +1,133 @@
+"""Other risks than a miss: sets that may abstain, and answers that people audit."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.base import clone
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.calibration import CalibrationData, Claim, Configuration
+from sklearn_clm.calibration._path import sets_at_stop
+from sklearn_clm.calibration._risk import MissesIfAny
+from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.metrics import set_coverage, set_loss
+from sklearn_clm.policies import AnswerPolicy, AuditedJudging, LazyJudging, ThresholdPolicy
+from sklearn_clm.policies._audited import Audit
+from sklearn_clm.policies._judging import Judging
+from tests.toy import questions, toy_sampler
+from tests.validity.audits import _People as People
+
+K = 5
+ABSTAIN = ThresholdPolicy(abstain=True, n_lambdas=6)
+
+
+def drawn(n, seed):
+    """Prompts of which a third are never answered well, with scores that tell."""
+    rng = np.random.default_rng(seed)
+    chance = np.where(rng.random(n) < 0.35, 0.03, 0.7)[:, np.newaxis]
+    admissible = rng.random((n, K)) < chance
+    quality = rng.normal(1.2 * admissible + chance, 0.5)
+    return CalibrationData(quality, rng.random((n, K, K)), admissible)
+
+
+def test_errors_and_counts_are_those_of_the_sets():
+    data, lambdas = drawn(80, 0), [[np.inf, 0.5, 1.0], [0.5, 1.2, np.inf], [np.inf, 9.0, 9.0]]
+    risks = evaluate_configurations(data, lambdas, set_score="max", risk=MissesIfAny())
+    for i, one in enumerate(lambdas):
+        accepted, _ = sets_at_stop(data, Configuration(*one), K, "max")
+        holds = np.any(accepted & data.admissible, axis=1)
+        is_any = accepted.any(axis=1)
+        assert risks.n_counted[i] == is_any.sum()
+        assert risks.n_errors[i] == np.sum(is_any & ~holds)
+        assert risks.charged[i] == pytest.approx(np.mean(~is_any) * K)
+    assert risks.loss[2] == 1.0  # nobody counts
+
+
+def test_of_the_sets_that_are_not_empty_few_enough_miss():
+    epsilon, delta, n_worlds = 0.15, 0.1, 120
+    population, n_false, n_certified, shares = drawn(20_000, 99), 0, 0, []
+    for seed in range(n_worlds):
+        data = drawn(240, seed)
+        part = Part(np.arange(80, 240), np.arange(80), delta)
+        claim = Claim(epsilon, delta, about="responses if any")
+        rule = ABSTAIN.calibrate(Table(data), [part], claim, Judging())[None]
+        if not rule.certified:
+            continue
+        n_certified += 1
+        accepted = rule.members(population, "max")
+        is_any = accepted.any(axis=1)
+        risk = np.mean(~np.any(accepted & population.admissible, axis=1)[is_any])
+        n_false += risk > epsilon
+        shares.append(is_any.mean())
+    assert n_certified > n_worlds / 2  # a third are hopeless: no other policy can certify this
+    assert np.mean(shares) > 0.3
+    assert n_false <= binom.ppf(0.999, n_worlds, delta)
+
+
+def test_report_and_metric_speak_of_the_sets_that_are_not_empty(tmp_path):
+    prompts, references = questions(400)
+    options = {"k_max": 3, "epsilon": 0.2, "delta": 0.1}
+    sampler = toy_sampler(policy=ABSTAIN, **options).set_params(generator__skill=0.6)
+    sampler.fit(prompts[:300], references[:300])
+    record = sampler.calibration_
+    assert "where it is not empty" in record.claim.sentence()
+    found = record.outcome
+    assert found.n_counted < found.n_calibration
+    sets = sampler.predict(prompts[300:])
+    is_any = sets.sizes > 0
+    missed = [right not in one for right, one in zip(references[300:], sets)]
+    assert set_loss(references[300:], sets) == pytest.approx(np.mean(np.array(missed)[is_any]))
+    assert set_coverage(references[300:], sets) == pytest.approx(1 - np.mean(missed))
+    report = str(CalibrationReport.from_estimator(sampler))
+    assert "sets that are not empty | " in report
+    path = tmp_path / "thresholds.json"
+    sampler.save_calibration(path)
+    loaded = clone(sampler).load_calibration(path)
+    again = loaded.predict(prompts[300:])
+    assert [one.responses for one in again] == [one.responses for one in sets]
+    with pytest.raises(ValueError, match="another policy__abstain"):
+        clone(sampler).set_params(policy__abstain=False).load_calibration(path)
+    lazily = ConformalSampler(policy=ABSTAIN, judging=LazyJudging())
+    with pytest.raises(ValueError, match="judging must be 'all' where thresholds may abstain"):
+        lazily.fit(prompts, references)
+
+
+def test_people_audit_answers():
+    """Of the answers too many are wrong, by people's standard, in few calibrations."""
+    alpha, delta, n_worlds, n_false, n_certified = 0.2, 0.1, 60, 0, 0
+    policy = AnswerPolicy(alpha)
+    for world in range(n_worlds):
+        rng = np.random.default_rng(world)
+        rates = np.where(rng.random(1400) < 0.4, 0.15, 0.85)[:, np.newaxis]
+        truth = rng.random((1400, K)) < rates
+        answers = np.where(truth, 0, rng.integers(1, 6, truth.shape))
+        by_model = truth | (rng.random(truth.shape) < 0.05)  # lenient at times
+        by_model = np.take_along_axis(by_model, _first(answers), axis=1)
+        people = np.take_along_axis(truth, _first(answers), axis=1)
+        equal = (answers[:, :, np.newaxis] == answers[:, np.newaxis, :]).astype(float)
+        share = np.tril(equal).sum(axis=2) / np.arange(1, K + 1)
+        data = CalibrationData(share, equal, by_model, texts=_first(answers))
+        table = Table(data.take(np.arange(300)))
+        audit = AuditedJudging(len, n_audits=80, design="two-phase")
+        part = Part(np.arange(100, 300), np.arange(100), delta)
+        claim = Claim(alpha, delta, about="answers")
+        rule = policy.calibrate(table, [part], claim, Audit(audit, People(people[:300]), world))[
+            None
+        ]
+        if not rule.certified:
+            continue
+        n_certified += 1
+        given = rule.members(data.take(np.arange(300, 1400)), "max")
+        answered = given.any(axis=1)
+        wrong = ~np.any(given & people[300:], axis=1)
+        n_false += np.mean(wrong[answered]) > alpha
+    assert n_certified > n_worlds / 3
+    assert n_false <= binom.ppf(0.999, n_worlds, delta)
+
+
+def _first(answers):
+    equal = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
+    return equal.argmax(axis=2)
