@@ -104,42 +104,62 @@ answer, and the others none. Sets are made of {sets.n_samples.mean():.1f} draws,
 """
 print(shares)
 
-# %% One page: new questions and cities with their sets, and the reports on the calibrations
-from html import escape  # noqa: E402
+# %% One page: what was promised and what held, new questions and cities, and the reports
+from smollm2 import page  # noqa: E402
 
 from sklearn_clm.inspection import CalibrationReport  # noqa: E402
 
-STYLE = """
-body { max-width: 60rem; margin: auto; padding: 1rem; font-family: sans-serif; line-height: 1.4 }
-table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left }
-b[title] { background: #8fd19e66; border-radius: .3rem; padding: 0 .2rem; font-weight: inherit }
-"""
-cells = [[f"<td>{escape(cell)}</td>" for cell in row] for row in table]
-lines = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
-shown = [by_kind[kind][: 4 if by_kind[kind].guaranteed else 1] for kind in tasks.KINDS]
-reports = {"sets": sampler, "answers": answerer, "paragraphs": writer, "sentences": selector}
-parts = [
-    "<h1>What to rely on in the answers of SmolLM2</h1>",
-    "<p>SmolLM2-135M-Instruct, a small language model, was asked short questions of six kinds, and "
-    "for what it knows about large cities. Two thirds of the prompts calibrated the promises "
-    "below, each with confidence 95 %. What held is counted on the others, which are new.</p>",
-    f"<table>{lines}</table><p>{escape(shares)}</p>",
-    "<h2>New cities: sentences that can be trusted are tinted</h2>",
-    trusted[trusted.sizes > 0][:10]._repr_html_(),
-    "<h2>New questions: sets of answers</h2>",
-    *(f"{group._repr_html_()}<hr>" for group in shown),
-    *(
-        f"<details><summary>Report on the {name}</summary>"
-        f"{CalibrationReport.from_estimator(one).to_html()}</details>"
-        for name, one in reports.items()
+
+def is_right(question, answer):
+    return tasks.same_answer(right[question], answer)
+
+
+def report(estimator):
+    return CalibrationReport.from_estimator(estimator).to_html()
+
+
+of_questions = {kind: group.to_html(is_right, shown=6) for kind, group in by_kind.items()}
+with_answers_first = answers[np.argsort(~answers.answered, kind="stable")]
+with_trusted_first = trusted[np.argsort(trusted.sizes == 0, kind="stable")]
+sections = [
+    (
+        "Sentences that can be trusted",
+        "What the model wrote about cities it was not calibrated on. Tinted sentences are "
+        "trusted; a cross marks those that are wrong. Cities with a trusted sentence come first.",
+        {
+            "New cities": with_trusted_first.to_html(tasks.true_sentence, shown=6),
+            "Report on the sentences": report(selector),
+            "Report on the paragraphs": report(writer),
+        },
+    ),
+    (
+        "Sets of answers",
+        "Each kind of questions has a promise of its own, or none.",
+        {
+            **{kind: of_questions[kind] for kind in tasks.KINDS if by_kind[kind].guaranteed},
+            **of_questions,
+            "Report on the sets": report(sampler),
+        },
+    ),
+    (
+        "One answer, or none",
+        "What gets no answer goes to a person, or to a larger model.",
+        {
+            "New questions": with_answers_first.to_html(is_right, shown=6),
+            "Report on the answers": report(answerer),
+        },
     ),
 ]
-page = tasks.OUTPUT / "quickstart.html"
-page.write_text(
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>SmolLM2, with promises</title>'
-    '<meta name="viewport" content="width=device-width">'
-    f'<meta name="color-scheme" content="light dark"><style>{STYLE}</style>'
-    f"{''.join(parts)}</html>",
-    encoding="utf-8",
+path = tasks.OUTPUT / "quickstart.html"
+page.write(
+    path,
+    "What to rely on in the answers of SmolLM2",
+    "SmolLM2-135M-Instruct, a small language model, was asked short questions of six kinds, and "
+    "for what it knows about large cities. Two thirds of the prompts calibrated the promises, each "
+    "with confidence 95 %. Bars count what held on the others, which are new; the tick is what was "
+    "promised.",
+    rows,
+    shares,
+    sections,
 )
-print(f"Wrote {page}")
+print(f"Wrote {path}")

@@ -228,7 +228,7 @@ def test_pages_show_what_was_wrong():
     assert "33%</b> held" in page
     assert page.count('title="wrong"') == 2
     assert page.count('title="right"') == 1
-    assert "✓ x × 2✗ y" in shown
+    assert "✓\xa0x × 2✗\xa0y" in shown
     assert 'title="wrong"' not in sets.to_html()
     assert sets.to_html() == sets._repr_html_()
     assert 'title="wrong"' in sets[1].to_html(lambda prompt, member: False)
@@ -236,7 +236,7 @@ def test_pages_show_what_was_wrong():
     chosen = ComponentSets([selection(), ComponentSet((), [], [], answer(), True)])
     page = chosen.to_html(lambda prompt, component: component == SAFE)
     assert "50%</b> held" in page
-    assert Page(page).marked == [SAFE, "✗ ", EVIL, SAFE]
+    assert Page(page).marked == [SAFE, "✗\xa0", EVIL, SAFE]
     assert PredictionSets([], k_max=3).to_html(lambda prompt, member: True)
 
 

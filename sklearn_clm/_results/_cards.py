@@ -158,9 +158,9 @@ def _verdict(right: bool | None) -> str:
     if right is None:
         return ""
     return (
-        '<b class="clm-yes" title="right">✓ </b>'
+        '<b class="clm-yes" title="right">✓&nbsp;</b>'
         if right
-        else '<b class="clm-no" title="wrong">✗ </b>'
+        else '<b class="clm-no" title="wrong">✗&nbsp;</b>'
     )
 
 
