@@ -13,7 +13,7 @@ from typing import Any
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning, __version__
 from sklearn_clm import _tables as tables
-from sklearn_clm._estimators._files import write_content
+from sklearn_clm._estimators import write_content
 from sklearn_clm._exceptions import report_null
 from sklearn_clm._results import counted
 from sklearn_clm.caching import HumanJudge

@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sklearn_clm import ConformalSampler, PredictionSets
-from sklearn_clm._estimators._calibration import SamplerCalibration
-from sklearn_clm._estimators._files import prompts_of, reading
+from sklearn_clm._estimators import SamplerCalibration, prompts_of, reading
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import CalibrationData, Provenance

@@ -1,6 +1,23 @@
-"""The two estimators, and what they collect, calibrate and keep."""
+"""The two estimators, and what they collect, calibrate and keep.
 
+Other rooms enter by these names alone.
+"""
+
+from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
+from sklearn_clm._estimators._collection import SCORES
+from sklearn_clm._estimators._files import claim_content, prompts_of, reading, write_content
 from sklearn_clm._estimators._sampler import ConformalSampler
 from sklearn_clm._estimators._selector import ComponentSelector
 
-__all__ = ["ComponentSelector", "ConformalSampler"]
+__all__ = [
+    "PARTS",
+    "SCORES",
+    "ComponentSelector",
+    "ConformalSampler",
+    "SamplerCalibration",
+    "SelectorCalibration",
+    "claim_content",
+    "prompts_of",
+    "reading",
+    "write_content",
+]

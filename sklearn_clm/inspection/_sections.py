@@ -8,8 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
-from sklearn_clm._estimators._collection import SCORES
+from sklearn_clm._estimators import PARTS, SCORES, SamplerCalibration, SelectorCalibration
 from sklearn_clm._results import counted
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson

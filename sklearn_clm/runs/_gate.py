@@ -18,7 +18,7 @@ from sklearn.model_selection import KFold
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from sklearn_clm._estimators._files import claim_content, reading, write_content
+from sklearn_clm._estimators import claim_content, reading, write_content
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.calibration import Claim, clopper_pearson
 from sklearn_clm.calibration._arrays import numbered
