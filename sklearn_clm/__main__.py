@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning, __version__
 from sklearn_clm import _tables as tables
 from sklearn_clm._estimators import write_content
@@ -25,7 +27,8 @@ from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import serve
 from sklearn_clm.metrics import set_outcomes
-from sklearn_clm.policies import ThresholdPolicy
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
+from sklearn_clm.policies._base import Policy
 
 __all__ = ["main"]
 
@@ -41,7 +44,9 @@ calibrated are left out."""
 _CALIBRATE = """\
 Find the thresholds that keep the risk below epsilon, and write them as the JSON that predict and
 ConformalSampler.load_calibration read; exit with status 1, and write nothing, where none are
-valid. Other policies, such as help(sklearn_clm.policies) describes, are for Python alone."""
+valid. --policy exit calibrates one level that stops when sure and when hopeless, --policy answer
+one answer where it is likely to be right, of which at most --alpha are wrong: predict then says
+which prompts are escalated. help(sklearn_clm.policies) describes them."""
 _PREDICT = """\
 Apply the thresholds of calibrate to samples of new prompts: write the set of each. In a service,
 ConformalSampler.load_calibration does it with draws made as they are needed."""
@@ -57,6 +62,13 @@ lacked. The verdicts are kept in the SQLite file of a HumanJudge, each on the di
 response is shown. What is left at most, and what a model said that people audit, only the page of
 sklearn_clm.judging.serve(judge, calibration) shows."""
 _CONFIDENCE = 0.95  # of intervals
+_POLICIES: dict[str, Callable[[argparse.Namespace], Policy]] = {
+    "thresholds": lambda given: ThresholdPolicy(
+        set_score=given.set_score, n_lambdas=given.n_lambdas
+    ),
+    "exit": lambda given: ExitPolicy(guarantee=given.guarantee),
+    "answer": lambda given: AnswerPolicy(alpha=given.alpha),
+}
 _OF_A_MEMBER = {"responses": "response", "quality": "quality", "indices": "draw"}  # in a table
 
 
@@ -115,8 +127,13 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", type=_file(), default=output, metavar="FILE", help=text)
     text = "where to write a page about the promise and what it costs, .html or .md"
     add("--report", type=_file(".html", ".htm", ".md"), metavar="FILE", help=text)
-    add("--set-score", default="max", metavar="NAME", help="set score F")
+    text = "what is calibrated (default: %(default)s)"
+    add("--policy", choices=[*_POLICIES], default="thresholds", help=text)
+    add("--set-score", default="max", metavar="NAME", help="set score F, of thresholds")
     _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
+    _number(add, "--alpha", 0.1, "tolerated share of wrong answers, of --policy answer")
+    text = "of --policy exit: with confidence 1 - delta, or on average (default: %(default)s)"
+    add("--guarantee", choices=["pac", "marginal"], default="pac", help=text)
 
     text = "the sets of new prompts, from their samples"
     add = command(_predict, text, _PREDICT + tables.SAMPLES)
@@ -211,17 +228,26 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     log, content = tables.read(arguments), tables.thresholds(arguments.calibration)
     log = tables.held_out(log, content)
     sets = tables.sets_of(log, content, arguments)
-    admission, epsilon = sets.sampler.admission, sets.sampler.epsilon
-    outcomes = set_outcomes(log.admissions, sets, admission=admission)
-    n, n_errors = len(sets), int(outcomes.loss.sum())
+    outcomes = set_outcomes(log.admissions, sets, admission=sets.sampler.admission)
+    claim = sets.sampler.calibration_.claim
+    # the promise of answers is about those that are given
+    are_answers = claim.about == "answers"
+    counts = sets.answered if are_answers else np.ones(len(sets), dtype=bool)
+    n, n_errors = int(counts.sum()), int(outcomes.loss[counts].sum())
+    if n == 0:
+        print(f"None of {counted(len(sets), 'prompt')} is answered: nothing was measured.")
+        return 0
     low, high = clopper_pearson(n_errors, n, _CONFIDENCE)
-    is_refuted = bool(low > epsilon)
-    verdict = "refuted" if is_refuted else "confirmed" if high <= epsilon else "not refuted"
+    is_refuted = bool(low > claim.level)
+    verdict = "refuted" if is_refuted else "confirmed" if high <= claim.level else "not refuted"
     few = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
+    of_all = f" (of {counted(len(sets), 'prompt')}, the others escalated)" if are_answers else ""
+    held = f"held {100 * (1 - n_errors / n):.1f} %"
+    interval = f"interval {100 * (1 - high):.1f} to {100 * (1 - low):.1f} %"
+    what = counted(n, "answer" if are_answers else "prompt")
     print(
-        f"Promised {100 * (1 - epsilon):g} %, held {100 * (1 - n_errors / n):.1f} % of "
-        f"{counted(n, 'prompt')}, {100 * _CONFIDENCE:g} % interval {100 * (1 - high):.1f} to "
-        f"{100 * (1 - low):.1f} %: the promise is {verdict}{few}.\n"
+        f"Promised {100 * (1 - claim.level):g} %, {held} of {what}{of_all}, "
+        f"{100 * _CONFIDENCE:g} % {interval}: the promise is {verdict}{few}.\n"
         f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
         f"{sets.k_max}."
     )
@@ -278,7 +304,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         k_max=arguments.k_max or 1,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
-        policy=ThresholdPolicy(set_score=arguments.set_score, n_lambdas=arguments.n_lambdas),
+        policy=_POLICIES[arguments.policy](arguments),
         random_state=arguments.random_state,
     )
     sampler._validate_params()  # before the samples are scored
@@ -290,7 +316,9 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullCalibrationWarning)  # which is raised below
         sampler.calibrate(
-            CalibrationData(data.quality, data.similarity, data.labels, prompts=data.prompts)
+            CalibrationData(
+                data.quality, data.similarity, data.labels, texts=data.texts, prompts=data.prompts
+            )
         )
     record = replace(sampler.calibration_, provenance=provenance)
     claim = replace(record.claim, unknown=record.unknown)
@@ -303,10 +331,9 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     report_null(claim.why_null(), "raise", "")
     write_content(arguments.output, record.content())
     print(claim.sentence())
-    print(
-        f"Thresholds (lambda-hat): {sampler.lambda_hat_}, set score {arguments.set_score}, at most "
-        f"{counted(sampler.k_max_, 'draw')}."
-    )
+    rule, score = record.rule, f"set score {arguments.set_score}, "
+    what = f"{rule.heading}: {rule.words}, {score if arguments.policy == 'thresholds' else ''}"
+    print(f"{what}at most {counted(sampler.k_max_, 'draw')}.")
     if unknown := ", ".join(provenance.unknown):
         print(f"The data do not name their {unknown}: the promise is about whatever was used.")
     print(f"Wrote {arguments.output}.")

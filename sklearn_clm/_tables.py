@@ -19,7 +19,8 @@ from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.generators._prompts import check_prompts, prompt_line
 from sklearn_clm.generators._records import key_digest
-from sklearn_clm.policies import ThresholdPolicy
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
+from sklearn_clm.policies._base import Policy
 
 _Add: TypeAlias = Callable[..., argparse.Action]
 SAMPLES = """\
@@ -172,11 +173,21 @@ def sets_of(
         arguments,
         provenance,
         k_max=max(one["k_max"] for one in content["rules"]),
-        policy=ThresholdPolicy(set_score=content["set_score"]),
+        policy=_policy_of(content),
         epsilon=content["epsilon"],
         delta=content["delta"],
     )
     return sampler.load_calibration(arguments.calibration).predict(log.prompts)
+
+
+def _policy_of(content: Mapping[str, Any]) -> Policy:
+    """The policy of a calibration, whose rules the file holds."""
+    kind = content.get("policy")
+    if kind == AnswerPolicy.rule.kind:
+        return AnswerPolicy(alpha=content["alpha"])
+    if kind == ExitPolicy.rule.kind:
+        return ExitPolicy(guarantee=content["guarantee"])
+    return ThresholdPolicy(set_score=content["set_score"])
 
 
 def held_out(log: SampleLog, content: Mapping[str, Any]) -> SampleLog:

@@ -22,6 +22,7 @@ from sklearn_clm.__main__ import main
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import learn_then_test
 from sklearn_clm.generators import PrecomputedGenerator, _logs
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy
 from tests.examples.loading import EXAMPLES, load
 
 NAMES = ["--prompt", "question", "--response", "answer"]
@@ -686,3 +687,39 @@ def test_an_archive_of_another_header_is_named(tmp_path, header, capsys):
         archive.writestr("header.json", json.dumps(header))
     assert main(["plan", str(path)]) == 2
     assert "status 'success'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("policy", ["thresholds", "exit", "answer"])
+def test_every_policy_is_calibrated_applied_and_measured_from_the_shell(logs, policy, capsys):
+    path, names, judged = write_samples(logs, "csv", "samples", n=150)
+    options = ["--policy", policy, "--epsilon", "0.4", "--alpha", "0.3", *KEY]
+    assert main(["calibrate", path, *names, *judged, *options, "--report", "report.html"]) == 0
+    said = capsys.readouterr().out
+    promise = "where one is given, is right" if policy == "answer" else "holds an admissible"
+    assert promise in said
+    new, *_ = write_samples(logs, "csv", "new", 60, seed=2)
+    assert main(["predict", new, *names, *THRESHOLDS, "-o", "sets.jsonl"]) == 0
+    sets = list(map(json.loads, Path("sets.jsonl").read_text("utf-8").splitlines()))
+    # the file is that of the same policy in Python
+    rows = [(one["question"], [one["answer"]]) for one in rows_of(logs, 60, 2)]
+    draws = {}
+    for question, (answer,) in rows:
+        draws.setdefault(question, []).append(answer)
+    classes = {"thresholds": None, "exit": ExitPolicy(), "answer": AnswerPolicy(alpha=0.3)}
+    sampler = ConformalSampler(
+        PrecomputedGenerator(list(draws), list(draws.values()), key=KEY[1]),
+        k_max=5,
+        epsilon=0.4,
+        quality="self_consistency",
+        policy=classes[policy],
+        random_state=0,
+    )
+    expected = sampler.load_calibration("calibration.json").predict(list(draws))
+    assert [one["responses"] for one in sets] == [list(one.responses) for one in expected]
+    if policy == "answer":
+        assert {one["answered"] for one in sets} == {True, False}
+    capsys.readouterr()
+    assert main(["evaluate", new, *names, *judged, *THRESHOLDS]) == 0
+    measured = capsys.readouterr().out
+    assert ("others escalated" in measured) == (policy == "answer")
+    assert "the promise is " in measured

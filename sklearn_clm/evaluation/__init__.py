@@ -15,9 +15,14 @@ several set scores and all epsilons (:func:`run_trials`), or for scores of compo
 | ``evaluate HELD_OUT --calibration FILE`` | how many sets hold | the promise is refuted |
 
 Status 2 is an error or wrong use, 130 an interrupt. A promise is refuted where the 95 % interval of
-the risk on held-out prompts lies above epsilon; those that ``calibrate`` has seen are left out, and
-a judge other than that of calibration is refused. ``sklearn-clm calibrate --help`` tells all
+the risk on held-out prompts lies above its level; those that ``calibrate`` has seen are left out,
+and a judge other than that of calibration is refused. ``sklearn-clm calibrate --help`` tells all
 options.
+
+``calibrate --policy exit`` calibrates one level that stops when sure and when hopeless, ``--policy
+answer --alpha 0.1`` one answer where it is likely to be right: the file is that of the same policy
+in Python, ``predict`` says which prompts are `answered` and which are escalated, and ``evaluate``
+measures the answers that were given.
 
 ``--key`` names the model and its settings, and is yours to say: a file cannot tell whose draws it
 holds. Thresholds hold for the same key alone, and serve a sampler whose
