@@ -72,17 +72,19 @@ class Shown:
 class Summary:
     """The numbers above the cards: promised, held, and others with what they count.
 
-    `held` is None where nobody said what is right, `promised` where nothing is promised.
+    `held` is None where nobody said what is right, `promised` where nothing is promised; `where`
+    says of which prompts `held` is.
     """
 
     promised: float | None
     held: float | None
     others: tuple[tuple[str, str], ...]
+    where: str = "held"
 
 
-def element(*parts: str) -> str:
-    """One element with its style."""
-    return f'<div class="clm">{_STYLE}{"".join(parts)}</div>'
+def element(*parts: str, kind: str = "clm") -> str:
+    """One element with its style; `kind` are its classes."""
+    return f'<div class="{kind}">{_STYLE}{"".join(parts)}</div>'
 
 
 def grid(cards: Iterable[str], *, wide: bool) -> str:
@@ -105,7 +107,7 @@ def head(summary: Summary) -> str:
     if held is not None:
         broken = promised is not None and held < promised
         sign = "clm-no" if broken else "clm-yes"
-        numbers.insert(0, (sign, f"{held:.0%}", "held"))
+        numbers.insert(0, (sign, f"{held:.0%}", summary.where))
         tick = ""
         if promised is not None:
             tick = f'<div class="clm-promised" style="left:{promised:.1%}"></div>'

@@ -12,21 +12,29 @@ from typing import Self
 from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm._results._cards import element, head
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation._plan import markdown_table, markdown_text
 from sklearn_clm.inspection._figures import Display, calibrated
 from sklearn_clm.inspection._sections import Section, sections
 
 _TITLE = "Calibration report"
-_STYLE = (
-    "<style>.clm-report{font-family:sans-serif;line-height:1.4;max-width:50em}"
-    ".clm-report p{overflow-wrap:anywhere}"
-    ".clm-report summary h3{display:inline;font-size:1em}.clm-report summary{padding:.3em 0}"
-    ".clm-report table{border-collapse:collapse;margin:.5em 0;display:block;overflow-x:auto}"
-    ".clm-report td,.clm-report th{border:1px solid #8888;padding:.2em .6em;text-align:left}"
-    ".clm-report .clm-warning{border-left:.3em solid #d55e00;padding-left:.6em}"
-    ".clm-report img{max-width:100%;height:auto;display:block}</style>"
-)
+_STYLE = """<style>
+.clm.clm-report p{margin:.3rem 0 .6rem;max-width:75ch;font-size:1rem;color:var(--ink)}
+.clm-report h2{margin:.3rem 0 .8rem;font-size:1.25rem;line-height:1.3;color:var(--ink)}
+.clm-report h3{margin:1.5rem 0 .3rem;font-size:1rem;line-height:1.4;color:var(--ink)}
+.clm-report details{border-top:1px solid var(--line)}
+.clm-report summary{cursor:pointer;padding:.45rem 0;min-height:2.75rem}
+.clm-report summary h3{display:inline;margin:0}
+.clm-report table{display:block;overflow-x:auto;margin:.5rem 0;border-collapse:collapse;
+font-size:.9375rem;color:var(--ink)}
+.clm-report tr{background:none}
+.clm-report td,.clm-report th{padding:.2rem .6rem;border:1px solid var(--line);text-align:start}
+.clm.clm-report p.clm-warning{padding-inline-start:.7rem;
+border-inline-start:.25rem solid var(--no)}
+.clm-report img{display:block;max-width:100%;height:auto;border-radius:.5rem}
+.clm-report :focus-visible{outline:.1875rem solid var(--yes);outline-offset:.125rem}
+</style>"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +84,16 @@ class CalibrationReport:
 
     def to_html(self) -> str:
         """The report as an HTML fragment, with pictures."""
-        parts = [_STYLE, f'<div class="clm-report"><h2>{_TITLE}</h2>']
+        parts = [_STYLE, f"<h2>{_TITLE}</h2>"]
+        first_picture = next((one for one in self.sections if one.display is not None), None)
         for section in self.sections:
+            if section.summary is not None:
+                parts.append(head(section.summary))
             heading = f"<h3>{escape(section.heading)}</h3>"
-            parts.append(f"<details><summary>{heading}</summary>" if section.folded else heading)
+            if section.folded:
+                tag = "<details open>" if section is first_picture else "<details>"
+                heading = f"{tag}<summary>{heading}</summary>"
+            parts.append(heading)
             css = ' class="clm-warning"' if section.warning else ""
             parts += [f"<p{css}>{escape(text)}</p>" for text in section.paragraphs]
             if section.table:
@@ -89,7 +103,7 @@ class CalibrationReport:
             if section.display is not None:
                 parts.append(_picture(section.display, section.heading))
             parts.append("</details>" * section.folded)
-        return "".join([*parts, "</div>"])
+        return element(*parts, kind="clm clm-report")
 
     def save(self, path: str | Path) -> None:
         """Write the report to an .html, .htm or .md file."""
@@ -101,9 +115,10 @@ class CalibrationReport:
         else:
             text = (
                 '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-                '<meta name="viewport" content="width=device-width">'
+                '<meta name="viewport" content="width=device-width, initial-scale=1">'
                 '<meta name="color-scheme" content="light dark">'
-                f"<title>{_TITLE}</title></head><body>{self.to_html()}</body></html>\n"
+                f"<title>{_TITLE}</title><style>body{{margin:0 auto;max-width:62rem}}</style>"
+                f"</head><body>{self.to_html()}</body></html>\n"
             )
         with replacing(path) as unfinished:
             Path(unfinished).write_text(text, encoding="utf-8")

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._estimators import PARTS, SCORES, SamplerCalibration, SelectorCalibration
 from sklearn_clm._results import counted
+from sklearn_clm._results._cards import Summary
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
 from sklearn_clm.calibration._binomial import rounded_up
@@ -38,8 +39,8 @@ _OF_GROUPS = (
 class Section:
     """A heading with what stands under it.
 
-    The first row of a table is its header, a display is not drawn yet, and a page folds away what
-    is `folded`.
+    The first row of a table is its header, a display is not drawn yet, a summary stands large on a
+    page, and a page folds away what is `folded`, but for the first picture.
     """
 
     heading: str
@@ -47,6 +48,7 @@ class Section:
     table: tuple[tuple[str, ...], ...] = ()
     warning: bool = False
     display: Display | None = field(default=None, compare=False, repr=False)
+    summary: Summary | None = field(default=None, compare=False, repr=False)
     folded: bool = False
 
 
@@ -89,7 +91,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     if whole and claim.holds:
         rows = rule.facts(get_set_score(set_score).name)
         facts.append(Section(rule.heading, table=(("what", "value", "use"), *rows)))
-    yield _guarantee(record)
+    yield replace(_guarantee(record), summary=_summary(record, expected))
     yield from _losses(record)
     yield from facts if expected is None else [_expected(record, expected)]
     yield from _groups(record)
@@ -115,6 +117,25 @@ def _guarantee(record: Record) -> Section:
     """What is promised, and on which conditions."""
     conditions = record.conditions() if record.certified else ()
     return Section("Guarantee", (record.claim.sentence(), _of_what(record), *conditions))
+
+
+def _summary(record: Record, expected: Expected | None) -> Summary:
+    """What is promised, and what of it the calibration prompts kept."""
+    promised = 1 - record.claim.level if record.certified else None
+    others: list[tuple[str, str]] = []
+    held = None
+    where = "held"
+    if record.by_group is not None:
+        n_certified = sum(rule.certified for rule in record.by_group.values())
+        others.append((f"{n_certified} of {len(record.by_group)}", "groups are certified"))
+    elif expected is not None and promised is not None and record.claim.audit is None:
+        n_errors, n_tested, bound = expected.errors
+        if n_tested and not bound:  # a bound is no share
+            held = 1 - n_errors / n_tested
+            where = f"held, of the {n_tested} prompts that tested it"
+    if record.data is not None:
+        others.append((str(record.data.n_prompts), "calibration prompts"))
+    return Summary(promised, held, tuple(others), where)
 
 
 def _of_what(record: Record) -> str:

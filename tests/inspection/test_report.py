@@ -283,8 +283,21 @@ def test_what_matters_comes_first(data, epsilon, n, answer, others):
     one = calibrated(data.take(range(n)), epsilon)
     report = report_of(one)
     page = report.to_html()
-    assert page.count("<details>") == sum(part.folded for part in report.sections) >= 4
-    assert page.index("What to expect") < page.index("enough?") < page.index("<details>")
+    assert page.count("<details") == sum(part.folded for part in report.sections) >= 4
+    assert page.index("What to expect") < page.index("enough?") < page.index("<details")
+    # the promise stands against the errors of the prompts that tested it
+    summary = report.sections[0].summary
+    assert (summary.held is not None) == one.calibration_.certified
+    if summary.held is not None:
+        error = float(cells(report, "What to expect of predict")["error"][0])
+        assert summary.held == pytest.approx(1 - error, abs=1e-4)
+        assert summary.promised == pytest.approx(1 - epsilon)
+        assert "promised</div>" in page.partition("<h3>")[0]
+    # the first picture is seen at once
+    assert page.count("<details open>") == 1
+    folded = page.partition("<details open>")[2].partition("</details>")[0]
+    assert "<img" in folded
+    assert "<img" not in page.partition("<details open>")[0]
     (text,) = section(report, "Were these prompts enough?").paragraphs
     assert text.startswith(answer)
     assert others in text

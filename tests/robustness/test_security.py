@@ -121,6 +121,7 @@ ATTRIBUTES = {
     *(
         "style",
         "class",
+        "open",
         "title",
         "lang",
         "charset",
