@@ -65,6 +65,15 @@ from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._texts import TextPaths
 from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration._vote import (
+    FEW,
+    SINGLE_VOTE,
+    PlainModel,
+    PlainPath,
+    PlainSteps,
+    fewest_answers,
+    level_where_chosen,
+)
 
 _CUT_FROM = 5  # draws
 _N_LEVELS = 100
@@ -73,6 +82,8 @@ _NEARLY = 0.96  # of the largest share, where draws cost less
 _COUNTED = 1 / 4  # of the share of wrong answers; the rest is as the model has it
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
 _CUTS = np.arange(10, -1, -1) / 8  # of the level of the start
+_CLEARLY, _CLEARLY_OF_FEW = 0.02, 0.1  # share of prompts that a vote must answer less
+_NOTHING = 1e-9  # of the draws: as good as no answer before all are made
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,7 @@ class AnswerPath:
     risks: np.ndarray
     cut: float = 0.0  # below it a prompt is hopeless after the last draw
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of the prompts
+    level: float = 1.0  # of its tests, as a share of delta
 
     @property
     def k_max(self) -> int:
@@ -136,8 +148,17 @@ def search_answers(
     alpha: float,
     delta: float,
     tiers: Tiers | None = None,
-) -> AnswerPath:
-    """Learn a path for a calibration with n other prompts."""
+    *,
+    draw_price: float | None = 0.0,
+    vote: PlainModel | None = None,
+    n_vote: int = 0,
+) -> AnswerPath | PlainPath:
+    """Learn a path for a calibration with n other prompts.
+
+    A draw costs as many answers as `draw_price` says; None: answers are nearly as many as can be,
+    by the cheapest draws. A `vote` of `n_vote` prompts is taken, unless it is expected to answer
+    clearly less.
+    """
     in_use, labeled = data.k_max, np.any(data.labels >= 0)
     data = with_references(data)
     scores = data.quality, data.similarity
@@ -151,28 +172,79 @@ def search_answers(
     wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
     draws = np.arange(1, in_use + 1)
     costs = draws if tiers is None else tiers.price_of(draws)
+    level = 1.0 if vote is None else level_where_chosen(n_vote)
     candidates = []
-    for spent in (draws,) if tiers is None else (draws, costs):
+    for spent in _patiences(draws, costs, draw_price):
         patience = tuple((spent[-1] / spent).tolist())
         sure = sureness(chance, patience)
         levels = _levels(sure)
         measured = _measured(levels, sure, chance, wrong, costs)
         path = AnswerPath(model, patience, data.n_prompts, levels, *measured[:2])
-        chances = path.chances(n, alpha, delta)
+        chances = path.chances(n, alpha, level * delta)
         start = int(np.argmax(chances))
-        passed = np.minimum.accumulate(chances[start:])
-        # how likely each level is to be the last that passes; draws that agree do not tell
-        last = passed - np.append(passed[1:], 0.0)
+        last = _likely_last(chances[start:])
         if not labeled:
-            last = np.full(len(passed), passed[0] / len(passed))
-        for cut in levels[start] * _CUTS:
+            last = np.full(len(last), chances[start] / len(last))
+        total = max(chances[start], np.finfo(float).tiny)
+        for cut in [0.0] if draw_price == 0.0 else levels[start] * _CUTS:
             sure = sureness(chance, patience, cut)
             shares, risks, prices = _measured(levels, sure, chance, wrong, costs)
             with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
-            price = last @ prices[start:] / max(passed[0], np.finfo(float).tiny)
-            candidates.append((with_cut, last @ shares[start:], price))
-    enough = _NEARLY * max(share for _, share, _ in candidates)
-    return min((one for one in candidates if one[1] >= enough), key=lambda one: one[2])[0]
+            candidates.append((with_cut, last @ shares[start:], last @ prices[start:] / total))
+    if draw_price is None:
+        enough = _NEARLY * max(share for _, share, _ in candidates)
+        return min((one for one in candidates if one[1] >= enough), key=lambda one: one[2])[0]
+    learnt_path, share, price = max(candidates, key=lambda one: one[1] - draw_price * one[2])
+    if vote is not None:
+        clearly = _CLEARLY_OF_FEW if n_vote < FEW else _CLEARLY
+        of_vote, price_of_vote = _expected_of_vote(data, vote, score, costs, alpha, n_vote, delta)
+        if of_vote - draw_price * price_of_vote >= share - draw_price * price - clearly:
+            return PlainPath(vote, instead=level, least=SINGLE_VOTE)
+    return replace(learnt_path, level=level)
+
+
+def _patiences(draws: np.ndarray, costs: np.ndarray, draw_price: float | None) -> list[np.ndarray]:
+    """Ways to count what was spent: doubt counts the inverse of its share."""
+    after_all = np.where(draws < draws[-1], _NOTHING, 1.0)
+    if draw_price == 0.0:
+        return [after_all]
+    spent = [draws] if costs is draws else [draws, costs]
+    return spent if draw_price is None else [after_all, *spent]
+
+
+def _likely_last(chances: np.ndarray) -> np.ndarray:
+    """How likely each level is to be the last that passes."""
+    passed = np.minimum.accumulate(chances)
+    return np.asarray(passed - np.append(passed[1:], 0.0))
+
+
+def _expected_of_vote(
+    data: CalibrationData,
+    vote: PlainModel,
+    score: np.ndarray,
+    costs: np.ndarray,
+    alpha: float,
+    n: int,
+    delta: float,
+) -> tuple[float, float]:
+    """Share answered and price that a vote of n prompts is expected to have.
+
+    `score`, (prompts, K, K), is what was learnt of texts after each draw.
+    """
+    rows, model = np.arange(data.n_prompts), replace(vote, k_max=data.k_max)
+    fewest = max(round(fewest_answers(alpha, delta) * len(rows) / n), 1)
+    found = PlainSteps(Table(data), rows, PlainPath(model), fewest)
+    levels, chosen = found.levels, found.texts[:, -1]
+    wrong = ~data.admissible[rows, chosen]
+    doubt = 1.0 - score[rows, -1, chosen]
+    answered = found.sure[:, -1:] >= levels
+    m = answered.sum(axis=0)
+    risks = _risks(m, wrong @ answered, doubt @ answered)
+    shares = m / len(rows)
+    last = _likely_last(chances_to_pass(shares, risks, len(rows), n, alpha, delta))
+    prices = np.array([costs[found.draws(step) - 1].mean() for step in range(len(levels))])
+    total = max(last.sum(), np.finfo(float).tiny)
+    return float(last @ shares), float(last @ prices / total)
 
 
 def sureness(chance: np.ndarray, patience: Sequence[float], cut: float = 0.0) -> np.ndarray:
@@ -215,10 +287,14 @@ def _measured(
         np.sum(np.take_along_axis(one, at, axis=1) * answered, axis=0)
         for one in (wrong, 1.0 - chance)
     )
-    counted, believed = (n_wrong + 0.5) / (m + 1.0), doubt / np.maximum(m, 1)
     draws = np.where(answered, before + 1, np.isfinite(sure).sum(axis=1, keepdims=True))
-    risks = _COUNTED * counted + (1.0 - _COUNTED) * believed
-    return m / len(sure), risks, costs[draws - 1].mean(axis=0)
+    return m / len(sure), _risks(m, n_wrong, doubt), costs[draws - 1].mean(axis=0)
+
+
+def _risks(m: np.ndarray, n_wrong: np.ndarray, doubt: np.ndarray) -> np.ndarray:
+    """Expected shares of wrong answers, of m with a sum of doubts."""
+    counted, believed = (n_wrong + 0.5) / (m + 1.0), doubt / np.maximum(m, 1)
+    return np.asarray(_COUNTED * counted + (1.0 - _COUNTED) * believed)
 
 
 def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:

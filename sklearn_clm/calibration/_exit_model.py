@@ -4,6 +4,7 @@ They are learnt from the optimisation part, and shape the path of the calibratio
 guarantee needs nothing of them, and labels may be wrong, estimated or missing.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -93,8 +94,33 @@ def horizons(
     return stops, np.where(stops <= ends, prices, np.inf)
 
 
+class TextModel(ABC):
+    """What gives the texts of a prompt numbers, draw by draw."""
+
+    @abstractmethod
+    def paths(self, n_prompts: int) -> TextPaths:
+        """Empty paths of `n_prompts` prompts."""
+
+    @abstractmethod
+    def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """p_k(c), (m, K), -inf without a text, and g_k, (m,)."""
+
+    def after_next_draw(
+        self, table: Table, at: np.ndarray, paths: TextPaths, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities after the next draw of prompts in a table.
+
+        They stand at `at` in the table, at `rows` in the paths.
+        """
+        draw = paths.n_draws[rows]
+        table.ensure(at, draw + 1)
+        data = table.data
+        paths.update(rows, data.quality[at, draw], data.similarity[at, draw], table.texts[at, draw])
+        return self.probabilities(paths, rows)
+
+
 @dataclass(frozen=True)
-class ExitModel:
+class ExitModel(TextModel):
     """What was learnt on the optimisation part."""
 
     text_classifier: Any  # gives the probability of being admissible
@@ -110,25 +136,10 @@ class ExitModel:
     seen: np.ndarray | None = field(default=None, repr=False)
 
     def paths(self, n_prompts: int) -> TextPaths:
-        """Empty paths of `n_prompts` prompts."""
         scales = self.quality_scale, self.similarity_scale
         return TextPaths(n_prompts, self.k_max, *scales, self.tiers, self.same_text)
 
-    def after_next_draw(
-        self, table: Table, at: np.ndarray, paths: TextPaths, rows: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities after the next draw of prompts in a table.
-
-        They stand at `at` in the table, at `rows` in the paths.
-        """
-        draw = paths.n_draws[rows]
-        table.ensure(at, draw + 1)
-        data = table.data
-        paths.update(rows, data.quality[at, draw], data.similarity[at, draw], table.texts[at, draw])
-        return self.probabilities(paths, rows)
-
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """p_k(c), (m, K), -inf without a text, and g_k, (m,)."""
         present, features = paths.text_features(rows)
         text = probabilities(self.text_classifier, present, features)
         if self.added_classifier is not None:

@@ -49,6 +49,16 @@ class ScoreScale:
         return (below + upto) / (2.0 * len(self.low))
 
 
+class AsItIs(ScoreScale):
+    """Scores in their own unit."""
+
+    def __init__(self) -> None:
+        super().__init__([], [])
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, dtype=np.float64)
+
+
 class TextPaths:
     """The distinct texts of n prompts, draw by draw.
 

@@ -122,11 +122,11 @@ place of its reference; then all prompts with references calibrate:
 
 :class:`AnswerPolicy` gives one answer, or none: the prompt is escalated, to a dearer model or to a
 person. With confidence 1 - delta at most a share `alpha` of the *answers* is wrong; nothing is said
-of the other prompts, and `epsilon` plays no part. Less doubt is tolerated after few draws: a level
-of 0.8 wants an answer to be right with probability 0.8 after 20 draws of 20, 0.9 after ten, and
-0.98 after two. Levels are tested in one order, from a start that the optimisation part chooses to
-less selective ones: the largest level that passes would be wrong too often, since more selective
-answers need not be better.
+of the other prompts, and `epsilon` plays no part. By default the draws vote, which needs no
+learning, so that all prompts calibrate; levels of votes are tested in one order, from the most
+votes that enough prompts have to fewer: the largest level that passes would be wrong too often,
+since more selective answers need not be better. Draws end when no further one can change the
+outcome.
 
 >>> from sklearn_clm.policies import AnswerPolicy
 >>> sure = fitted(policy=AnswerPolicy(alpha=0.1))
@@ -139,11 +139,18 @@ answers need not be better.
 >>> bool(set_loss(rights, sets[answered]) <= 0.1)  # of the answers, not of all prompts
 True
 
-Here, too, prompts without references can teach, where texts repeat, and all others calibrate. How
-often draws agree then stands for how often they are right; where that is far off, little or nothing
-is certified, and a few labels are better:
+>>> sure.calibration_.rule.kind, bool(sets.n_samples.mean() < 8)
+('plain level', True)
 
->>> taught = AnswerPolicy(alpha=0.15).fit(unlabeled)
+Where texts do not repeat, or where the optimisation part shows that it answers clearly more, a
+classifier is learnt on that part instead. ``score="learnt"`` asks for it, and with a `draw_price`
+it saves draws: less doubt is tolerated after few, so that a level of 0.8 wants an answer to be
+right with probability 0.8 after 20 draws of 20, 0.9 after ten, and 0.98 after two. Here, too,
+prompts without references can teach, where texts repeat, and all others calibrate. How often draws
+agree then stands for how often they are right; where that is far off, little or nothing is
+certified, and a few labels are better:
+
+>>> taught = AnswerPolicy(alpha=0.15, score="learnt").fit(unlabeled)
 >>> fitted(policy=taught).calibration_.rule.outcome.n_calibration
 450
 

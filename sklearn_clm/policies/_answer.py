@@ -1,30 +1,52 @@
 """One answer where it is likely to be right."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps, search_answers
+from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._data import check_data, prompt_digests
 from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._risk import Risk, WrongAnswers
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._rows import Part, RandomState
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tests import BinomialTest
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
+from sklearn_clm.calibration._vote import (
+    SINGLE_VOTE,
+    PlainModel,
+    PlainPath,
+    PlainRule,
+    PlainScore,
+    PlainSteps,
+    PlainTest,
+    fewest_answers,
+    votes_in_words,
+    votes_of,
+)
 from sklearn_clm.policies._base import Policy
-from sklearn_clm.policies._exit import LevelRule, degree_two, filled_table, share_that_teaches
+from sklearn_clm.policies._exit import (
+    LevelRule,
+    degree_two,
+    filled_table,
+    share_that_teaches,
+    tiers_of,
+)
 from sklearn_clm.policies._judging import Judging, classifier_factory, one_thread
-from sklearn_clm.policies._rules import Row, Rule
+from sklearn_clm.policies._rules import Row, Rule, Rules
+
+_ENOUGH_TO_CHOOSE = 250  # prompts: labels of a part of fewer tell too little
 
 
 @dataclass(frozen=True)
@@ -90,35 +112,110 @@ class AnswerLevel(LevelRule):
         return replace(super().of_content(claim, content, k_max), patience=patience, cut=cut)
 
 
+@dataclass(frozen=True)
+class PlainLevel(AnswerLevel):
+    """Answers at a certified level of a score that nobody learnt."""
+
+    model: PlainModel = field(repr=False)  # type: ignore[assignment]
+
+    kind: ClassVar[str] = "plain level"
+
+    @property
+    def words(self) -> str:
+        share = "" if self.outcome is None else f", {percent(self.outcome.size)} answered"
+        if self.model.score == "vote":
+            return f"{votes_in_words(self.level, self.k_max)}{share}"
+        return f"quality {self.level:.6g}{share}"
+
+    def facts(self, set_score: str) -> list[Row]:
+        found, model = self.outcome, self.model
+        if model.score == "vote":
+            votes = votes_in_words(self.level, self.k_max)
+            rows = [("level", votes, "answers that so many draws give")]
+            if model.same_text is not None:
+                alike = "similarity above which a response counts as an earlier one"
+                rows.append(("same text", f"{model.same_text:.4g}", alike))
+        else:
+            rows = [("level", f"{self.level:.6g}", "answers of at least this quality")]
+        if found is not None:
+            wrong = f"{found.bound}{found.n_errors} of {found.n_counted}"
+            tolerated = f"at most {found.n_errors_allowed} are tolerated"
+            rows.append(("wrong answers", wrong, tolerated))
+        return rows + self.costs_of_tiers()
+
+    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+        rows = np.arange(data.n_prompts)
+        answers = PlainSteps(filled_table(data), rows, PlainPath(self.model), 1)
+        members = np.zeros(data.quality.shape, dtype=bool)
+        members[rows, answers.texts[:, -1]] = answers.sure[:, -1] >= self.level
+        return members
+
+    def stopping(self) -> PlainRule:  # type: ignore[override]
+        return PlainRule(self.level, self.model)
+
+    def content(self) -> dict[str, Any]:
+        model = self.model
+        return {
+            "level": float(self.level),
+            "equal_texts": self.equal_texts,
+            "score": model.score,
+            "same_text": model.same_text,
+            "tiers": model.tiers and asdict(model.tiers),
+        }
+
+    @classmethod
+    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
+        score = content["score"]
+        if score not in ("vote", "quality"):
+            raise ValueError(f"{score!r:.40} is no score of answers")
+        same_text, tiers = content["same_text"], tiers_of(content["tiers"])
+        same_text = None if same_text is None else float(same_text)
+        model = PlainModel(score, k_max, same_text, tiers)
+        return cls(claim, model, bool(content["equal_texts"]), float(content["level"]))
+
+
 class AnswerPolicy(Policy):
     """One answer where it is likely right; others are escalated.
 
-    After each draw a classifier gives the probability that each text is admissible. The first text
-    that reaches a level is the answer, and drawing stops; a prompt without one is *escalated*, to a
-    dearer model or to a person: its set is empty. With confidence 1 - delta at most a share `alpha`
-    of the answers is wrong, and ``claim.answered`` says how many prompts are answered. `epsilon`
-    has no part in it. See ``sklearn_clm/calibration/_answer.py`` for the proof.
+    The answer is the text that most draws give, or the one that a classifier finds likeliest to be
+    admissible, where that reaches a level; a prompt without an answer is *escalated*, to a dearer
+    model or to a person: its set is empty. With confidence 1 - delta at most a share `alpha` of the
+    answers is wrong, and ``claim.answered`` says how many prompts are answered. `epsilon` has no
+    part in it. See ``sklearn_clm/calibration/_answer.py`` and ``_vote.py`` there for the proofs.
 
     Parameters
     ----------
     alpha : float, default=0.1
         Tolerated share of wrong answers among the prompts that are answered, in (0, 1).
+    score : {"auto", "vote", "quality", "learnt"}, default="auto"
+        What makes a text the answer. "vote": the number of draws that give it, and of the next
+        text; "quality": the sampler's quality of its best draw. Both need no learning: all prompts
+        calibrate. "learnt": the probability that a classifier learns on the optimisation part.
+        "auto" takes the vote where texts repeat, unless the optimisation part shows that what is
+        learnt answers clearly more; of fewer than 250 prompts no label is spent on that. A cascade
+        learns.
+    same_text : float, default=None
+        Similarity above which a response votes for an earlier text. None: only equal ones do.
     estimator : classifier with ``predict_proba``, default=None
         Gives the probability that a text is admissible, from the features of an
         :class:`ExitPolicy`. None is a logistic regression of degree 2, in which all texts of a
         prompt together weigh as much as one.
+    draw_price : float or "auto", default="auto"
+        How many answers a draw costs, >= 0. At 0, which "auto" is but for a cascade, answers alone
+        count: what is learnt takes all draws, and a vote ends when no further draw can change it.
+        At a price, what is learnt answers as soon as it is sure, by less doubt after few draws,
+        and gives up early. "auto" saves draws of a cascade where that costs few answers.
 
     Attributes
     ----------
-    path_ : AnswerPath
-        What :meth:`fit` learnt: it is used as it is, and all prompts calibrate.
+    path_ : AnswerPath or PlainPath
+        What :meth:`fit` learnt or chose: it is used as it is, and all prompts calibrate.
 
     Notes
     -----
     ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others:
     all of them where nothing can be certified, with sets of all draws. ``score`` is the share
-    answered. A larger `alpha` may answer fewer prompts, by fewer draws: more of them are given up
-    early.
+    answered.
 
     Examples
     --------
@@ -136,13 +233,27 @@ class AnswerPolicy(Policy):
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "alpha": [Interval(Real, 0, 1, closed="neither")],
+        "score": [StrOptions({"auto", "vote", "quality", "learnt"})],
+        "same_text": [None, Interval(Real, None, None, closed="neither")],
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
+        "draw_price": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
 
     @naming_parameters
-    def __init__(self, alpha: float = 0.1, *, estimator: BaseEstimator | None = None) -> None:
+    def __init__(
+        self,
+        alpha: float = 0.1,
+        *,
+        score: Literal["auto", "vote", "quality", "learnt"] = "auto",
+        same_text: float | None = None,
+        estimator: BaseEstimator | None = None,
+        draw_price: float | Literal["auto"] = "auto",
+    ) -> None:
         self.alpha = alpha
+        self.score = score
+        self.same_text = same_text
         self.estimator = estimator
+        self.draw_price = draw_price
 
     @property
     def described(self) -> dict[str, object]:
@@ -159,10 +270,46 @@ class AnswerPolicy(Policy):
     def searched_share(self, n_prompts: int) -> float:
         return share_that_teaches(n_prompts)
 
-    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnswerPath:
+    def split(
+        self,
+        data: CalibrationData,
+        fraction: float | str,
+        random_state: RandomState,
+        ties: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if self.score in ("vote", "quality"):
+            return np.arange(0), data.order(ties)
+        return super().split(data, fraction, random_state, ties)
+
+    def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
+        lacking = len(parts[-1].rows) < claim.fewest_prompts
+        if lacking and self.path is None and self._may_vote(table.k_max, table.tiers):
+            # too few to learn from some of them and test the others: all test a vote
+            parts = [
+                one._replace(rows=np.concatenate((one.searched, one.rows)), searched=np.arange(0))
+                for one in parts
+            ]
+        return super().calibrate(table, parts, claim, judging)
+
+    def search(
+        self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging
+    ) -> AnswerPath | PlainPath:
+        k_max, tiers, n = table.k_max, table.tiers, table.data.n_prompts
+        plain = self._plain(k_max, tiers)
+        if not len(rows):
+            return PlainPath(plain)
+        # people who audit speak of one path alone
+        part, may_vote = table.part(rows), self._may_vote(k_max, tiers) and not judging.audits
+        if may_vote:
+            # the draws of these prompts tell whether texts repeat; no label does
+            n_repeat = int(np.sum(votes_of(part, plain) > SINGLE_VOTE))
+            may_vote = n_repeat * n >= fewest_answers(self.alpha, claim.delta) * len(rows)
+            if may_vote and n < _ENOUGH_TO_CHOOSE:
+                return PlainPath(plain, least=SINGLE_VOTE)
         labels, _ = judging.labels(table, rows, table.texts[rows])
-        part, n = table.part(rows).with_labels(labels), table.data.n_prompts - len(rows)
-        return self._learnt(part, n, claim.delta, table.tiers)
+        vote = plain if may_vote else None
+        numbers = n - len(rows), n
+        return self._learnt(part.with_labels(labels), numbers, claim.delta, tiers, vote)
 
     def fit(
         self, data: CalibrationData, *, delta: float = 0.05, tiers: Tiers | None = None
@@ -187,14 +334,46 @@ class AnswerPolicy(Policy):
         """
         self._validate_params()
         check_data(data, labels=False)
+        check_level(delta, "delta")
         check_tiers(tiers, data.k_max)
-        self.path_ = self._learnt(data, data.n_prompts, delta, tiers)
+        plain, n = self._plain(data.k_max, tiers), data.n_prompts
+        path: AnswerPath | PlainPath = PlainPath(plain)
+        self.path_: AnswerPath | PlainPath
+        may_vote = self._may_vote(data.k_max, tiers)
+        # a vote needs no labels, and what is learnt without them knows no more
+        learns = self.score == "auto" and (not may_vote or np.any(data.labels >= 0))
+        if self.score == "learnt" or learns:
+            vote = plain if may_vote else None
+            path = self._learnt(data, (n, n), delta, tiers, vote)
+        # whatever has chosen it, prompts that calibrate had no part in it
+        seen = prompt_digests(data.take(data.order()))
+        if isinstance(path, PlainPath):
+            self.path_ = replace(path, instead=0.0, least=0.0, seen=seen)
+        else:
+            self.path_ = replace(path, level=1.0, seen=seen)
         return self
 
+    def _plain(self, k_max: int, tiers: Tiers | None) -> PlainModel:
+        """The score that needs no learning."""
+        score: PlainScore = "quality" if self.score == "quality" else "vote"
+        return PlainModel(score, k_max, self.same_text, tiers)
+
+    def _may_vote(self, k_max: int, tiers: Tiers | None) -> bool:
+        """Whether a vote may stand in for what is learnt."""
+        return self.score == "auto" and tiers is None and k_max > 1
+
     def _learnt(
-        self, data: CalibrationData, n: int, delta: float, tiers: Tiers | None
-    ) -> AnswerPath:
-        """What prompts tell for a calibration with n others."""
+        self,
+        data: CalibrationData,
+        numbers: tuple[int, int],
+        delta: float,
+        tiers: Tiers | None,
+        vote: PlainModel | None = None,
+    ) -> AnswerPath | PlainPath:
+        """What prompts tell for tests of others, or for a vote.
+
+        `numbers` are those of the prompts that test either.
+        """
         data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
         if self.estimator is not None:
             new_classifier = classifier_factory(self.estimator)
@@ -203,32 +382,66 @@ class AnswerPolicy(Policy):
             draws = np.arange(data.k_max)
             n_rows = np.mean((data.first == draws) @ (data.k_max - draws))
             new_classifier = partial(degree_two, C=1.0 / n_rows)
+        # draws that only agree look surer than they are: the surest are those that agree early
+        unlabeled = not np.any(data.labels >= 0)
+        draw_price: float | None = None if tiers is not None or unlabeled else 0.0
+        if not isinstance(self.draw_price, str):
+            draw_price = float(self.draw_price)
+        n, n_vote = numbers
         with one_thread():
-            path = search_answers(data, new_classifier, n, self.alpha, delta, tiers)
-        return replace(path, seen=prompt_digests(data))
+            return search_answers(
+                data,
+                new_classifier,
+                n,
+                self.alpha,
+                delta,
+                tiers,
+                draw_price=draw_price,
+                vote=vote,
+                n_vote=n_vote,
+            )
 
     def path_on(
-        self, learnt: AnswerPath, table: Table, part: Part, rows: np.ndarray
-    ) -> AnswerSteps:
-        start = learnt.start(len(part.rows), self.alpha, part.delta)
+        self, learnt: AnswerPath | PlainPath, table: Table, part: Part, rows: np.ndarray
+    ) -> AnswerSteps | PlainSteps:
+        if isinstance(learnt, PlainPath):
+            fewest = fewest_answers(self.alpha, part.delta)
+            chose = part.searched if learnt.instead else ()
+            return PlainSteps(table, rows, learnt, fewest, chose)
+        start = learnt.start(len(part.rows), self.alpha, part.delta * learnt.level)
         return AnswerSteps(table, rows, learnt.after(start))
 
-    def learnt_of(self, path: AnswerSteps) -> AnswerPath:
+    def test_of(self, path: AnswerSteps | PlainSteps, claim: Claim) -> BinomialTest:
+        if isinstance(path, PlainSteps):
+            return PlainTest(path, self.risk, claim.level, claim.delta)
+        return BinomialTest(path, self.risk, claim.level, claim.delta * path.path.level)
+
+    def certified(self, learnt: Any, table: Table, part: Part, claim: Claim) -> Rule:
+        if isinstance(learnt, PlainPath) and len(part.searched):
+            # those that chose a vote test it, too
+            part = part._replace(rows=np.concatenate((part.searched, part.rows)))
+        return super().certified(learnt, table, part, claim)
+
+    def learnt_of(self, path: AnswerSteps | PlainSteps) -> AnswerPath | PlainPath:
         return path.path
 
-    def rule_at(self, path: AnswerSteps, outcome: Outcome, claim: Claim) -> AnswerLevel:
-        claim = replace(claim, answered=outcome.size)
-        level, learnt = float(path.path.levels[0]), path.path
+    def rule_at(
+        self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim
+    ) -> AnswerLevel:
+        claim, knows_texts = replace(claim, answered=outcome.size), path.table.knows_texts
+        if isinstance(path, PlainSteps):
+            return PlainLevel(claim, path.path.model, knows_texts, float(path.levels[0]))
+        learnt = path.path
         return AnswerLevel(
             claim,
             learnt.model,
-            path.table.knows_texts,
-            level,
+            knows_texts,
+            float(learnt.levels[0]),
             patience=learnt.patience,
             cut=learnt.cut,
         )
 
-    def advice(self, path: AnswerSteps, outcome: Outcome, claim: Claim) -> str:
+    def advice(self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim) -> str:
         known = "at least " if path.table.is_lazy else ""
         m, needed = outcome.n_counted, claim.fewest_prompts
         lacking = f"; it takes {needed} answers at least, even if none is wrong"

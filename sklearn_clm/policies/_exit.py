@@ -157,9 +157,6 @@ def _scale_of(content: dict[str, Any]) -> ScoreScale:
 
 
 def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
-    tiers = None
-    if content["tiers"] is not None:
-        tiers = Tiers(*(tuple(content["tiers"][name]) for name in ("n_draws", "prices")))
     return ExitModel(
         _classifier_of(content["text"]),
         content["added"] and _classifier_of(content["added"]),
@@ -168,9 +165,16 @@ def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
         _scale_of(content["similarity"]),
         float(content["rho"]),
         k_max,
-        tiers,
+        tiers_of(content["tiers"]),
         None if (same_text := content["same_text"]) is None else float(same_text),
     )
+
+
+def tiers_of(content: dict[str, Any] | None) -> Tiers | None:
+    """Tiers from the content of a file."""
+    if content is None:
+        return None
+    return Tiers(*(tuple(content[name]) for name in ("n_draws", "prices")))
 
 
 def share_that_teaches(n_prompts: int) -> float:

@@ -1,6 +1,7 @@
 """One answer where it is likely to be right, with a guarantee on the answers."""
 
 from dataclasses import replace
+from itertools import product
 from multiprocessing import get_all_start_methods, get_context
 from threading import Event, Thread
 from typing import ClassVar
@@ -46,9 +47,13 @@ def prompts_with_draws(n, seed=0, k=10):
     return prompts, PrecomputedGenerator(prompts, answers.astype(str).tolist())
 
 
-def fitted(n=300, alpha=0.15, **choices):
+LEARNT = {"score": "learnt", "draw_price": 0.05}
+
+
+def fitted(n=300, alpha=0.15, policy=None, **choices):
     prompts, generator = prompts_with_draws(n + 200)
-    sampler = ConformalSampler(generator, k_max=10, policy=AnswerPolicy(alpha), **PARTS, **choices)
+    policy = policy or AnswerPolicy(alpha, **LEARNT)
+    sampler = ConformalSampler(generator, k_max=10, policy=policy, **PARTS, **choices)
     return sampler.fit(prompts[:n], ["0"] * n), prompts
 
 
@@ -77,7 +82,7 @@ class Watching(LogisticRegression):
 
 def test_small_classifiers_wait_for_no_other_thread():
     answers = drawn(np.random.default_rng(0), 60, 5)
-    AnswerPolicy(estimator=Watching()).fit(data_of(answers, answers == 0))
+    AnswerPolicy(score="learnt", estimator=Watching()).fit(data_of(answers, answers == 0))
     assert Watching.seen == {1}
 
 
@@ -222,7 +227,7 @@ def test_hopeless_prompts_are_drawn_from_no_more():
 def test_a_path_may_be_learnt_without_labels():
     prompts, generator = prompts_with_draws(700)
     sampler = ConformalSampler(generator, k_max=10, policy=AnswerPolicy(0.15), **PARTS)
-    policy = AnswerPolicy(0.15).fit(sampler.collect(prompts[:200], None))
+    policy = AnswerPolicy(0.15, score="learnt").fit(sampler.collect(prompts[:200], None))
     sampler.set_params(policy=policy).fit(prompts[200:400], ["0"] * 200)
     record = sampler.calibration_
     assert record.rule.outcome.n_optimization == 0
@@ -234,3 +239,82 @@ def test_a_path_may_be_learnt_without_labels():
     assert sum("0" not in one for one in answered) <= binom.ppf(0.999, len(answered), 0.15)
     with pytest.raises(ValueError, match="policy"):
         sampler.fit(prompts[100:300], ["0"] * 200)
+
+
+def voting(n=300, k=6, **choices):
+    prompts, generator = prompts_with_draws(n + 200, k=k)
+    policy = AnswerPolicy(0.15, score="vote", **choices)
+    sampler = ConformalSampler(generator, k_max=k, policy=policy, **PARTS)
+    return sampler.fit(prompts[:n], ["0"] * n), prompts
+
+
+def most_frequent(draws, level):
+    """The answer of a vote by all draws; None where it does not reach the level."""
+    counts = {text: draws.count(text) for text in draws}  # of equals the first
+    ordered = sorted(counts.values(), reverse=True)
+    score = ordered[0] - (ordered[1] if len(ordered) > 1 else 0) / 8
+    return max(counts, key=counts.get) if score >= level else None
+
+
+def test_all_prompts_calibrate_a_vote():
+    sampler, prompts = voting()
+    rule = sampler.calibration_.rule
+    assert rule.outcome.n_calibration == 300
+    assert rule.outcome.n_optimization == 0
+    answered = sampler.predict(prompts[300:])
+    answered = answered[answered.answered]
+    assert len(answered) > 100
+    assert sum("0" not in one for one in answered) <= binom.ppf(0.999, len(answered), 0.15)
+    assert "of 6 votes" in str(CalibrationReport.from_estimator(sampler))
+
+
+def test_a_vote_stops_as_soon_as_no_draw_can_change_it():
+    sampler, prompts = voting()
+    level, draws_of = sampler.calibration_.rule.level, sampler.generator_.sample
+    sets, every = sampler.predict(prompts[300:]), draws_of(prompts[300:], 6)
+    assert sets.n_samples.mean() < 5.5
+    others = [str(answer) for answer in range(6)] + ["none", "nor this"]
+    for one, draws in zip(sets, every, strict=True):
+        texts = [draw.response for draw in draws]
+        assert (one.responses[0] if len(one) else None) == most_frequent(texts, level)
+        made, left = texts[: one.n_samples], 6 - one.n_samples
+        # not a draw too many: one draw before, two ways to go on differ
+        ways = {
+            most_frequent([*made[:-1], *more], level) for more in product(others, repeat=left + 1)
+        }
+        assert len(ways) > 1 or left == 5
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_near_copies_vote_together():
+    rng = np.random.default_rng(0)
+    meant = drawn(rng, 300, 6)
+    data = data_of(meant * 10 + rng.integers(0, 10, meant.shape), meant == 0)
+    alike = meant[:, :, np.newaxis] == meant[:, np.newaxis, :]
+    data.similarity[:] = np.tril(alike, -1)
+    shares = []
+    for same_text in (None, 0.5):
+        policy = AnswerPolicy(0.2, score="vote", same_text=same_text)
+        sampler = ConformalSampler(NOBODY, k_max=6, policy=policy, **PARTS)
+        shares.append(sampler.calibrate(data).calibration_.claim.answered or 0.0)
+    assert shares[1] > shares[0] + 0.3
+
+
+@pytest.mark.parametrize("score", ["vote", "quality"])
+def test_plain_levels_in_files(score, tmp_path):
+    prompts, generator = prompts_with_draws(500, k=6)
+    policy = AnswerPolicy(0.2, score=score)
+    sampler = ConformalSampler(generator, k_max=6, policy=policy, **PARTS)
+    sampler.fit(prompts[:300], ["0"] * 300)
+    sampler.save_calibration(tmp_path / "calibration.json")
+    loaded = clone(sampler).load_calibration(tmp_path / "calibration.json")
+    assert loaded.predict(prompts[300:]) == sampler.predict(prompts[300:])
+    assert loaded.calibration_.digest == sampler.calibration_.digest
+
+
+def test_lazily_a_vote_has_the_same_level():
+    everything, prompts = voting()
+    lazy = clone(everything).set_params(judging="lazy")
+    lazy.fit(prompts[:300], ["0"] * 300)
+    assert lazy.calibration_.rule.level == everything.calibration_.rule.level
+    assert lazy.n_judgements_ < everything.n_judgements_

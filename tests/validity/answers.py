@@ -34,7 +34,8 @@ def _learnt(name: str, variant: int, setting: Setting, kind: str) -> _Path:
     data = world.population.take(world.draw(N_OPTIMIZATION, rng))
     labels = data.labels if kind == "labeled" else np.full(data.labels.shape, -1, dtype=np.int8)
     data = _with_texts(name, data).with_labels(labels)
-    path = AnswerPolicy(setting.epsilon)._learnt(data, setting.n, setting.delta, None)
+    policy = AnswerPolicy(setting.epsilon, score="learnt")
+    path = policy._learnt(data, (setting.n, setting.n), setting.delta, None)
     everybody = _population(name)
     every = AnswerSteps(Table(everybody), np.arange(everybody.n_prompts), path)
     texts = np.full((len(path.levels), everybody.n_prompts), -1)
@@ -82,7 +83,7 @@ def answers(
     if rng.random() < 0.1:
         table = lazy_table(_population(world.name).take(chosen), draws=False)
         part, claim = Part(np.arange(n), np.arange(0), delta), Claim(alpha, delta)
-        found = AnswerPolicy(alpha).test(path, table, part, claim)
+        found = AnswerPolicy(alpha).certified(path, table, part, claim)
         level = found.level if found.claim.holds else None
         if level != (None if last is None else path.levels[last]):
             raise AssertionError(f"lazily the level is {level}, which is not that of all labels")

@@ -1,0 +1,349 @@
+"""A vote: answers by scores of texts that nobody has learnt.
+
+After all K draws the most frequent text is the answer, with as many votes as draws that gave it;
+or, by quality, the text of the best draw. Of equals it is the one that came first. The rule at
+level u answers where the score reaches u. Whether votes are shares of equal texts, or of texts
+alike, whether quality is anybody's score: no label has shaped it, so all prompts calibrate.
+
+*One level* is tested as in ``_answer.py``: given that m prompts are answered, errors are
+Bin(m, r_u).
+
+*Many levels* are a fixed sequence from a start downwards: all numbers of votes, or, of a continuous
+score, the levels that the first m_0, m_1, ... prompts reach. The start is the highest level that
+m_0 prompts reach, with m_0 a function of alpha and delta alone. Labels have no part in it, but the
+draws of the very prompts that are tested do, and they say how many prompts have how many votes. So
+its effect must be shown. Let m_u prompts reach u. Given all of them, errors at u are not
+Bin(m_u, r_u): they are as many as the mix of votes makes likely.
+
+*Where risk rises as votes fall the start is harmless.* Let v be the highest level of r_v > alpha;
+then r_u > alpha for all u < v, and r_u <= alpha above v. A claim is false only if v, or the start
+where that is below v, has passed.
+
+1. The start is at v or above if and only if m_v >= m_0. Given m_v this is no further condition, so
+   that v passes with probability at most delta.
+2. Otherwise m_v < m_0, and the start is some w < v. Let w' be the level above it. Given m_w, the
+   start is w if and only if m_w >= m_0 and m_w' < m_0. Given m_w' and m_w, errors at w are a sum of
+   Bin(m_w', r_w') and Bin(m_w - m_w', rho), with rho >= r_w >= r_w': fewer prompts at w' make
+   stochastically more errors. So w passes with a probability of at most that without the
+   condition m_w' < m_0, which is delta.
+
+These cases exclude each other, so that their probabilities add up to delta at most. Of a continuous
+score, levels are order statistics: given that of rank m, the prompts above it are independent draws
+from those above; given the number N of prompts above v, the first rank beyond N is known, the N of
+them err at a rate of alpha, the others more.
+
+*Where it does not rise*, say where the most unanimous answers are the worst, two false levels may
+have different risks r_v > r_w > alpha. Then w may pass more often where few prompts reach v, and v
+passes less often where many do. ``tests/validity/answers.py`` sums the exact probabilities over
+such worlds: the larger r_v, the smaller is the sum of both, and it is largest, and then at most
+delta, where they are equal.
+
+*A vote that was chosen by labels* of some prompts, in place of what was learnt from these, errs
+less on them than on others. Nevertheless these prompts may be tested, too, by fewer errors. Of the
+m answers let m' be by prompts that chose. Given their e' errors, the vote passes with c errors
+allowed with probability A(e') = P(Bin(m - m', alpha) <= c - e') at most, where r > alpha. If
+instead what was learnt is tested at the level b of the other prompts, a false claim has
+probability at most b, whatever was seen of those that chose. So whoever chooses, by whatever is
+seen of the prompts that choose, makes a false claim with probability at most
+
+    E[max(A(e'), b)],  e' ~ Bin(m', alpha),
+
+and c is the largest number with which that is at most delta. With b = delta / 5 this c is mostly
+the critical count itself, whose level is below delta, and with b = delta / 2 that or one less. The
+argument about the start holds given the prompts that chose, level by level.
+
+*A vote that was chosen by draws* of some prompts, because enough of these have a text that repeats,
+needs no correction above the level of single votes: how many have at least two votes tells nothing
+of errors among those of more, given their number. Single votes are no vote then.
+
+*Draws* end as soon as no further one can change the answer, nor whether the level is reached.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy.stats import binom
+
+from sklearn_clm.calibration._between import middles_below
+from sklearn_clm.calibration._binomial import critical_count
+from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._exit_model import TextModel
+from sklearn_clm.calibration._exit_policy import ExitRule
+from sklearn_clm.calibration._risk import Risk
+from sklearn_clm.calibration._table import DrawEntries, Table
+from sklearn_clm.calibration._tests import BinomialTest
+from sklearn_clm.calibration._texts import AsItIs, TextPaths, texts_of_draws
+from sklearn_clm.calibration._tiers import Tiers
+
+_TOLERATED = 1  # errors that the first level may have
+_N_LEVELS = 100  # of a continuous score
+#: Prompts: a vote of fewer has no error to spare.
+FEW = 600
+#: The score of a text that no other draw repeats.
+SINGLE_VOTE = 1.0
+
+PlainScore = Literal["vote", "quality"]
+
+
+@dataclass(frozen=True)
+class PlainModel(TextModel):
+    """Scores of texts that need no learning: votes, or the best quality."""
+
+    score: PlainScore
+    k_max: int
+    same_text: float | None = None  # similarity above which a response repeats an earlier text
+    tiers: Tiers | None = None
+
+    def paths(self, n_prompts: int) -> TextPaths:
+        return TextPaths(n_prompts, self.k_max, AsItIs(), AsItIs(), self.tiers, self.same_text)
+
+    def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        votes = paths.counts[rows].sum(axis=2)
+        scores = votes if self.score == "vote" else paths.quality[rows]
+        return np.where(votes > 0, scores, -np.inf), np.zeros(len(rows))
+
+
+@dataclass(frozen=True)
+class PlainPath:
+    """Answers by a score that needs no learning; levels come from the draws."""
+
+    model: PlainModel
+    seen: np.ndarray | None = field(default=None, repr=False)  # digests of prompts that chose it
+    # level, as a share of delta, of what labels might have preferred; 0 if they had no choice
+    instead: float = 0.0
+    least: float = 0.0  # score of the last level at least
+
+    @property
+    def k_max(self) -> int:
+        """Number of draws that vote."""
+        return self.model.k_max
+
+
+def fewest_answers(alpha: float, delta: float) -> int:
+    """Number of prompts, m_0, that the first level must answer."""
+    m = 1
+    while critical_count(m, alpha, delta) < _TOLERATED:
+        m += 1
+    return m
+
+
+def level_where_chosen(n: int) -> float:
+    """Level of what was learnt, as a share of delta, where it might have been a vote.
+
+    The larger it is, the fewer errors may a vote of n prompts have.
+    """
+    return 1 / 5 if n < FEW else 1 / 2
+
+
+@lru_cache(maxsize=4096)
+def count_of_chosen(m: int, n_chose: int, alpha: float, delta: float, instead: float) -> int:
+    """Errors that m answers may have where `n_chose` of them chose the vote.
+
+    `instead` is the level at which what was learnt would have been tested.
+    """
+    errors, allowed = np.arange(n_chose + 1), int(critical_count(m, alpha, delta))
+    chance = binom.pmf(errors, n_chose, alpha)
+    while allowed >= 0 and n_chose:
+        passes = binom.cdf(allowed - errors, m - n_chose, alpha)
+        if chance @ np.maximum(passes, instead) <= delta:
+            break
+        allowed -= 1
+    return allowed
+
+
+def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
+    """Votes for the most frequent text of each prompt."""
+    texts = texts_of_draws(data.similarity, data.first, model.same_text)
+    same = texts[:, :, np.newaxis] == texts[:, np.newaxis, :]
+    return np.asarray(same.sum(axis=2).max(axis=1))
+
+
+class PlainSteps:
+    """Levels of a score, on some prompts, all of whose draws are made.
+
+    `chose` are those of the prompts, at `rows` of the table, whose labels chose the path.
+    """
+
+    what: ClassVar[str] = "level of answers"
+    parts: ClassVar[tuple[str, str]] = ("chooses a vote", "finds its level")
+
+    def __init__(
+        self,
+        table: Table,
+        rows: np.ndarray,
+        path: PlainPath,
+        fewest: int,
+        chose: Sequence[int] | np.ndarray = (),
+    ) -> None:
+        self.table, self.rows, self.path = table, rows, path
+        self.fewest, self.chose = fewest, np.isin(rows, chose)
+        model, shape = path.model, (len(rows), path.k_max)
+        self.texts = np.zeros(shape, dtype=np.intp)
+        self.sure = np.full(shape, -np.inf)  # score of an answer that no later draw changes
+        self.reach = np.full(shape, np.inf)  # largest score that later draws can bring
+        paths, every = model.paths(len(rows)), np.arange(len(rows))
+        for k in range(model.k_max):
+            scores, _ = model.after_next_draw(table, rows, paths, every)
+            self.texts[:, k], self.sure[:, k], self.reach[:, k] = decided(scores, k + 1, model)
+        levels = levels_of(self.sure[:, -1], model.score, fewest, model.k_max)
+        self.levels = levels[: max(int(np.sum(levels >= path.least)), 1)]
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    def members(self, step: int) -> DrawEntries:
+        """The answers at a level."""
+        owner = np.flatnonzero(self.sizes(step))
+        return DrawEntries(
+            self.table, self.rows[owner], self.texts[owner, -1], owner, len(self.rows)
+        )
+
+    def sizes(self, step: int) -> np.ndarray:
+        """Which prompts are answered, as numbers."""
+        return np.asarray(self.sure[:, -1] >= self.levels[step]).astype(np.intp)
+
+    def draws(self, step: int) -> np.ndarray:
+        """Number of draws taken for each prompt."""
+        ended = (self.sure >= self.levels[step]) | (self.reach < self.levels[step])
+        ended[:, -1] = True
+        return np.asarray(1 + ended.argmax(axis=1))
+
+    def unfinished(self, step: int) -> np.ndarray:
+        """Which prompts lack draws: none."""
+        return np.zeros(len(self.rows), dtype=bool)
+
+    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
+        """Make draws up to the stop: they were made."""
+
+    def only(self, step: int) -> "PlainSteps":
+        """The path of this level alone."""
+        alone = copy.copy(self)  # with the same draws
+        alone.levels = self.levels[step : step + 1]
+        return alone
+
+    def on(self, rows: np.ndarray) -> "PlainSteps":
+        """The same levels on other prompts."""
+        others = PlainSteps(self.table, rows, self.path, self.fewest)
+        others.levels = self.levels
+        return others
+
+    def laid_out(self) -> "PlainSteps":
+        """All levels of this path."""
+        return self
+
+    def expected_losses(self) -> None:
+        """What each level is expected to err: nobody knows."""
+
+    def budget(self, step: int) -> int:
+        """The most draws of a prompt at a level."""
+        return self.table.k_max
+
+    def likely_last(self, n_allowed: int) -> int:
+        """The step that is expected to pass last."""
+        return 0
+
+    def tally(self, risk: Risk) -> None:
+        """Errors of all steps at once: not known."""
+
+
+class PlainTest(BinomialTest):
+    """Exact binomial test of levels that labels may have chosen."""
+
+    def n_allowed(self, step: int) -> int:
+        """How many of the answers at a step may be wrong; -1 where none may."""
+        path: Any = self.path
+        answered = path.sizes(step) > 0
+        m, n_chose = int(answered.sum()), int(np.sum(answered & path.chose))
+        instead = path.path.instead * self.delta
+        return count_of_chosen(m, n_chose, self.level, self.delta, instead) if m else -1
+
+
+def scores_of_votes(k_max: int) -> np.ndarray:
+    """All scores that votes can have, from the largest."""
+    of_best, of_next = np.indices((k_max + 1, k_max + 1))
+    possible = (of_best > 0) & (of_next <= of_best) & (of_best + of_next <= k_max)
+    return np.unique(_score(of_best[possible], of_next[possible], k_max))[::-1]
+
+
+def _score(of_best: np.ndarray, of_next: np.ndarray, k_max: int) -> np.ndarray:
+    """Votes, of equals the fewer for the next text the better."""
+    return np.asarray(of_best - of_next / _steps(k_max))
+
+
+def _steps(k_max: int) -> float:
+    """Steps of a vote: a power of two, so that no score is rounded."""
+    return float(2.0 ** np.ceil(np.log2(k_max + 1)))
+
+
+def votes_in_words(level: float, k_max: int) -> str:
+    """The fewest votes at a level, and the most for another text."""
+    votes = int(np.ceil(level))
+    of_next = int((votes - level) * _steps(k_max))
+    against = f", at most {of_next} for another text" if of_next < min(votes, k_max - votes) else ""
+    return f"{votes} of {k_max} votes{against}"
+
+
+def levels_of(scores: np.ndarray, score: PlainScore, fewest: int, k_max: int) -> np.ndarray:
+    """Descending levels from that which `fewest` prompts reach."""
+    ordered = np.sort(scores)[::-1]
+    n = len(ordered)
+    if score == "vote":
+        start = ordered[min(fewest, n) - 1]
+        votes = scores_of_votes(k_max)
+        return votes[votes <= start] - 0.5 / _steps(k_max)
+    ranks = np.linspace(min(fewest, n), n, _N_LEVELS).astype(np.intp)
+    reached = ordered[ranks - 1]
+    levels = np.where(np.isfinite(reached), reached, np.sign(reached) * np.finfo(float).max)
+    finite = np.isfinite(reached)
+    levels[finite] = middles_below(scores, reached[finite])
+    return np.unique(levels)[::-1]
+
+
+def decided(
+    scores: np.ndarray, draws: int, model: PlainModel
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The best text of each prompt, its score if decided, and its reach.
+
+    `scores`, of shape (m, K), are those of texts after some draws, -inf where there is none. A
+    score is -inf as long as later draws may bring another answer.
+    """
+    best, top = scores.argmax(axis=1), scores.max(axis=1)
+    left = model.k_max - draws
+    if model.score != "vote":
+        return best, np.where(left == 0, top, -np.inf), np.where(left == 0, top, np.inf)
+    # of equals the first wins, so that texts to come would lose against it
+    texts = np.arange(model.k_max)
+    later = texts > best[:, np.newaxis]
+    votes = np.where((scores == -np.inf) & (texts >= draws), 0.0, scores) + left
+    overtakes = (votes > top[:, np.newaxis]) | ((votes == top[:, np.newaxis]) & ~later)
+    overtakes[np.arange(len(best)), best] = False
+    others = np.where(texts == best[:, np.newaxis], 0.0, scores).max(axis=1)
+    of_next = np.maximum(others, 0.0)
+    least = _score(top, of_next + left, model.k_max)
+    sure = np.where(overtakes.any(axis=1), -np.inf, least)
+    return best, sure, _score(top + left, of_next, model.k_max)
+
+
+class PlainRule(ExitRule):
+    """The rule for one prompt at one level of a score.
+
+    `exit` is the score of the answer.
+    """
+
+    def __init__(self, level: float, model: PlainModel) -> None:
+        super().__init__(level, 1.0, model.k_max)
+        self.model, self.exit = model, -np.inf
+
+    def update(self, text: "np.ndarray | Sequence[float]", arrival: float) -> bool:
+        self.n_samples += 1
+        scores = np.asarray(text)[np.newaxis]
+        (best,), (sure,), (reach,) = decided(scores, self.n_samples, self.model)
+        if sure >= self.level:
+            self.members, self.exit, self.stopped = [int(best)], float(sure), True
+        elif reach < self.level:
+            self.stopped = True
+        return self.done
