@@ -141,13 +141,15 @@ SAMPLERS = {
     "score in batches": thresholds(quality=Batched()),
     "exit": thresholds(policy=EXIT),
     "marginal": thresholds(policy=ExitPolicy(guarantee="marginal"), quality=Batched()),
-    "answer": thresholds(policy=AnswerPolicy(0.4)),
+    "answer": thresholds(policy=AnswerPolicy(0.4, score="learnt", draw_price=0.05)),
     "cascade": cascade(EXIT),
     "cascade of answers": cascade(AnswerPolicy(0.4)),
     "lazy": thresholds(judging="lazy"),
     "functions judge": thresholds(judging="lazy"),
     "lazy exit": thresholds(policy=EXIT, judging=LazyJudging(optimization_judgements=2)),
-    "lazy answer": thresholds(policy=AnswerPolicy(0.4), judging="lazy"),
+    "lazy answer": thresholds(
+        policy=AnswerPolicy(0.4, score="learnt", draw_price=0.05), judging="lazy"
+    ),
     "audits": thresholds(**audited(lenient, people, design="two-phase")),
     "audits by betting": thresholds(**audited(lenient, people, design="betting")),
     "audits by people": thresholds(policy=EXIT, **audited(lenient, people, design="people")),
@@ -312,7 +314,9 @@ def test_bare_arrays_are_split_and_calibrated_alike(seed, order, coarse, random_
     assert gammas[0] == gammas[1]
 
 
-@pytest.mark.parametrize("policy", [FEW, EXIT, AnswerPolicy(0.4)], ids=str)
+@pytest.mark.parametrize(
+    "policy", [FEW, EXIT, AnswerPolicy(0.4, score="learnt", draw_price=0.05)], ids=str
+)
 @orders
 @settings(max_examples=4)
 def test_policies_learn_the_same_from_arrays(policy, seed, order, coarse, random_state):
