@@ -35,7 +35,7 @@ or images.
 
 Whatever you call today is a generator: an agent, a chain, another client, plain or ``async``.
 ``FunctionGenerator(ask, max_concurrency=16)`` calls it in parallel and repeats it where it fails;
-its documentation has recipes for LiteLLM, LangChain, vLLM, DSPy and async clients. Where it returns
+``examples/recipes.md`` has LiteLLM, LangChain, DSPy, async clients, vLLM, ... Where it returns
 text alone, give the sampler ``quality="self_consistency"``. Draws of a function that takes no seed
 are keyed by a :class:`sklearn_clm.caching.CachedGenerator`, with a ``key=`` that names the model.
 

@@ -93,40 +93,8 @@ class FunctionGenerator(ConcurrentGenerator):
     >>> [draw.response for draw in generator.sample(["Will it rain?"], 4)[0]]
     ['yes', 'no', 'yes', 'no']
 
-    LiteLLM:
-
-    >>> import litellm  # doctest: +SKIP
-    >>> def ask(prompt):  # doctest: +SKIP
-    ...     messages = [{"role": "user", "content": prompt}]
-    ...     answer = litellm.completion(model="gpt-4o-mini", messages=messages, temperature=1.0)
-    ...     return answer.choices[0].message.content
-
-    A chat model of LangChain:
-
-    >>> from langchain.chat_models import init_chat_model  # doctest: +SKIP
-    >>> model = init_chat_model("openai:gpt-4o-mini", temperature=1.0)  # doctest: +SKIP
-    >>> ask = lambda prompt: model.invoke(prompt).content  # doctest: +SKIP
-
-    vLLM's ``LLM``, one draw at a time, with ``FunctionGenerator(ask, max_concurrency=1)`` (faster:
-    ``vllm serve`` and :class:`OpenAIGenerator`, whose requests run in one batch):
-
-    >>> def ask(prompt, seed):  # doctest: +SKIP
-    ...     options = SamplingParams(temperature=1.0, seed=seed, logprobs=1, max_tokens=64)
-    ...     answer = llm.generate(prompt, options, use_tqdm=False)[0].outputs[0]
-    ...     return Generation(answer.text, answer.cumulative_logprob, len(answer.token_ids))
-
-    DSPy, whose own cache would make all draws one:
-
-    >>> answer = dspy.Predict("question -> answer")  # doctest: +SKIP
-    >>> answer.set_lm(dspy.LM("openai/gpt-4o-mini", temperature=1.0, cache=False))  # doctest: +SKIP
-    >>> ask = lambda question: answer(question=question).answer  # doctest: +SKIP
-
-    An ``async`` client, which should be this generator's alone:
-
-    >>> client = AsyncOpenAI()  # doctest: +SKIP
-    >>> async def ask(prompt):  # doctest: +SKIP
-    ...     answer = await client.responses.create(model="gpt-4o-mini", input=prompt)
-    ...     return answer.output_text
+    Recipes for LiteLLM, LangChain, DSPy, async clients, vLLM, Ollama and SGLang are on a page,
+    ``examples/recipes.md``.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
