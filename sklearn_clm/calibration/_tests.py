@@ -5,6 +5,7 @@ no correction: the largest of their p-values is a p-value of "some risk is too h
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -46,6 +47,19 @@ class BinomialTest:
         self.n_prompts = len(path.rows)
         self._allowed: dict[int, int] = {0: -1}  # by the number of prompts that count
 
+    @cached_property
+    def _passed(self) -> np.ndarray | None:
+        """Which steps pass, where all errors are known."""
+        tally = self.path.tally(self.risk)
+        if tally is None:
+            return None
+        n_errors, n_counted = tally
+        if self.risk.counts_all:
+            return np.asarray(n_errors <= self.n_allowed(0))
+        first = np.unique(n_counted, return_index=True, return_inverse=True)
+        allowed = np.array([self.n_allowed(int(step)) for step in first[1]])
+        return np.asarray(n_errors <= allowed[first[2]])
+
     def n_counted(self, step: int) -> int:
         """How many prompts count at a step."""
         return n_counted_at(self.path, self.risk, step)
@@ -59,6 +73,8 @@ class BinomialTest:
 
     def passes(self, step: int) -> bool:
         """Whether a step passes."""
+        if self._passed is not None:
+            return bool(self._passed[step])
         allowed = self.n_allowed(step)
         fewest, most = self.errors(step)
         if allowed < 0 or most <= allowed or fewest > allowed:
