@@ -1,4 +1,4 @@
-"""Sets as cards of HTML, which look as the judging page does.
+"""Sets as cards of HTML, like the judging page.
 
 Responses come from models, and prompts from anywhere: every piece of text is escaped. The style
 travels inside the element, and its selectors reach nothing outside: a notebook keeps its own.
@@ -60,7 +60,7 @@ border-radius:.125rem}
 
 @dataclass(frozen=True)
 class Shown:
-    """A response on a card, and whether it is right, where that is known."""
+    """A response on a card, with a verdict or None."""
 
     text: str
     note: str
@@ -70,7 +70,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Summary:
-    """The numbers above the cards: promised, held, and others with what they count.
+    """Numbers above the cards: promised, held, and others.
 
     `held` is None where nobody said what is right, `promised` where nothing is promised; `where`
     says of which prompts `held` is.

@@ -104,7 +104,7 @@ class SetOfOne:
 
     @abstractmethod
     def _card(self, verdicts: Sequence[bool | None]) -> str:
-        """The set as a card, with whether each of its members is right, where that is known."""
+        """The set as a card, with verdicts on its members."""
 
     def _judged(self, is_right: IsRight | None) -> Sequence[bool | None]:
         """Whether each member is right."""
@@ -301,7 +301,7 @@ class SetSequence(Sequence[_Set]):
         )
 
     def _held(self, verdicts: Sequence[Sequence[bool | None]]) -> float | None:
-        """The share of sets that are right; None where none counts."""
+        """The share of right sets, None where none counts."""
         all_guaranteed = self.guaranteed or not any(one.guaranteed for one in self)
         right = []
         for one, of_one in zip(self, verdicts):
@@ -318,7 +318,7 @@ class SetSequence(Sequence[_Set]):
 
     @abstractmethod
     def _numbers(self) -> tuple[tuple[str, str], ...]:
-        """What the sets hold and cost, as numbers with what they count."""
+        """Size and cost of the sets: numbers, and their units."""
 
     def _repr_html_(self) -> str:
         return self.to_html()

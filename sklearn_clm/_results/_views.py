@@ -1,4 +1,4 @@
-"""Plain text of sets, and what text and pages of them have in common.
+"""Plain text of sets, and what pages share with it.
 
 Responses come from models, and prompts from anywhere: in plain text they lose their control
 characters, which steer terminals.
@@ -26,7 +26,7 @@ class Mark(NamedTuple):
 
 
 def pieces(text: str, marks: Iterable[Mark]) -> Iterator[tuple[str, Mark | None]]:
-    """A response in parts, each with its mark, if it has one."""
+    """A response in parts, each with its mark or None."""
     position = 0
     for mark in sorted(marks, key=attrgetter("start")):
         part = text[max(mark.start, position) : mark.stop]

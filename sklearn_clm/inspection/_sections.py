@@ -120,7 +120,7 @@ def _guarantee(record: Record) -> Section:
 
 
 def _summary(record: Record, expected: Expected | None) -> Summary:
-    """What is promised, and what of it the calibration prompts kept."""
+    """The promise, and the share of prompts that kept it."""
     promised = 1 - record.claim.level if record.certified else None
     others: list[tuple[str, str]] = []
     held = None
