@@ -34,9 +34,9 @@ them err at a rate of alpha, the others more.
 
 *Where it does not rise*, say where the most unanimous answers are the worst, two false levels may
 have different risks r_v > r_w > alpha. Then w may pass more often where few prompts reach v, and v
-passes less often where many do. ``tests/validity/answers.py`` sums the exact probabilities over
-such worlds: the larger r_v, the smaller is the sum of both, and it is largest, and then at most
-delta, where they are equal.
+passes less often where many do. This is not proved but summed: ``tests/calibration/test_vote.py``
+adds the exact probabilities over such worlds, and finds no sum above delta. The sums are largest
+where both risks are equal.
 
 *A vote that was chosen by labels* of some prompts, in place of what was learnt from these, errs
 less on them than on others. Nevertheless these prompts may be tested, too, by fewer errors. Of the

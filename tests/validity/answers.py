@@ -14,6 +14,7 @@ from sklearn_clm.calibration._certify import count_passed
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies import AnswerPolicy
+from sklearn_clm.policies._judging import judging_of
 from tests.calibration.tables import lazy_table
 
 from .policies import N_OPTIMIZATION, texts_of
@@ -122,9 +123,48 @@ def _start_of_calibration(passes: np.ndarray, start: int) -> int | None:
     return _in_order(passes, int(passes.argmax()))
 
 
-ANSWER_PROCEDURES = named(answers, coin_answers) | {
+class _StartByLabels(AnswerPolicy):
+    """Broken: the sequence of votes starts where the labels pass."""
+
+    def path_on(self, learnt, table, part, rows):
+        steps = super().path_on(learnt, table, part, rows)
+        test = self.test_of(steps, Claim(self.alpha, part.delta))
+        passed = [test.passes(step) for step in range(len(steps))]
+        steps.levels = steps.levels[int(np.argmax(passed)) :]
+        return steps
+
+
+def coin_votes(
+    world: World, set_score, setting: Setting, rng, *, score="vote", policy=AnswerPolicy
+) -> bool | None:
+    """Is a vote certified where all answers are wrong just above alpha?
+
+    Right and wrong prompts are drawn anew, whatever their draws, so that of "auto" those of the
+    optimisation part choose by luck alone.
+    """
+    n, alpha, delta = setting.n, setting.epsilon, setting.delta
+    chosen = world.draw(n, rng)
+    right = rng.random((n, 1)) > alpha + 0.002
+    population = _population(world.name)
+    labels = np.broadcast_to(right, (n, population.k_max)).astype(np.int8)
+    data = population.take(chosen).with_labels(labels)
+    data.prompts = np.arange(n, dtype=np.uint64)
+    own = policy(alpha, score=score)
+    searched, tested = own.split(data, "auto", int(rng.integers(2**31)))
+    parts, claim = [Part(tested, searched, delta)], Claim(alpha, delta, about="answers")
+    rule = own.calibrate(Table(data), parts, claim, judging_of("all"))[None]
+    return True if rule.claim.holds else None
+
+
+ANSWER_PROCEDURES = named(answers, coin_answers, coin_votes) | {
+    # a vote, or what is learnt: labels choose
+    "coin_choices": functools.partial(coin_votes, score="auto"),
     # by a path that was learnt from prompts without labels
     "unlabeled_answers": functools.partial(answers, kind="unlabeled"),
+}
+
+VOTE_MUTATIONS = {
+    "a vote starts where the labels pass": functools.partial(coin_votes, policy=_StartByLabels),
 }
 
 ANSWER_MUTATIONS = {

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration._tests import BinomialTest
 
-from .answers import ANSWER_MUTATIONS, coin_answers
+from .answers import ANSWER_MUTATIONS, VOTE_MUTATIONS, coin_answers
 from .audits import AUDIT_MUTATIONS, audits
 from .deployment import DEPLOYMENT_MUTATIONS
 from .policies import (
@@ -187,6 +187,14 @@ MUTATIONS = {
             procedure=partial(coin_answers, choose=choose),
         )
         for name, choose in ANSWER_MUTATIONS.items()
+    },
+    **{
+        name: Mutation(
+            Cell("coin_votes", "useless_quality", "answers", Setting(300, 0.2, 0.1)),
+            procedure=procedure,
+            cost=10,
+        )
+        for name, procedure in VOTE_MUTATIONS.items()
     },
     "chances for a price learnt on the calibration part": Mutation(
         Cell("cascade", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
