@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from sklearn_clm._estimators import claim_content, reading, write_content
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.calibration import Claim, clopper_pearson
-from sklearn_clm.calibration._arrays import numbered
+from sklearn_clm.calibration._arrays import next_digests, numbered, repeated
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._rows import Part, RandomState, optimization_size, split_prompts
 from sklearn_clm.policies import Groups
@@ -432,9 +432,11 @@ class RunGate(BaseEstimator):
         if self.promise == "keeps" and self.scorer == "score":
             return np.arange(0), np.arange(len(runs))  # nothing to learn
         contents = np.array([_digest(run) for run in runs], dtype=np.uint64)
-        digests = numbered(contents, succeeded)
+        # outcomes of equal runs have a part in the seed, or a fixed share of them would always test
+        tied = repeated(contents)
+        contents[tied] = next_digests(contents[tied], succeeded[tied, np.newaxis])
         n_first = optimization_size(len(runs), self.optimization_fraction)
-        return split_prompts(digests, n_first, self.random_state)
+        return split_prompts(numbered(contents), n_first, self.random_state)
 
     def _learnt(self, features: list[np.ndarray], failed: np.ndarray) -> Risk:
         if isinstance(self.scorer, str):
