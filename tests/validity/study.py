@@ -57,7 +57,7 @@ class Cell:
     @property
     def cost(self) -> int:
         """Roughly how many calibrations of arrays one calibration takes as long as."""
-        slow = ("estimators", "files", "command_line", *LEVELS_IN_ORDERS)
+        slow = ("estimators", "files", "command_line", "coin_choices", *LEVELS_IN_ORDERS)
         return 10 if self.procedure in slow else 1
 
     @property

@@ -86,6 +86,15 @@ def test_answers_that_are_wrong_just_above_alpha_are_rarely_claimed():
     assert run_cell(cell, n_calibrations=400).holds
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("procedure", "n"), [("coin_votes", 400), ("coin_choices", 150)])
+def test_votes_that_are_wrong_just_above_alpha_are_rarely_claimed(procedure, n):
+    cell = Cell(procedure, "useless_quality", "answers", Setting(300, 0.2, 0.1))
+    result = run_cell(cell, n_calibrations=n)
+    assert result.holds
+    assert result.n_failed > 0  # it is as exact as it may be
+
+
 @pytest.mark.parametrize("procedure", [estimators, files])
 def test_estimators_draw_what_the_world_holds(procedure):
     world = make_world("mixed")
