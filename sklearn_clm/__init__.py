@@ -164,14 +164,20 @@ prompts that calibrated, as information.
 >>> logging.getLogger("sklearn_clm").setLevel(logging.INFO)
 """
 
+import importlib
 import logging
+from typing import TYPE_CHECKING, Any
 
-import scipy.stats  # noqa: F401 - first: nested in our own imports it takes a sixth longer
+# first: nested in our own imports they take longer
+import scipy.stats  # noqa: F401
+import sklearn.base  # noqa: F401
 
-from sklearn_clm._estimators import ComponentSelector, ConformalSampler
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
-from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
 from sklearn_clm._version import __version__
+
+if TYPE_CHECKING:
+    from sklearn_clm._estimators import ComponentSelector, ConformalSampler
+    from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
 
 logging.getLogger("sklearn_clm").addHandler(logging.NullHandler())
 
@@ -186,3 +192,40 @@ __all__ = [
     "PredictionSets",
     "__version__",
 ]
+
+_HOMES = {
+    "ComponentSelector": "_estimators",
+    "ConformalSampler": "_estimators",
+    "ComponentSet": "_results",
+    "ComponentSets": "_results",
+    "PredictionSet": "_results",
+    "PredictionSets": "_results",
+}
+_PACKAGES = (
+    "caching",
+    "calibration",
+    "evaluation",
+    "generators",
+    "inspection",
+    "judging",
+    "metrics",
+    "policies",
+    "scoring",
+)
+
+
+def __getattr__(name: str) -> Any:
+    # Not at once: whoever imports a package of ours holds its lock and waits for this module. If
+    # this module then imported that package in another thread, each would wait for the other. For
+    # the same reason our packages import one another whole before they import parts.
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_PACKAGES})

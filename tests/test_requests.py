@@ -1,6 +1,13 @@
 """What a request costs, and what it needs, beyond its draws."""
 
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
 
 import pytest
 
@@ -132,3 +139,171 @@ def test_parameters_of_the_estimator_do_not_reach_its_record(make):
     sampler.set_params(generator=make(Enclosed("other")), quality="self_consistency", k_max=1)
     sampler.memory_.clear()
     assert sampler.predict(["new"]) == expected
+
+
+SERVICE = """
+import pickle, random, sys, threading, warnings
+warnings.simplefilter("ignore")
+from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.caching import CachedGenerator, CachedScore
+from sklearn_clm.generators import FunctionGenerator, Generation, OpenAIGenerator
+from sklearn_clm.generators import TransformersGenerator
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy
+from sklearn_clm.scoring import RougeL, SelfConsistency
+
+def ask(prompt, seed):
+    rng = random.Random(seed)
+    text = rng.choice(["yes it is", "no, never"])
+    return Generation(f"{text} {prompt}. And more so.", -rng.random(), 5)
+
+async def ask_later(prompt, seed):
+    return ask(prompt, seed)
+
+def begins(reference, response):
+    return response.startswith(reference)
+
+plain, checkpoint = FunctionGenerator(ask), sys.argv[2]
+stemmed = RougeL(use_stemmer=True)
+KINDS = {
+    "default": (plain, {}),
+    "stems": (plain, {"similarity": stemmed, "quality": SelfConsistency(stemmed)}),
+    "exit": (plain, {"policy": ExitPolicy()}),
+    "answer": (plain, {"policy": AnswerPolicy()}),
+    "cached": (CachedGenerator(plain, "draws"), {"similarity": CachedScore(RougeL(), "scores")}),
+    "async": (FunctionGenerator(ask_later), {"verbose": 1, "n_jobs": 2}),
+    "model": (TransformersGenerator(checkpoint, max_new_tokens=4), {}),
+}
+X = [f"prompt {i}" for i in range(60)]
+
+def sampler(kind):
+    generator, options = KINDS[kind]
+    return ConformalSampler(
+        generator, k_max=3, delta=0.2, epsilon=0.8, admission=begins, **options
+    )
+
+def selector(fitted):
+    options = {"component_score": "support", "admission": begins}
+    return ComponentSelector(fitted, alpha=0.9, delta=0.3, **options)
+
+def of_request(name):
+    if threading.current_thread() is not threading.main_thread():
+        imported.append(name)
+
+class Watching:
+    def find_spec(self, name, path, target=None):
+        of_request(name)
+
+imported = []
+kinds = sys.argv[3:]
+if sys.argv[1] == "fit":
+    for kind in kinds:
+        fitted = sampler(kind).fit(X, ["yes"] * 60)
+        fitted.save_calibration(kind)
+        if kind == "default":
+            selector(fitted).fit(X, ["yes"] * 60).save_calibration("selector")
+            with open("pickle", "wb") as file:
+                pickle.dump(fitted, file)
+else:
+    if sys.argv[1] == "unpickle":
+        with open("pickle", "rb") as file:
+            serving = [pickle.load(file)]
+    else:
+        serving = [sampler(kind).load_calibration(kind) for kind in kinds]
+    if sys.argv[1] == "select":
+        serving = [selector(serving[0]).load_calibration("selector")]
+    sys.meta_path.insert(0, Watching())
+    answers = []
+    threads = [
+        threading.Thread(target=lambda i, one: answers.append(one.predict([f"new {i}"])), args=pair)
+        for pair in enumerate(serving * 4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == len(threads)
+    assert not imported, imported
+"""
+
+
+@pytest.fixture(scope="module")
+def run_service(tmp_path_factory, gpt2_path):
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "service.py").write_text(SERVICE)
+
+    def run(do, *kinds):
+        done = subprocess.run(
+            [sys.executable, "service.py", do, gpt2_path, *kinds],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+        )
+        assert done.returncode == 0, done.stderr
+
+    run("fit", "default", "stems", "exit", "answer", "cached", "async", "model")
+    return run
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("load", "default"),
+        ("unpickle", "default"),
+        ("select", "default"),
+        ("load", "stems"),
+        ("load", "cached"),
+        ("load", "exit", "answer", "async"),
+        ("load", "model"),
+    ],
+    ids=" ".join,
+)
+def test_the_threads_of_first_requests_import_nothing(run_service, call):
+    """Two of them that import parts of one package may each wait for the other."""
+    run_service(*call)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("path", [None, "draws.sqlite"])
+def test_a_child_of_a_fork_predicts_whatever_threads_were_doing(path, tmp_path):
+    where = None if path is None else tmp_path / path
+    sampler = fitted(lambda enclosed: CachedGenerator(function(enclosed), where), Enclosed())
+    finished = threading.Event()
+
+    def read(reader):
+        n_read = 0
+        while not finished.is_set():
+            sampler.predict([f"reader {reader}, prompt {n_read}"])
+            n_read += 1
+
+    readers = [threading.Thread(target=read, args=(i,), daemon=True) for i in range(4)]
+    for reader in readers:
+        reader.start()
+    try:
+        statuses = [forked(sampler, f"child {k}") for k in range(40)]
+    finally:
+        finished.set()
+        for reader in readers:
+            reader.join()
+    assert statuses == [0] * 40
+
+
+def forked(sampler, prompt):
+    """The exit status of a child that predicts; None if it hangs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions warn of such forks
+        child = os.fork()
+    if child == 0:
+        try:
+            sampler.predict([prompt])
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None

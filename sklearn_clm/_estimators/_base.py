@@ -7,8 +7,10 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from numbers import Integral
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -25,7 +27,8 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import nulls_of
-from sklearn_clm.generators._identity import frozen
+from sklearn_clm.generators._base import Importing
+from sklearn_clm.generators._identity import frozen, parts_of
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.generators._queue import CANCELLED
 from sklearn_clm.policies._groups import Groups, groups_of
@@ -39,7 +42,16 @@ N_JOBS: list[object] = [
 ]
 
 
+# what requests would import otherwise, in threads
+_OF_REQUESTS = ("rapidfuzz", "rouge_score.tokenize", "sentencex", "sqlite3", "tqdm.auto")
+
 _Result = TypeVar("_Result")
+
+
+def import_modules_of_requests() -> None:
+    """Import what requests need, before there are any."""
+    for name in _OF_REQUESTS:
+        import_module(name)
 
 
 async def in_thread(work: Callable[[], _Result]) -> _Result:
@@ -276,6 +288,12 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def _publish(self, record: Any, **further: Any) -> None:
         """Replace the fitted attributes by those of a calibration."""
+        import_modules_of_requests()
+        for part in parts_of(record.parts):
+            if isinstance(part, Importing):
+                # a request will say what is missing; a report needs none of it
+                with suppress(Exception):
+                    part.import_modules()
         fitted = {**self._attributes_of(record), **further}
         # other threads predict meanwhile: what they need is replaced, and never missing
         self.__dict__.update(fitted)
@@ -345,3 +363,8 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         state = dict(super().__getstate__())
         state.pop("_memory", None)
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "calibration_"):
+            import_modules_of_requests()

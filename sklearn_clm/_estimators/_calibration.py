@@ -152,6 +152,11 @@ class Calibration(ABC):
             f"of this kind fails for {percent(self.delta)} of calibrations. 0.05 would be 95 %."
         ]
 
+    @property
+    @abstractmethod
+    def parts(self) -> list[Any]:
+        """The generator and the scores that predictions use."""
+
     @abstractmethod
     def numbers(self) -> dict[str, object]:
         """The numbers that describe the data."""
@@ -245,6 +250,11 @@ class SamplerCalibration(Calibration):
     file_format: ClassVar[str] = "sklearn_clm.calibration/3"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *SCORES)
     _written: ClassVar[tuple[str, ...]] = ("width", "weights", "n_judgements")
+
+    @property
+    def parts(self) -> list[Any]:
+        """The generator and the scores that predictions use."""
+        return [self.source.generator, self.quality, self.similarity]
 
     @property
     def epsilon(self) -> float:
@@ -346,6 +356,11 @@ class SelectorCalibration(Calibration):
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/4"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *PARTS, "k_max")
+
+    @property
+    def parts(self) -> list[Any]:
+        """The splitter and the score that predictions use."""
+        return [self.splitter, self.component_score]
 
     def conditions(self) -> tuple[str, ...]:
         """Conditions of the claim, and the claim of the sampler."""

@@ -154,7 +154,7 @@ class DrawSource:
         return [a_set.unguaranteed(why) if seen else a_set for a_set, seen in zip(sets, learnt)]
 
     def refuse_changes(self) -> None:
-        """Refuse a generator of which a part was replaced since calibration."""
+        """Refuse a generator that was changed since calibration."""
         now = self.known.of(self.generator, partial(fingerprint, self.generator))
         if now != self.fingerprint:
             raise ValueError(

@@ -75,6 +75,7 @@ counts.
 >>> folder.cleanup()
 """
 
+import sklearn_clm.scoring  # noqa: F401 - whole, before parts of it
 from sklearn_clm.caching._generator import CachedGenerator
 from sklearn_clm.caching._human_judge import HumanJudge
 from sklearn_clm.caching._memory import DrawMemory

@@ -19,7 +19,11 @@ class Shared:
         self.n_hits = 0
         self.n_misses = 0
         self._store: Store | None = None
-        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}  # by process, as those of a DrawMemory
+
+    @property
+    def _lock(self) -> threading.Lock:
+        return self._locks.setdefault(os.getpid(), threading.Lock())
 
     @property
     def store(self) -> Store:

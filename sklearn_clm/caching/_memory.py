@@ -66,13 +66,17 @@ class DrawMemory:
     def __init__(self, max_bytes: int = 2**30) -> None:
         check_scalar(max_bytes, "max_bytes", Integral, min_val=0)
         self.max_bytes = max_bytes
-        self._lock = threading.RLock()
-        # by process: a fork leaves the threads of its parent behind
+        # by process: a fork leaves the threads of its parent behind, and what they had locked
+        self._locks: dict[int, threading.RLock] = {}
         self._under_way: dict[int, _DrawsUnderWay] = {}
         self.clear()
 
     def __reduce__(self) -> tuple[type["DrawMemory"], tuple[int]]:
         return type(self), (self.max_bytes,)
+
+    @property
+    def _lock(self) -> threading.RLock:
+        return self._locks.setdefault(os.getpid(), threading.RLock())
 
     def clear(self) -> None:
         """Forget all draws."""

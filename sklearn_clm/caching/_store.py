@@ -52,6 +52,9 @@ LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound paramete
 # connections of a parent process, which a child must not close
 _inherited: list[sqlite3.Connection | None] = []
 
+_locks: dict[int, threading.RLock] = {}  # of the stores of this process
+_paused = threading.local()
+
 
 class Space(NamedTuple):
     """Kind of a value ("draws", ...) and its maker's name."""
@@ -76,7 +79,8 @@ class Store:
 
     def __init__(self, path: str | None) -> None:
         self.path = path
-        self._lock = threading.RLock()
+        self._lock = _locks[id(self)] = threading.RLock()
+        weakref.finalize(self, _locks.pop, id(self), None)
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
         self._file: os.stat_result | None = None  # what was opened
@@ -211,7 +215,8 @@ class Store:
         )
 
     def _after_fork(self) -> None:
-        self._pid, self._lock = os.getpid(), threading.RLock()
+        self._pid = os.getpid()
+        self._lock = _locks[id(self)] = threading.RLock()
         if self.path is not None:
             _inherited.append(self._connection)
             self._connection = None
@@ -323,3 +328,19 @@ def _close(connection: sqlite3.Connection, pid: int) -> None:
         connection.close()
     else:
         _inherited.append(connection)
+
+
+def _pause_stores() -> None:
+    """Let no thread be within SQLite, which has locks itself."""
+    _paused.locks = [lock for lock in list(_locks.values()) if lock.acquire(timeout=_BUSY_SECONDS)]
+
+
+def _resume_stores() -> None:
+    for lock in _paused.locks:
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_pause_stores, after_in_parent=_resume_stores, after_in_child=_resume_stores
+    )

@@ -98,6 +98,7 @@ scaling``). A process remembers the latest gigabyte of its draws, about a millio
 :class:`sklearn_clm.caching.CachedGenerator` holds them all.
 """
 
+import sklearn_clm.calibration  # noqa: F401 - whole, before parts of it
 from sklearn_clm.generators._base import BaseGenerator, Generator, check_keyed
 from sklearn_clm.generators._cascade import CascadeGenerator
 from sklearn_clm.generators._classifiers import EstimatorGenerator, ResamplingGenerator

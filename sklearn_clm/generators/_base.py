@@ -123,6 +123,18 @@ class BaseGenerator(BaseEstimator):
         return description(self)
 
 
+@runtime_checkable
+class Importing(Protocol):
+    """A generator or score that imports when first used.
+
+    Two threads that import parts of one package for the first time may each wait for the other, so
+    that estimators import what their requests will need.
+    """
+
+    def import_modules(self) -> None:
+        """Import what a request needs."""
+
+
 class WrappingGenerator(BaseGenerator):
     """Base of generators around another one, their parameter `generator`."""
 

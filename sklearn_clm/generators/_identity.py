@@ -123,7 +123,7 @@ class Wrapper(Protocol):
 
 
 class Known:
-    """A fingerprint that is taken once, and again where a part was replaced.
+    """A fingerprint that holds until a part is replaced.
 
     A request should not pay for all that a function encloses. What is changed in place is not
     noticed. A copy or a pickle knows nothing.
@@ -137,14 +137,14 @@ class Known:
 
     def of(self, value: Any, take: Callable[[], str]) -> str:
         """The fingerprint of a value, which `take` takes."""
-        held, parts = self._held, _parts_of(value)
+        held, parts = self._held, parts_of(value)
         if held is None or len(held[0]) != len(parts) or not all(map(is_, held[0], parts)):
             held = self._held = parts, take()
         return held[1]
 
 
 class Recorded:
-    """Base of caches, whose name in a record is taken once."""
+    """Base of caches, which a record names once."""
 
     known: Known | None = None
 
@@ -153,19 +153,19 @@ class Recorded:
         raise NotImplementedError
 
     def recorded_fingerprint(self) -> str:
-        """The fingerprint; in a record, as it was when it was first asked for."""
+        """The fingerprint; in a record, as it was at first."""
         return self.fingerprint() if self.known is None else self.known.of(self, self.fingerprint)
 
 
 def record_fingerprints(value: Any) -> None:
-    """Let caches in a copy of a record's know their fingerprints."""
-    for part in (value, *_parts_of(value)):
+    """Let caches in a record's copy know their fingerprints."""
+    for part in (value, *parts_of(value)):
         if isinstance(part, Recorded):
             part.known = Known()
 
 
-def _parts_of(value: Any) -> list[Any]:
-    """What a generator or an estimator holds, and what that holds."""
+def parts_of(value: Any) -> list[Any]:
+    """What a generator or an estimator holds, at any depth."""
     if isinstance(value, (list, tuple)):
         parts = list(value)
     elif isinstance(value, type) or not (hasattr(value, "get_params") or hasattr(value, "sample")):
@@ -175,7 +175,7 @@ def _parts_of(value: Any) -> list[Any]:
         parts = list(parameters.values()) if isinstance(parameters, dict) else [parameters]
         parts += [attributes[name] for name in attributes if name.endswith("_")]
         parts.append(attributes.get(TRAINED_ON))
-    return [*parts, *(inner for part in parts for inner in _parts_of(part))]
+    return [*parts, *(inner for part in parts for inner in parts_of(part))]
 
 
 def score_fingerprint(score: Any) -> str:
@@ -357,7 +357,7 @@ def _contents(cell: Any) -> Any:
 
 
 def _class(cls: type, inner: _Inner) -> Any:
-    """Identity of a class: its name, and the parts of a user's."""
+    """Identity of a class: name, functions and plain attributes."""
     name = cls.__qualname__
     if _is_installed(cls.__module__):
         return f"{cls.__module__}.{name}"
@@ -367,7 +367,7 @@ def _class(cls: type, inner: _Inner) -> Any:
 
 
 def _method(cls: type, value: Any, inner: _Inner) -> Any:
-    """Identity of a function or class in a class; None for all else."""
+    """Identity of a function or class within a class."""
     if isinstance(value, types.FunctionType):
         return None if _is_written_by_library(cls, value) else inner(value)
     if isinstance(value, property):
@@ -381,7 +381,7 @@ def _method(cls: type, value: Any, inner: _Inner) -> Any:
 
 
 def _is_written_by_library(cls: type, function: types.FunctionType) -> bool:
-    """Whether a library made a method from the attributes of the class."""
+    """Whether a library made a method from the class's attributes."""
     if _WRITERS.isdisjoint(vars(cls)) or not function.__name__.startswith("_"):
         return False
     innermost = inspect.unwrap(function)
@@ -406,7 +406,7 @@ _digests: WeakKeyDictionary[type | types.CodeType, str] = WeakKeyDictionary()
 
 
 def _plain_attributes(cls: type) -> str:
-    """Digest of a class's attributes that are plain values, or names of others."""
+    """Digest of a class's attributes that are plain values."""
     digest = _digests.get(cls)
     if digest is None:
         of_python = {name for name in vars(cls) if name.startswith("_") and name.endswith("_")}
@@ -418,7 +418,7 @@ def _plain_attributes(cls: type) -> str:
 
 
 def _content_of(code: types.CodeType) -> str:
-    """Digest of the source of this very code, or else of its byte code."""
+    """Digest of this code's source, or of its byte code."""
     digest = _digests.get(code)
     if digest is None:
         digest = _digests[code] = _digest(_tree_of(code) or _instructions(code))
@@ -431,7 +431,7 @@ def _instructions(code: types.CodeType) -> list[Any]:
 
 
 def _tree_of(code: types.CodeType) -> Any:
-    """Syntax tree of what compiles to this very code; None if there is none."""
+    """Syntax tree of what compiles to this code, if any."""
     flags = code.co_flags & __future__.annotations.compiler_flag
     try:
         lines, _ = inspect.findsource(code)
@@ -450,7 +450,7 @@ def _tree_of(code: types.CodeType) -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _written(source: str, flags: int) -> list[tuple[Any, types.CodeType]]:
-    """Functions of a file, each with its code; not several on a line."""
+    """Functions of a file with their code, one a line."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     tree, codes = ast.parse(source), compile(source, "source", "exec", flags, dont_inherit=True)
     nodes_at: dict[tuple[str, int], list[Any]] = {}
@@ -491,9 +491,10 @@ def _place(node: Any) -> tuple[str, int]:
 
 
 def _arguments(code: types.CodeType) -> list[Any]:
-    """Names and kinds of arguments; defaults and decorators are told by what they made."""
+    """Names and kinds of arguments."""
     names, *others = inspect.getargs(code)
-    is_async = bool(code.co_flags & inspect.CO_COROUTINE)
+    # defaults and decorators are told by what they made
+    is_async = bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
     return [names, *others, code.co_posonlyargcount, code.co_kwonlyargcount, is_async]
 
 

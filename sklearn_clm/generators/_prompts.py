@@ -4,7 +4,6 @@ import hashlib
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,11 +42,16 @@ class CheckedPrompts:
         index = None if self.index is None else self.index.take(rows)
         return replace(self, prompts=prompts, index=index)
 
-    @cached_property
+    @property
     def digests(self) -> np.ndarray:
         """Numbers that tell prompts from each other."""
-        digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)
-        return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
+        # no cached_property: under Python 3.11 it has one lock for all requests, and for forks
+        known: np.ndarray | None = self.__dict__.get("_digests")
+        if known is None:
+            digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)
+            numbers = [int.from_bytes(digest, "big") for digest in digests]
+            known = self.__dict__["_digests"] = np.array(numbers, dtype=np.uint64)
+        return known
 
 
 def check_prompts(X: Any) -> CheckedPrompts:

@@ -29,6 +29,7 @@ Figures need matplotlib (``pip install "sklearn-clm[plot]"``) and follow scikit-
 are what was drawn.
 """
 
+import sklearn_clm.evaluation  # noqa: F401 - whole, before parts of it
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._curves import RiskCurveDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay

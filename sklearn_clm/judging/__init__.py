@@ -93,6 +93,7 @@ responses are shown as text, never as markup, with control characters and change
 visible; images are encoded anew.
 """
 
+import sklearn_clm.caching  # noqa: F401 - whole, before parts of it
 from sklearn_clm.judging._handover import hand_over
 from sklearn_clm.judging._questionnaire import export_questionnaire
 from sklearn_clm.judging._server import judging_app, serve

@@ -273,6 +273,7 @@ where the largest of the p-values is at most delta; nothing is corrected for.
 True
 """
 
+import sklearn_clm.caching  # noqa: F401 - whole, before parts of it
 from sklearn_clm.policies._answer import AnswerPolicy
 from sklearn_clm.policies._audited import AuditedJudging
 from sklearn_clm.policies._exit import ExitPolicy

@@ -121,6 +121,7 @@ guarantee rests on it. A classifier (:class:`ClassifierScore`) selects most wher
 trained.
 """
 
+import sklearn_clm.generators  # noqa: F401 - whole, before parts of it
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.scoring._admission import admission_matrix, component_match, threshold_admission
 from sklearn_clm.scoring._components import SpanLikelihood, Support

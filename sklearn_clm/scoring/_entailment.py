@@ -143,6 +143,10 @@ class EntailmentScore(BaseEstimator):
             values = model(**encoded).logits.double().softmax(dim=-1)[:, entailment]
         return np.asarray(values.cpu().numpy())
 
+    def import_modules(self) -> None:
+        """Load the model, as in :class:`Importing`."""
+        self._model_and_tokenizer()
+
     def _model_and_tokenizer(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         key = (self.model, self.tokenizer, self.device)
         if getattr(self, "_loaded_for", None) != key:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -98,15 +98,21 @@ class RougeL:
 
     use_stemmer: bool = False
 
+    def __post_init__(self) -> None:
+        if self.use_stemmer:
+            _stemmer()  # imported here, and not in a thread of a request
+
+    def __reduce__(self) -> tuple[type["RougeL"], tuple[bool]]:
+        return type(self), (self.use_stemmer,)
+
     def __call__(self, first: Response, second: Response) -> float:
         """Similarity of two responses."""
         if isinstance(first, str) and isinstance(second, str):
             first, second = first.strip(), second.strip()
             if first != second:
-                from rapidfuzz.distance import LCSseq
-
+                similarity = _rapidfuzz().distance.LCSseq.similarity
                 a, b = _encode([first, second], self.use_stemmer)
-                return 2.0 * LCSseq.similarity(a, b) / max(len(a) + len(b), 1)
+                return 2.0 * similarity(a, b) / max(len(a) + len(b), 1)
         return float(same_value(first, second))
 
     def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> np.ndarray:
@@ -131,9 +137,7 @@ def _stripped(texts: Sequence[str]) -> np.ndarray:
 
 def _measure(rows: list[str], columns: list[str]) -> np.ndarray:
     """ROUGE-L F-measure of all rows and columns of encoded texts."""
-    from rapidfuzz.distance import LCSseq
-    from rapidfuzz.process import cdist
-
+    rapidfuzz = _rapidfuzz()
     # a text without tokens has nothing in common with any, and 0 / 1 is as good as 0 / 0
     halves_b = [len(text) / 2 or 0.5 for text in columns]
     halves_a = halves_b if rows is columns else [len(text) / 2 or 0.5 for text in rows]
@@ -143,10 +147,19 @@ def _measure(rows: list[str], columns: list[str]) -> np.ndarray:
         # pays where a text does not fit into one machine word
         columns = list(rows)
     dtype = np.uint8 if longest < 256 else np.int32
-    common = cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype)
+    scorer = rapidfuzz.distance.LCSseq.similarity
+    common = rapidfuzz.process.cdist(rows, columns, scorer=scorer, dtype=dtype)
     measure: np.ndarray = np.add.outer(halves_a, halves_b)
     np.divide(common, measure, out=measure)
     return measure
+
+
+def _rapidfuzz() -> Any:
+    # the package and not its parts: two threads that import parts of it for the first time may each
+    # wait for the other
+    import rapidfuzz
+
+    return rapidfuzz
 
 
 def _encode_both(
@@ -191,9 +204,9 @@ def _stem(token: bytes) -> bytes:
 
 @lru_cache(maxsize=1)
 def _stemmer() -> "PorterStemmer":
-    from nltk.stem.porter import PorterStemmer
+    import nltk  # the package, as in `_rapidfuzz`
 
-    return PorterStemmer()
+    return nltk.PorterStemmer()
 
 
 @lru_cache(maxsize=1)

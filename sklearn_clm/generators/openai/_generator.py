@@ -217,6 +217,10 @@ class OpenAIGenerator(ConcurrentGenerator):
         for prompt in prompts:
             self._request(prompt)
 
+    def import_modules(self) -> None:
+        """Make the client, which imports, as in :class:`Importing`."""
+        self._service()
+
     def _prepare(self) -> None:
         # not in threads: a process that is forked meanwhile would inherit a lock of OpenSSL
         self._service()

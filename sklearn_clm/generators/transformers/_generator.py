@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -213,6 +214,11 @@ class TransformersGenerator(BaseGenerator):
             self.n_decoded_tokens_ = getattr(self, "n_decoded_tokens_", 0) + engine.n_decoded
             self.n_begun_draws_ = getattr(self, "n_begun_draws_", 0) + engine.n_begun
             self.n_given_up_draws_ = getattr(self, "n_given_up_draws_", 0) + engine.n_given_up
+
+    def import_modules(self) -> None:
+        """Load the model and what runs it, as in :class:`Importing`."""
+        self._load()
+        import_module("sklearn_clm.generators.transformers._engine")
 
     def _shaping(self) -> dict[str, Any]:
         """What makes responses of the model's logits."""
