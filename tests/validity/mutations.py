@@ -30,6 +30,7 @@ from .policies import (
     tested_without_labels,
     two_labels_of_equal_texts,
 )
+from .precision import exit_levels_of_a_batch, on_the_scores
 from .procedures import Setting, components, groups_each
 from .study import (
     PROCEDURES,
@@ -107,11 +108,18 @@ def _mean_of_repeats(scores, axis):
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
+def _standing_on_scores(module: str) -> AbstractContextManager:
+    """Thresholds of a module of `calibration` stand on scores."""
+    name = f"sklearn_clm.calibration.{module}"
+    return patch.multiple(name, middles_below=on_the_scores, middles_above=on_the_scores)
+
+
 def _just_out_of_reach(n: int, delta: float) -> Cell:
     world = "all_duplicates"  # where every configuration has the same risk
     return Cell("response_sets", world, "first_k", Setting(n, first_k_error(world) - 0.001, delta))
 
 
+_WITHIN_REACH = Setting(150, first_k_error("mixed") + 0.1, 0.1)
 _MANY_CLOSE = Cell("response_sets", "useless_quality", "sum", Setting(60, 0.5, 0.1))
 
 MUTATIONS = {
@@ -172,6 +180,26 @@ MUTATIONS = {
     "equal texts with two labels": Mutation(
         Cell("exit_policy", "all_duplicates", "exit policy", Setting(60, 0.6, 0.1)),
         procedure=partial(exit_policy, judge=two_labels_of_equal_texts),
+    ),
+    **{
+        f"threshold on the score, {what}": Mutation(
+            Cell(procedure, "mixed", "max", _WITHIN_REACH),
+            partial(_standing_on_scores, "_search"),
+        )
+        for what, procedure in (
+            ("another batch", "scores_of_a_batch"),
+            ("lower precision", "arrays_of_lower_precision"),
+        )
+    },
+    "steps of an exit policy's scales on scores": Mutation(
+        Cell(
+            "exit_levels_of_a_batch",
+            "mixed",
+            "max",
+            Setting(150, first_k_error("mixed") + 0.1, 0.1),
+        ),
+        partial(_standing_on_scores, "_texts"),
+        procedure=partial(exit_levels_of_a_batch, stand="on"),
     ),
     "repeated components scored by their mean": Mutation(
         Cell("components", "mixed", "max", Setting(150, 0.1, 0.1)),

@@ -14,6 +14,7 @@ from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
 from .orders import LEVELS_IN_ORDERS, ORDER_PROCEDURES, THRESHOLDS_IN_ORDERS
 from .policies import POLICY_PROCEDURES
+from .precision import PRECISION_PROCEDURES, rare_error
 from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, groups_of, mean_quality
 from .worlds import ALL_WORLDS, K_MAX, WORLDS, make_world, named
@@ -26,6 +27,7 @@ PROCEDURES = (
     | DEPLOYED_PROCEDURES
     | AUDIT_PROCEDURES
     | ORDER_PROCEDURES
+    | PRECISION_PROCEDURES
     | named(estimators, files, command_line, component_files)
 )
 
@@ -186,6 +188,16 @@ def all_cells() -> Iterator[Cell]:
             for n in (60, 300, 1500):
                 yield path_cell(procedure, world, n)
     yield from deployed_cells()
+    for world in ("mixed", "all_duplicates"):
+        for shift in (0.03, 0.1):
+            edge = Setting(150, first_k_error(world) + shift, 0.1)
+            yield Cell("scores_of_a_batch", world, "max", edge)
+            yield Cell("scores_of_a_batch", world, "sum", edge)
+            yield Cell("arrays_of_lower_precision", world, "max", edge)
+            yield Cell("exit_levels_of_a_batch", world, "exit policy", edge)
+        for shift in EDGES:
+            edge = Setting(150, rare_error(world) + shift, 0.1)
+            yield Cell("components_of_a_batch", world, "max", edge)
     for procedure in AUDIT_PROCEDURES:
         for judge in JUDGES:
             yield audit_cell(procedure, judge)
