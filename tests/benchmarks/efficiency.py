@@ -523,7 +523,7 @@ def _exit(
 ) -> Deployed:
     (new_tau, new_exits), table = scores_of_new, lazy_table(calibration, draws=False)
     entries = ExitEntries(table, np.arange(calibration.n_prompts), model)
-    level = settle(entries, calibration.n_prompts - allowed)
+    level = entries.below(settle(entries, calibration.n_prompts - allowed))
     entries.draw_to(level)
     # with the prompts that taught the policy, which have all draws
     n = calibration.n_prompts + n_seen
