@@ -14,7 +14,12 @@ from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups, ThresholdPoli
 ANSWERS = ("yes", "no", "perhaps", "never")
 PROMPTS = [f"question {i}" for i in range(260)]
 NEW = [f"new question {i}" for i in range(60)]
-POLICIES = [ThresholdPolicy(), ThresholdPolicy(set_score="sum"), ExitPolicy(), AnswerPolicy(0.3)]
+POLICIES = [
+    ThresholdPolicy(),
+    ThresholdPolicy(set_score="sum"),
+    ExitPolicy(),
+    AnswerPolicy(0.3, score="learnt"),
+]
 
 
 class ShortAnswers(BaseGenerator):

@@ -112,7 +112,7 @@ def test_groups_have_shares_of_their_own(service, monkeypatch):
 
 
 def test_escalated_prompts_are_called_so(service, monkeypatch):
-    sampler = fitted(service, policy=AnswerPolicy(0.3))
+    sampler = fitted(service, policy=AnswerPolicy(0.3, score="learnt"))
     assert sampler.calibration_.certified
     assert not noticed(lambda: sampler.predict(NEW))
     sampler = pickle.loads(pickle.dumps(sampler))
