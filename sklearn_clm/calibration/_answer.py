@@ -272,7 +272,9 @@ def _levels(sure: np.ndarray) -> np.ndarray:
     """
     reached = np.sort(sure.max(axis=1))[::-1]
     counts = np.linspace(min(_FEWEST, len(reached)), len(reached), _N_LEVELS)
-    return np.unique(middles_below(sure, reached[counts.astype(np.intp) - 1]))[::-1]
+    chosen = reached[counts.astype(np.intp) - 1]
+    # doubt that counts many times leaves a wide gap below what the last draws reach
+    return np.unique(np.maximum(middles_below(sure, chosen), middles_below(reached, chosen)))[::-1]
 
 
 def _measured(
