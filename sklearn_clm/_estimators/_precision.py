@@ -75,7 +75,7 @@ _SINGLE_PRECISION = Noise(np.inf, 2.0**-24)
 
 
 def in_batches(score: object) -> bool:
-    """Whether a score may depend on the batch: a user's, or of a model."""
+    """Whether a score may depend on the batch."""
     protocols = DrawScorer, PairwiseSimilarity, ComponentScore
     of_models = ClassifierScore, EntailmentScore
     return isinstance(score, of_models) or (isinstance(score, protocols) and not is_ours(score))

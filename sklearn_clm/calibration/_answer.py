@@ -204,7 +204,7 @@ def search_answers(
 
 
 def _patiences(draws: np.ndarray, costs: np.ndarray, draw_price: float | None) -> list[np.ndarray]:
-    """Ways to count what was spent: doubt counts the inverse of its share."""
+    """Ways to count what was spent."""
     after_all = np.where(draws < draws[-1], _NOTHING, 1.0)
     if draw_price == 0.0:
         return [after_all]
@@ -213,7 +213,7 @@ def _patiences(draws: np.ndarray, costs: np.ndarray, draw_price: float | None) -
 
 
 def _likely_last(chances: np.ndarray) -> np.ndarray:
-    """How likely each level is to be the last that passes."""
+    """How likely each level passes last."""
     passed = np.minimum.accumulate(chances)
     return np.asarray(passed - np.append(passed[1:], 0.0))
 
@@ -227,7 +227,7 @@ def _expected_of_vote(
     n: int,
     delta: float,
 ) -> tuple[float, float]:
-    """Share answered and price that a vote of n prompts is expected to have.
+    """Expected share answered and price of a vote.
 
     `score`, (prompts, K, K), is what was learnt of texts after each draw.
     """
@@ -294,7 +294,7 @@ def _measured(
 
 
 def _risks(m: np.ndarray, n_wrong: np.ndarray, doubt: np.ndarray) -> np.ndarray:
-    """Expected shares of wrong answers, of m with a sum of doubts."""
+    """Expected shares of wrong answers."""
     counted, believed = (n_wrong + 0.5) / (m + 1.0), doubt / np.maximum(m, 1)
     return np.asarray(_COUNTED * counted + (1.0 - _COUNTED) * believed)
 

@@ -95,7 +95,7 @@ def horizons(
 
 
 class TextModel(ABC):
-    """What gives the texts of a prompt numbers, draw by draw."""
+    """Protocol of what scores texts, draw by draw."""
 
     @abstractmethod
     def paths(self, n_prompts: int) -> TextPaths:

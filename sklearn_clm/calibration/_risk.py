@@ -52,7 +52,7 @@ class Risk:
 
 
 class MissesIfAny(Risk):
-    """The risk of a set without an admissible response, if not empty.
+    """The risk of a non-empty set without admissible response.
 
     An empty set is no error: it abstains.
     """

@@ -1,4 +1,4 @@
-"""A vote: answers by scores of texts that nobody has learnt.
+"""A vote: answers by scores that nobody learnt.
 
 After all K draws the most frequent text is the answer, with as many votes as draws that gave it;
 or, by quality, the text of the best draw. Of equals it is the one that came first. The rule at
@@ -91,7 +91,7 @@ PlainScore = Literal["vote", "quality"]
 
 @dataclass(frozen=True)
 class PlainModel(TextModel):
-    """Scores of texts that need no learning: votes, or the best quality."""
+    """Scores of texts that need no learning."""
 
     score: PlainScore
     k_max: int
@@ -109,7 +109,7 @@ class PlainModel(TextModel):
 
 @dataclass(frozen=True)
 class PlainPath:
-    """Answers by a score that needs no learning; levels come from the draws."""
+    """Answers by a score that needs no learning."""
 
     model: PlainModel
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of prompts that chose it
@@ -132,7 +132,7 @@ def fewest_answers(alpha: float, delta: float) -> int:
 
 
 def level_where_chosen(n: int) -> float:
-    """Level of what was learnt, as a share of delta, where it might have been a vote.
+    """Share of delta for what was learnt.
 
     The larger it is, the fewer errors may a vote of n prompts have.
     """
@@ -141,7 +141,7 @@ def level_where_chosen(n: int) -> float:
 
 @lru_cache(maxsize=4096)
 def count_of_chosen(m: int, n_chose: int, alpha: float, delta: float, instead: float) -> int:
-    """Errors that m answers may have where `n_chose` of them chose the vote.
+    """Errors that m answers may have.
 
     `instead` is the level at which what was learnt would have been tested.
     """
@@ -163,7 +163,7 @@ def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
 
 
 class PlainSteps:
-    """Levels of a score, on some prompts, all of whose draws are made.
+    """Levels of a score on prompts with all draws.
 
     `chose` are those of the prompts, at `rows` of the table, whose labels chose the path.
     """
@@ -254,7 +254,7 @@ class PlainTest(BinomialTest):
     """Exact binomial test of levels that labels may have chosen."""
 
     def n_allowed(self, step: int) -> int:
-        """How many of the answers at a step may be wrong; -1 where none may."""
+        """How many answers may be wrong at a step."""
         path: Any = self.path
         answered = path.sizes(step) > 0
         m, n_chose = int(answered.sum()), int(np.sum(answered & path.chose))
@@ -270,17 +270,17 @@ def scores_of_votes(k_max: int) -> np.ndarray:
 
 
 def _score(of_best: np.ndarray, of_next: np.ndarray, k_max: int) -> np.ndarray:
-    """Votes, of equals the fewer for the next text the better."""
+    """Votes; of equals, fewer for the next are better."""
     return np.asarray(of_best - of_next / _steps(k_max))
 
 
 def _steps(k_max: int) -> float:
-    """Steps of a vote: a power of two, so that no score is rounded."""
+    """Steps of a vote, a power of two."""
     return float(2.0 ** np.ceil(np.log2(k_max + 1)))
 
 
 def votes_in_words(level: float, k_max: int) -> str:
-    """The fewest votes at a level, and the most for another text."""
+    """Fewest votes at a level, most for another text."""
     votes = int(np.ceil(level))
     of_next = int((votes - level) * _steps(k_max))
     against = f", at most {of_next} for another text" if of_next < min(votes, k_max - votes) else ""
@@ -306,7 +306,7 @@ def levels_of(scores: np.ndarray, score: PlainScore, fewest: int, k_max: int) ->
 def decided(
     scores: np.ndarray, draws: int, model: PlainModel
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The best text of each prompt, its score if decided, and its reach.
+    """Best text of each prompt, score, and reach.
 
     `scores`, of shape (m, K), are those of texts after some draws, -inf where there is none. A
     score is -inf as long as later draws may bring another answer.
@@ -329,7 +329,7 @@ def decided(
 
 
 class PlainRule(ExitRule):
-    """The rule for one prompt at one level of a score.
+    """The rule for one prompt at one level.
 
     `exit` is the score of the answer.
     """

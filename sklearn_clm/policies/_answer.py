@@ -114,7 +114,7 @@ class AnswerLevel(LevelRule):
 
 @dataclass(frozen=True)
 class PlainLevel(AnswerLevel):
-    """Answers at a certified level of a score that nobody learnt."""
+    """Answers at a certified level of an unlearnt score."""
 
     model: PlainModel = field(repr=False)  # type: ignore[assignment]
 
@@ -370,7 +370,7 @@ class AnswerPolicy(Policy):
         tiers: Tiers | None,
         vote: PlainModel | None = None,
     ) -> AnswerPath | PlainPath:
-        """What prompts tell for tests of others, or for a vote.
+        """What prompts tell others, or a vote.
 
         `numbers` are those of the prompts that test either.
         """

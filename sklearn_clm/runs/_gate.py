@@ -276,7 +276,7 @@ class RunGate(BaseEstimator):
         return np.array(steps, dtype=np.intp)
 
     def stopped(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
-        """Whether each run is stopped, perhaps after its last step, bool (n,)."""
+        """Whether each run is stopped, bool (n,)."""
         risks = self.decision_function(X)
         return np.array(
             [bool((one >= t).any()) for one, t in zip(risks, self._levels_of(X, groups))], bool

