@@ -38,7 +38,11 @@ class CheckedPrompts:
     def take(self, indices: Sequence[int] | np.ndarray) -> "CheckedPrompts":
         """The prompts at these positions."""
         rows = np.asarray(indices, dtype=np.intp)
-        prompts = _safe_indexing(self.prompts, rows)
+        prompts: Any
+        if isinstance(self.prompts, list):  # the rule takes some for each of its draws
+            prompts = [self.prompts[row] for row in rows.tolist()]
+        else:
+            prompts = _safe_indexing(self.prompts, rows)
         index = None if self.index is None else self.index.take(rows)
         return replace(self, prompts=prompts, index=index)
 

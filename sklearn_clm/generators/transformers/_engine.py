@@ -91,6 +91,7 @@ class Engine:
         self._settled_at = (-1, -1)
         self._prompts: dict[int, EncodedPrompt] = {}  # of prompts that are open
         self._alike: dict[bytes, set[int]] = {}  # which of them have this key
+        self._with_news: set[bytes] = set()  # keys of prompts that may be closed by now
         self._states: OrderedDict[bytes, PromptState] = OrderedDict()  # least recently used first
         self._n_bytes = 0  # of these states
         self._largest = 0  # of the states so far, in bytes
@@ -115,6 +116,9 @@ class Engine:
                 else:
                     self._step(batch, rows)
             self._put_finished(fresh or rows)
+            # the rule decides on many prompts at once where no row depends on it
+            if any(row.prompt.key in self._with_news and not row.is_finished for row in rows):
+                self._forget_closed()
             going = [k for k, row in enumerate(rows) if self._goes_on(row)]
             if len(going) < len(rows):
                 order = _close_gaps(going)
@@ -131,14 +135,12 @@ class Engine:
 
     def _put_finished(self, rows: Sequence[Row]) -> None:
         """Hand in the draws that are complete."""
-        keys = set()
         for row in rows:
             generation = self._finished(row)
             if generation is not None:
                 self.queue.put(row.index, row.draw, generation)
                 row.is_finished = True
-                keys.add(row.prompt.key)
-        self._forget_closed(keys)
+                self._with_news.add(row.prompt.key)
 
     def _goes_on(self, row: Row) -> bool:
         """Whether a row goes on; those of closed prompts leave."""
@@ -149,9 +151,9 @@ class Engine:
         self.n_given_up += 1
         return False
 
-    def _forget_closed(self, keys: set[bytes]) -> None:
-        """Forget those of some prompts that are closed."""
-        for key in keys & self._alike.keys():
+    def _forget_closed(self) -> None:
+        """Forget prompts that are closed by now."""
+        for key in self._with_news & self._alike.keys():
             alike = self._alike[key]
             for index in [i for i in alike if not self.queue.is_open(i)]:
                 alike.remove(index)
@@ -160,6 +162,7 @@ class Engine:
                 del self._alike[key]
                 state = self._states.pop(key, None)
                 self._n_bytes -= 0 if state is None else state.n_bytes
+        self._with_news.clear()
 
     def _next_draws(self, live: list[Row]) -> list[Row]:
         """Draws that join the `live` rows now."""
@@ -171,6 +174,8 @@ class Engine:
             if not self._pending and not self._take(n_free - len(chosen)):
                 break
             index, draw, prompt = self._pending[0]
+            if prompt.key in self._with_news:
+                self._forget_closed()
             if index not in self._prompts and self.queue.give_up(index, draw):
                 self._pending.popleft()
                 continue
@@ -183,6 +188,7 @@ class Engine:
 
     def _take(self, n_ahead: int) -> bool:
         """Take draws that are wanted, or else worth it."""
+        self._forget_closed()
         n_open = min(self._n_fitting(self.max_bytes), OPEN_PER_ROW * self.batch_size)
         n_open = max(self.batch_size, n_open)
         requests = self.queue.take(max_prompts=n_open)
@@ -203,7 +209,8 @@ class Engine:
     def _take_ahead(self, n_draws: int) -> list[DrawRequest]:
         """Take draws that are worth making before they are wanted."""
         # draws that other requests made may have closed prompts, too
-        self._forget_closed(set(self._alike))
+        self._with_news.update(self._alike)
+        self._forget_closed()
         n_open = len(self._prompts)
         return self.queue.take_ahead(
             n_draws, n_at_once=lambda chances: self._plan.n_at_once(chances, n_open)
