@@ -210,6 +210,7 @@ _PACKAGES = (
     "judging",
     "metrics",
     "policies",
+    "runs",
     "scoring",
 )
 

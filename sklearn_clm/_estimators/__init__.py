@@ -3,6 +3,7 @@
 Other rooms enter by these names alone.
 """
 
+import sklearn_clm.policies  # noqa: F401 - whole, before parts of it
 from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm._estimators._collection import SCORES
 from sklearn_clm._estimators._files import claim_content, prompts_of, reading, write_content
