@@ -11,7 +11,7 @@ from scipy.stats import fisher_exact, hypergeom
 from sklearn_clm import ConformalSampler
 from sklearn_clm._estimators._watch import is_impossible
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups, ThresholdPolicy
-from tests.test_precision import PROMPTS, Reward, ShortAnswers
+from tests.test_precision import ANSWERS, PROMPTS, Reward, ShortAnswers
 
 NEW = [f"new question {i}" for i in range(100)]
 POLICY = ThresholdPolicy(set_score="max")
@@ -30,6 +30,18 @@ class Service:
         return self.key
 
 
+class Drifting(ShortAnswers):
+    """A generator that may know nothing some day, behind the same name."""
+
+    knows = True
+
+    def fingerprint(self):
+        return "drifting"
+
+    def _answer(self, prompt, seed, draw):
+        return super()._answer(prompt, seed, draw) if self.knows else ANSWERS[1 + draw % 3]
+
+
 @pytest.fixture
 def service(monkeypatch):
     monkeypatch.setattr(Service, "factor", 1.0)
@@ -38,7 +50,7 @@ def service(monkeypatch):
 
 def fitted(service, **options):
     options = {"k_max": 6, "epsilon": 0.25, "delta": 0.1, "policy": POLICY, **options}
-    sampler = ConformalSampler(ShortAnswers(), quality=service, **options)
+    sampler = ConformalSampler(Drifting(), quality=service, **options)
     return sampler.fit(PROMPTS, ["yes"] * 260)
 
 
@@ -92,7 +104,7 @@ def test_what_was_tested_is_in_the_file(service, tmp_path, monkeypatch):
     members = rule.members(data, "max")
     assert 0 <= tested.empty <= np.sum(~members.any(axis=1))
     loaded = ConformalSampler(
-        ShortAnswers(), quality=service, k_max=6, epsilon=0.25, delta=0.1, policy=POLICY
+        Drifting(), quality=service, k_max=6, epsilon=0.25, delta=0.1, policy=POLICY
     ).load_calibration(path)
     assert loaded.calibration_.rule.tested == tested
     monkeypatch.setattr(Service, "factor", -0.01)
@@ -112,12 +124,12 @@ def test_groups_have_shares_of_their_own(service, monkeypatch):
 
 
 def test_escalated_prompts_are_called_so(service, monkeypatch):
-    sampler = fitted(service, policy=AnswerPolicy(0.3, score="learnt"))
+    sampler = fitted(service, policy=AnswerPolicy(0.1, score="vote"))
     assert sampler.calibration_.certified
     assert not noticed(lambda: sampler.predict(NEW))
     sampler = pickle.loads(pickle.dumps(sampler))
-    monkeypatch.setattr(Service, "factor", -1.0)
-    found = noticed(lambda: sampler.predict([f"new question {i}" for i in range(400)]))
+    monkeypatch.setattr(Drifting, "knows", False)
+    found = noticed(lambda: sampler.predict(NEW))
     assert any("took no answer" in one for one in found), found
 
 
