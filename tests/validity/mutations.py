@@ -134,7 +134,7 @@ MUTATIONS = {
     ),
     "testing goes on past the first failure": Mutation(
         Cell("response_sets", "rival_draws", "max", Setting(90, 0.299, 0.2)),
-        lambda: patch(f"{_LEARN_THEN_TEST}.count_passed", _go_on_after_failures),
+        lambda: patch("sklearn_clm.calibration._tests.count_passed", _go_on_after_failures),
         n=300,
     ),
     # 47 of 71 prompts are left for calibration; 24 errors are one too many, but 24 / 47 * 47 < 24
