@@ -169,6 +169,7 @@ def test_columns_of_a_data_frame_are_numbers():
     pd = pytest.importorskip("pandas")
     table = pd.DataFrame(ROWS, columns=["a", "b", "c"])
     with warnings.catch_warnings(action="error"):
+        warnings.filterwarnings("ignore", "a single draw errs for")
         sampler = sampler_of(LogisticRegression()).fit(table, LABELS)
         plain = sampler_of(LogisticRegression()).fit(ROWS, LABELS)
     assert sampler.predict(table).responses == plain.predict(ROWS).responses
