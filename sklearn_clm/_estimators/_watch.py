@@ -6,6 +6,7 @@ set in all, those among the new ones follow the hypergeometric distribution (Fis
 Shares that chance makes so different once in a million times are warned of.
 """
 
+import os
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -47,7 +48,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}  # by process: a fork may leave one locked
         self._counts: dict[Hashable, Counts] = {}
         self._warned: set[tuple[Hashable, str]] = set()
 
@@ -67,7 +68,7 @@ class Watch:
             if not of_group or not rule.certified or rule.tested is None:
                 continue
             kinds = [(not len(sets[i]), sets[i].n_samples >= rule.k_max) for i in of_group]
-            with self._lock:
+            with self._locks.setdefault(os.getpid(), threading.Lock()):
                 counts = self._counts.setdefault(group, Counts())
                 has_doubled = counts.add(digests[of_group], np.array(kinds))
                 n, of_kinds = len(counts.digests), counts.of_kinds.tolist()

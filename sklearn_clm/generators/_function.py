@@ -251,12 +251,12 @@ async def _awaited(reply: Any) -> Any:
 # One for each process, which never ends: a client keeps its connections in the loop that it was
 # first used in, and both fit and predict ask it.
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
-_lock = threading.Lock()
+_LOCKS: dict[int, threading.Lock] = {}  # by process, too: a fork may leave one locked
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
     """The event loop of this process, in its own thread."""
-    with _lock:
+    with _LOCKS.setdefault(os.getpid(), threading.Lock()):
         if os.getpid() not in _LOOPS:
             _LOOPS[os.getpid()] = loop = asyncio.new_event_loop()
             threading.Thread(target=loop.run_forever, daemon=True).start()

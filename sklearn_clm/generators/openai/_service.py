@@ -1,6 +1,7 @@
 """Requests to a service: bounded, repeated, without secrets in errors."""
 
 import json
+import os
 import re
 import sys
 import threading
@@ -72,7 +73,7 @@ class Usage:
 
     def __init__(self) -> None:
         self.counts = {"requests": 0, "draws": 0, "prompt_tokens": 0, "completion_tokens": 0}
-        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}  # by process: a fork may leave one locked
 
     def __deepcopy__(self, memo: object) -> "Usage":
         return self
@@ -82,7 +83,7 @@ class Usage:
 
     def add(self, **counts: int) -> None:
         """Add to the counts."""
-        with self._lock:
+        with self._locks.setdefault(os.getpid(), threading.Lock()):
             for name, count in counts.items():
                 self.counts[name] += count
 
