@@ -10,6 +10,7 @@ from scipy.stats import fisher_exact, hypergeom
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm._estimators._watch import is_impossible
+from sklearn_clm.generators import draw_stream
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups, ThresholdPolicy
 from tests.test_precision import ANSWERS, PROMPTS, Reward, ShortAnswers
 
@@ -81,6 +82,28 @@ def test_a_service_that_predicts_one_by_one_notices(service, monkeypatch):
     found = noticed(lambda: [sampler.predict([prompt]) for prompt in NEW])
     assert found
     assert len(found) == len(set(found)) <= 2
+
+
+class Memory(ShortAnswers):
+    """A generator that knows by heart what it was trained on."""
+
+    def fit(self, prompts, references):
+        self.known_ = set(prompts)
+        return self
+
+    def _answer(self, prompt, seed, draw):
+        if prompt in self.known_:
+            return "yes"
+        return "yes" if draw_stream(prompt, seed, draw).random() < 0.15 else "no"
+
+
+def test_prompts_that_trained_the_generator_are_no_new_ones(service):
+    sampler = ConformalSampler(Memory(), quality=service, k_max=6, epsilon=0.6, delta=0.1)
+    prompts, sets = [f"question {i}" for i in range(800)], []
+    assert not noticed(lambda: sets.extend(sampler.fit_transform(prompts, ["yes"] * 800)))
+    trained = np.isin(prompts, list(sampler.generator_.known_))
+    draws = np.array([one.n_samples for one in sets])
+    assert draws[trained].mean() < 0.8 * draws[~trained].mean()
 
 
 def test_copies_of_a_prompt_are_one(service, monkeypatch):

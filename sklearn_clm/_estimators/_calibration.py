@@ -342,7 +342,10 @@ class SamplerCalibration(Calibration):
             memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
         if self.data is not None:
             warn_of_repeated_draws([one.generations for one in sets.closed], prompts, self.data)
-        self.watch.add(self.in_use, names, prompts.digests, sets.closed)
+        # prompts that trained the generator get other sets
+        new = np.flatnonzero(~self.source.has_learnt(prompts)).tolist()
+        new_sets = [sets.closed[i] for i in new]
+        self.watch.add(self.in_use, [names[i] for i in new], prompts.digests[new], new_sets)
         return sets.closed
 
 

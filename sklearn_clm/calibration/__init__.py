@@ -50,6 +50,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | samples of a file that stand there twice, or are of several models or seeds | one run of each |
 | scores of a file that look at later draws, such as ranks | scores of a draw and earlier ones |
 | one `key` for two models, or two settings | a key for each |
+| a score in a cache whose numbers depend much on the batch | a score of higher precision |
 | columns in another order than before, after `calibrate` on the data of a file | the same order |
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
 | globals and helpers of a score, judge or generator, edited | `memory_.clear()`, then `fit` |
