@@ -142,6 +142,8 @@ SAMPLERS = {
     "exit": thresholds(policy=EXIT),
     "marginal": thresholds(policy=ExitPolicy(guarantee="marginal"), quality=Batched()),
     "answer": thresholds(policy=AnswerPolicy(0.4, score="learnt", draw_price=0.05)),
+    "answer by vote": thresholds(policy=AnswerPolicy(0.5, score="vote"), judging="lazy"),
+    "answer learnt": thresholds(policy=AnswerPolicy(0.4, score="learnt"), quality=Batched()),
     "cascade": cascade(EXIT),
     "cascade of answers": cascade(AnswerPolicy(0.4)),
     "lazy": thresholds(judging="lazy"),
