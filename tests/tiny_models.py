@@ -153,6 +153,7 @@ def _save(directory: Path, model, tokenizer) -> str:
 def _path(make):
     @pytest.fixture(scope="session", name=f"{make.__name__}_path")
     def path(tmp_path_factory) -> str:
+        pytest.importorskip("transformers")
         return make(tmp_path_factory.mktemp(make.__name__))
 
     return path
