@@ -165,10 +165,15 @@ class KeepingQueue(RelayQueue):
             if asks_again:
                 for place in self._wanted_by.keys() - self._made_elsewhere:
                     self._ask_for(place)
-            while not self._waiting and (asked := self._outer.take(max_prompts=_BLOCK)):
-                self._receive(asked)
             if self._waiting:
                 return True
+            if asked := self._outer.take(max_prompts=_BLOCK):
+                self._receive(asked)
+                if self._waiting:
+                    return True
+                # it may want what the generator gave up, for another position of its prompt
+                asks_again = True
+                continue
             needed = list(filter(self._is_needed, self._made_elsewhere))
             if not needed:
                 return False
@@ -244,8 +249,8 @@ def serve_kept(generator: Generator, queue: DrawQueue, keeper: DrawKeeper) -> No
     n_put = -1
     try:
         serve(generator, inner)
-        while inner.failure is None and inner.has_more(asks_again=n_put < inner.n_put):
-            n_put = inner.n_put
+        while inner.failure is None and inner.has_more(asks_again=n_put < queue.n_put):
+            n_put = queue.n_put
             serve(generator, inner)
         if inner.failure is not None:
             raise inner.failure

@@ -320,6 +320,11 @@ def waiting(memory):
     return sum(map(len, under_way.waiting.values()))
 
 
+def n_makers(memory):
+    (under_way,) = memory._under_way.values()
+    return len(under_way.makers)
+
+
 def wait_until(condition):
     deadline = time.monotonic() + 30
     while not condition():
@@ -383,6 +388,36 @@ def test_an_interrupt_leaves_its_draws_to_those_who_wait():
         first()
     assert [result() for result in results] == [rows_of(["a"], 1)] * 3
     assert len(others.asked) == 1
+
+
+def test_a_copy_of_a_prompt_has_the_draw_that_was_given_up_for_the_other():
+    """Draw 1 is made ahead for one copy, and given up while another request makes draw 0."""
+    memory, n_calls, may_go_on = DrawMemory(), [], threading.Event()
+    seen = {0: [], 1: []}
+
+    def ask(prompt):
+        n_calls.append(prompt)
+        may_go_on.wait(20)
+        return prompt
+
+    def decide(arrived):
+        for i, draws in arrived:
+            seen[i] += draws
+        return [2 if i else 1 for i, _ in arrived]
+
+    first = FunctionGenerator(ask)
+    other = begin(lambda: memory.serve(first, DrawQueue(["a"], 1), fingerprint="one"))
+    wait_until(lambda: len(n_calls) == 1)
+    ahead = FunctionGenerator(ask, max_concurrency=1, draw_ahead=1.0)
+    queue = DrawQueue(
+        ["a", "a"], 3, decide=decide, chances=lambda i, decided: [1.0, float(not i), 0.0]
+    )
+    copies = begin(lambda: memory.serve(ahead, queue, fingerprint="one"))
+    wait_until(lambda: len(n_calls) == 2 and n_makers(memory) == 1)
+    may_go_on.set()
+    copies()
+    other()
+    assert {i: len(draws) for i, draws in seen.items()} == {0: 1, 1: 2}
 
 
 def keyed(prompt, seed):
