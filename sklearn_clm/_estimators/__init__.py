@@ -6,7 +6,13 @@ Other rooms enter by these names alone.
 import sklearn_clm.policies  # noqa: F401 - whole, before parts of it
 from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm._estimators._collection import SCORES
-from sklearn_clm._estimators._files import claim_content, prompts_of, reading, write_content
+from sklearn_clm._estimators._files import (
+    claim_content,
+    claim_of,
+    prompts_of,
+    reading,
+    write_content,
+)
 from sklearn_clm._estimators._sampler import ConformalSampler
 from sklearn_clm._estimators._selector import ComponentSelector
 
@@ -18,6 +24,7 @@ __all__ = [
     "SamplerCalibration",
     "SelectorCalibration",
     "claim_content",
+    "claim_of",
     "prompts_of",
     "reading",
     "write_content",

@@ -34,7 +34,7 @@ def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> N
 @contextmanager
 def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any]]:
     """The content of a file; every fault is a ValueError."""
-    with naming(f"{os.fspath(path)!r} is not an intact file written by save_calibration"):
+    with naming(f"{os.fspath(path)!r} is not an intact file of a calibration"):
         with open(path, "rb") as file:
             content = json_value(file.read())
         if (written_as := content.get("format")) != wanted:

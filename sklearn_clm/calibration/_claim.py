@@ -21,8 +21,8 @@ from sklearn_clm.calibration._rows import describe_repetitions, size_that_leaves
 NO_GUARANTEE = "no guarantee"
 MOST_NAMED = 5  # null groups that a message names in full
 _AVERAGE = (
-    "This is an average over new prompts, not a statement about any one of them, and it is about "
-    "the generator, scores and admission that were calibrated."
+    "This is an average over new {unit}s, not a statement about any one of them, and it is about "
+    "{scope} that were calibrated."
 )
 
 
@@ -36,9 +36,11 @@ class Claim:
         The tolerated risk: epsilon of responses, alpha of components and of answers.
     delta : float
         Level of the tests; it has no part in a marginal guarantee.
-    about : {"responses", "responses if any", "components", "answers"}
+    about : {"responses", "responses if any", "components", "answers", "runs that succeed", \
+"runs that pass"}
         A set holds an admissible response, or does if it is not empty, or only admissible
-        components, or is one right answer, or empty.
+        components, or is one right answer, or empty; runs that would succeed are not stopped, or
+        those that are let through succeed.
     guarantee : {"pac", "marginal"}
         With confidence 1 - delta over the calibration prompts, or on average over calibration and
         new prompts together.
@@ -141,12 +143,13 @@ class Claim:
             text = f"{text[0].upper()}{text[1:]}, {together} (marginal guarantee)"
         else:
             confidence = percent(1 - self.delta)
-            text = f"With confidence {confidence} over the calibration prompts, {text}"
+            text = f"With confidence {confidence} over the {self.risk.tested_on}, {text}"
         if self.within_groups is not None and self.group is None:
             each = self.within_groups == "each"
             how = "each certified group on its own" if each else "all certified groups at once"
             text = f"For {how}: {text[0].lower()}{text[1:]}"
-        text += f". {_AVERAGE}"
+        average = _AVERAGE.format(unit=self.risk.unit, scope=self.risk.scope)
+        text += f". {average}"
         if self.answered is not None and self.group is None:
             text += f" About {percent(self.answered)} of the prompts are answered."
         if self.losses:
@@ -157,25 +160,18 @@ class Claim:
         return text
 
     def _without(self) -> str:
-        of, each = "", "each prompt"
-        if self.group is not None:
-            of, each = f" for group {self.group!r}", "each of its prompts"
-        if self.about == "components":
-            return (
-                f"No threshold could be certified{of}, so every selection is empty: an empty "
-                "selection holds no wrong component."
-            )
-        return (
-            f"None. Nothing could be certified{of}, so predict returns all draws for {each}, "
-            "without any guarantee."
+        if self.group is None:
+            return self.risk.null.format(of="", each=f"each {self.risk.unit}")
+        return self.risk.null.format(
+            of=f" for group {self.group!r}", each=f"each of its {self.risk.unit}s"
         )
 
     def _who(self) -> str:
-        member = "a new prompt"
+        member = f"a new {self.risk.unit}"
         if self.group is not None:
-            member = f"a new prompt of group {self.group!r}"
+            member += f" of group {self.group!r}"
         elif self.within_groups is not None:
-            member = "a new prompt of the group"
+            member += " of the group"
         if self.shifted:
             return f"{member}, distributed as the weights describe,"
         return f"{member} from the same distribution"
@@ -217,7 +213,7 @@ def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
     reason = f"no p-value can reach delta={claim.delta:g} at {at}"
     if claim.guarantee == "marginal":
         reason = f"no level is certified on average at {at}"
-    text = f"the number of calibration prompts is {n}, and {reason} with fewer than {needed}."
+    text = f"the number of {claim.risk.tested_on} is {n}, and {reason} with fewer than {needed}."
     if searched:
         in_all = size_that_leaves(needed, searched)
         text += f" With this split at least {in_all} prompts are needed, even without an error."
@@ -239,8 +235,8 @@ def nothing_passed(
     """
     delta = "" if claim.guarantee == "marginal" else f", delta={claim.delta:g}"
     text = (
-        f"no {what} is certified at {claim.level_name}={claim.level:g}{delta} with {n} calibration "
-        "prompts."
+        f"no {what} is certified at {claim.level_name}={claim.level:g}{delta} with {n} "
+        f"{claim.risk.tested_on}."
     )
     if not math.isnan(smallest):
         rounded = rounded_up(smallest)

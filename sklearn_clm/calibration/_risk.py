@@ -12,7 +12,9 @@ import numpy as np
 if TYPE_CHECKING:
     from sklearn_clm.calibration._path import Path
 
-About = Literal["responses", "responses if any", "components", "answers"]
+About = Literal[
+    "responses", "responses if any", "components", "answers", "runs that succeed", "runs that pass"
+]
 
 
 class Risk:
@@ -24,6 +26,13 @@ class Risk:
     about: ClassVar[About] = "responses"  # its name in a claim
     level_name: ClassVar[str] = "epsilon"  # of the parameter that tolerates it
     promise: ClassVar[str] = "the set for {who} holds an admissible response"
+    null: ClassVar[str] = (  # in place of the promise, where nothing is certified
+        "None. Nothing could be certified{of}, so predict returns all draws for {each}, "
+        "without any guarantee."
+    )
+    unit: ClassVar[str] = "prompt"  # what is new, and errs or not
+    tested_on: ClassVar[str] = "calibration prompts"
+    scope: ClassVar[str] = "the generator, scores and admission"  # what may not change
     safest: ClassVar[str] = "taking all draws"  # what errs least
     # the label that settles a prompt, whatever the others are: of a witness that the set is right
     # (1), or that it is wrong (0)
@@ -88,6 +97,10 @@ class WrongComponents(Risk):
     about: ClassVar[About] = "components"
     level_name: ClassVar[str] = "alpha"
     promise: ClassVar[str] = "all components selected for {who} are admissible"
+    null: ClassVar[str] = (
+        "No threshold could be certified{of}, so every selection is empty: an empty "
+        "selection holds no wrong component."
+    )
     safest: ClassVar[str] = "the safest rule"
     settled_by: ClassVar[int] = 0
 
@@ -95,11 +108,35 @@ class WrongComponents(Risk):
         return ~np.any(accepted & ~admissible, axis=1)
 
 
+class StoppedSuccesses(Risk):
+    """The risk that a run is stopped which would succeed."""
+
+    about: ClassVar[About] = "runs that succeed"
+    level_name: ClassVar[str] = "alpha"
+    promise: ClassVar[str] = "{who} that would succeed is not stopped"
+    null: ClassVar[str] = (
+        "No level could be certified{of}, so {each} goes on to its end, which keeps the promise."
+    )
+    unit: ClassVar[str] = "run"
+    tested_on: ClassVar[str] = "calibration runs that succeed"
+    scope: ClassVar[str] = "the agent, tools, tasks and scores"
+
+
+class PassedFailures(StoppedSuccesses):
+    """The risk that a run fails which is let through to its end."""
+
+    about: ClassVar[About] = "runs that pass"
+    promise: ClassVar[str] = "{who} that is let through to its end succeeds"
+    null: ClassVar[str] = (
+        "No level could be certified{of}, so {each} is handed over after its first step."
+    )
+    tested_on: ClassVar[str] = "calibration runs"
+
+
 MISSES = Risk()
 
-_RISKS: dict[str, type[Risk]] = {
-    risk.about: risk for risk in (Risk, MissesIfAny, WrongAnswers, WrongComponents)
-}
+_OTHERS = (MissesIfAny, WrongAnswers, WrongComponents, StoppedSuccesses, PassedFailures)
+_RISKS: dict[str, type[Risk]] = {risk.about: risk for risk in (Risk, *_OTHERS)}
 
 
 def risk_about(about: str) -> type[Risk]:

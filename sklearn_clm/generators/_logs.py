@@ -31,7 +31,7 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 _ABSENT = object()
 _OF_A_DRAW = ("logprob", "n_tokens", "label", "quality")
 # the letters are Inspect's: correct, partly correct, incorrect, no answer
-_SAYS = {"true": 1.0, "yes": 1.0, "c": 1.0, "p": 0.5, "false": 0.0, "no": 0.0, "i": 0.0, "n": 0.0}
+SAYS = {"true": 1.0, "yes": 1.0, "c": 1.0, "p": 0.5, "false": 0.0, "no": 0.0, "i": 0.0, "n": 0.0}
 _LM_EVAL = {"doc", "resps", "filtered_resps"}
 _SAMPLE = re.compile(r"samples/.*_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
 _LARGEST_MEMBER = 2**28  # bytes of a sample in an archive, unpacked
@@ -178,7 +178,7 @@ def beside(name: str, values: Any, others: Sequence[Any]) -> Any:
 def _verdict(label: Any, threshold: float | None) -> bool:
     """Whether a label says "admissible"."""
     try:
-        value = float(_SAYS.get(label.strip().lower(), label) if isinstance(label, str) else label)
+        value = float(SAYS.get(label.strip().lower(), label) if isinstance(label, str) else label)
     except (TypeError, ValueError):
         value = math.nan
     if value not in (0.0, 1.0) and (threshold is None or math.isnan(value)):
@@ -274,20 +274,21 @@ def _parquet_rows(path: AnyPath) -> Iterator[Record]:
 
 
 def _inspect_rows(path: AnyPath) -> Iterator[Record]:
-    with inspect_log(path) as (log, samples):
-        yield from _of_inspect(path, log, samples)
+    with inspect_samples(path) as samples:
+        yield from _of_inspect(samples)
 
 
 @contextlib.contextmanager
-def inspect_log(path: AnyPath) -> Iterator[tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]]:
-    """Head and samples of a log of Inspect, with places."""
+def inspect_samples(path: AnyPath) -> Iterator[Iterator[tuple[str, Any]]]:
+    """Samples of a whole log of Inspect, with places."""
     if Path(path).suffix.lower() == ".json":
         with naming(str(path)):
             content = json_value(Path(path).read_bytes())
         samples = content.get("samples") if isinstance(content, dict) else None
         if not isinstance(samples, list):
             raise ValueError(f"{path} must be a log of Inspect with its samples.")
-        yield content, ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
+        _refuse_unfinished(path, content)
+        yield ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
         return
     with contextlib.suppress(ImportError):
         import zipfile_zstd  # noqa: F401  # zipfile learns what newer versions of Inspect write
@@ -307,8 +308,8 @@ def inspect_log(path: AnyPath) -> Iterator[tuple[Mapping[str, Any], Iterator[tup
                 f"{path} must unpack to at most {_LARGEST_ARCHIVE} bytes of samples, is {n_bytes}: "
                 "give logs of some of its samples each."
             )
-        content = {} if header is None else _unpacked(archive, header)
-        yield content, ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
+        _refuse_unfinished(path, {} if header is None else _unpacked(archive, header))
+        yield ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -348,16 +349,18 @@ def _of_lm_eval(line: Mapping[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _of_inspect(
-    path: AnyPath, log: Mapping[str, Any], samples: Iterable[tuple[str, Any]]
-) -> Iterator[Record]:
-    """Samples of Inspect as records of one draw."""
+def _refuse_unfinished(path: AnyPath, log: Any) -> None:
+    """Refuse a log of Inspect that lacks samples."""
     status = log.get("status") if isinstance(log, dict) else log
     if status != "success":
         raise ValueError(
             f"{path} must be of an evaluation with status 'success', got {status!r:.80} "
             "instead: the samples that were ready first are no random ones."
         )
+
+
+def _of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
+    """Samples of Inspect as records of one draw."""
     records = []
     for where, sample in samples:
         with naming(where):

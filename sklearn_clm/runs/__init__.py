@@ -58,8 +58,8 @@ is stopped over alpha, and when.
 """
 
 from sklearn_clm.runs._display import GateDisplay
-from sklearn_clm.runs._gate import OpenRun, RunClaim, RunGate
+from sklearn_clm.runs._gate import OpenRun, RunGate
 from sklearn_clm.runs._levels import Level
 from sklearn_clm.runs._reading import Runs, read_runs
 
-__all__ = ["GateDisplay", "Level", "OpenRun", "RunClaim", "RunGate", "Runs", "read_runs"]
+__all__ = ["GateDisplay", "Level", "OpenRun", "RunGate", "Runs", "read_runs"]

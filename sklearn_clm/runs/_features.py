@@ -4,55 +4,71 @@ A run is a sequence of steps, each with d scores. After k steps each score has i
 least, its largest, its mean and its last change; these, but for the largest, count once as they are
 and once times k, since the same score says more after more steps; and k and k^2 count.
 
-All of them are known after the step, whatever comes later, and follow from six numbers that a
-service keeps for each run (:class:`PrefixState`).
+All of them are known after the step, whatever comes later, and follow from k and four numbers of
+each score, which a service keeps for each run (:class:`PrefixState`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
+
+from sklearn_clm.calibration._exit_model import probability
+
+_LARGEST = 1e100  # of a score, so that no feature overflows
+
+
+def scores_of(steps: Any) -> np.ndarray | None:
+    """Scores of steps, (T, d); None where they are no such numbers."""
+    try:
+        scores = np.asarray(steps, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    if scores.ndim == 1:
+        scores = scores[:, np.newaxis]
+    # NaN is not at most anything
+    fits = scores.ndim == 2 and scores.size > 0 and bool((np.abs(scores) <= _LARGEST).all())
+    return scores if fits else None
 
 
 @dataclass
 class PrefixState:
     """What is kept of a run while it goes on.
 
-    Each list has a value for each of the d scores of a step.
+    Each list has a value for each of the d scores of a step; none before the first one.
     """
 
-    n_steps: int
-    last: list[float]
-    least: list[float]
-    largest: list[float]
-    total: list[float]
-    change: list[float]
-
-    @classmethod
-    def begun(cls, n_scores: int) -> "PrefixState":
-        """The state before the first step."""
-        none = [0.0] * n_scores
-        return cls(0, [*none], [np.inf] * n_scores, [-np.inf] * n_scores, [*none], [*none])
+    n_steps: int = 0
+    last: list[float] = field(default_factory=list)
+    least: list[float] = field(default_factory=list)
+    largest: list[float] = field(default_factory=list)
+    total: list[float] = field(default_factory=list)
 
     def update(self, scores: Sequence[float]) -> list[float]:
         """Take a step; return the features of the prefix."""
-        k = self.n_steps = self.n_steps + 1
+        if self.n_steps == 0:
+            self.last = [*scores]
+            self.least = [*scores]
+            self.largest = [*scores]
+            self.total = [0.0] * len(scores)
+        self.n_steps += 1
+        k = self.n_steps
         features: list[float] = []
         for i, score in enumerate(scores):
-            self.change[i] = score - self.last[i] if k > 1 else 0.0
+            change = score - self.last[i]
+            least = min(self.least[i], score)
             self.last[i] = score
-            self.least[i] = min(self.least[i], score)
+            self.least[i] = least
             self.largest[i] = max(self.largest[i], score)
             self.total[i] += score
             mean = self.total[i] / k
-            change, least = self.change[i], self.least[i]
             features += [score, least, mean, change]
             features += [score * k, least * k, mean * k, change * k, self.largest[i]]
-        features += [k, k * k]
-        return features
+        return [*features, k, k * k]
 
 
 def features_of(run: np.ndarray) -> np.ndarray:
@@ -63,11 +79,8 @@ def features_of(run: np.ndarray) -> np.ndarray:
     change = np.diff(run, axis=0, prepend=run[:1])
     largest = np.maximum.accumulate(run)
     # the order of PrefixState.update: all features of a score stand together
-    plain = np.stack([run, least, mean, change], axis=2)
-    of_scores = np.concatenate(
-        [plain, plain * k[:, :, np.newaxis], largest[:, :, np.newaxis]], axis=2
-    )
-    return np.hstack([of_scores.reshape(len(run), -1), k, k * k])
+    of_scores = [run, least, mean, change, run * k, least * k, mean * k, change * k, largest]
+    return np.hstack([np.stack(of_scores, axis=2).reshape(len(run), -1), k, k * k])
 
 
 @dataclass(frozen=True)
@@ -77,42 +90,11 @@ class LinearRisk:
     coef: tuple[float, ...]
     intercept: float
 
-    @classmethod
-    def learnt(cls, features: list[np.ndarray], failed: np.ndarray) -> "LinearRisk":
-        """Logistic regression in which each run counts once."""
-        rows = np.vstack(features)
-        lengths = [len(one) for one in features]
-        weights = np.repeat(1.0 / np.array(lengths), lengths)
-        outcomes = np.repeat(failed, lengths)
-        if len(np.unique(outcomes)) < 2:
-            return cls((0.0,) * rows.shape[1], 0.0)  # nothing to learn from
-        scaler = StandardScaler().fit(rows, sample_weight=weights)
-        model = LogisticRegression(max_iter=1000)
-        model.fit(scaler.transform(rows), outcomes, sample_weight=weights)
-        coef = model.coef_[0] / scaler.scale_
-        intercept = float(model.intercept_[0] - coef @ scaler.mean_)
-        return cls(tuple(coef.tolist()), intercept)
-
     def of(self, features: np.ndarray) -> np.ndarray:
         """The log-odds of rows of features."""
-        return np.asarray(features @ np.array(self.coef) + self.intercept)
-
-    def of_one(self, features: Sequence[float]) -> float:
-        """The log-odds of one prefix, without arrays."""
-        return self.intercept + sum(c * value for c, value in zip(self.coef, features))
-
-
-@dataclass(frozen=True)
-class ScoreRisk:
-    """Minus the first score of a step: nothing is learnt."""
-
-    def of(self, features: np.ndarray) -> np.ndarray:
-        """Minus the first feature, which is the score."""
-        return np.asarray(-features[:, 0])
-
-    def of_one(self, features: Sequence[float]) -> float:
-        """The same for one prefix."""
-        return -features[0]
+        # term by term: a matrix product may round a row otherwise in another batch
+        terms = np.cumsum(features * np.array(self.coef), axis=1)
+        return np.asarray(terms[:, -1] + self.intercept)
 
 
 @dataclass(frozen=True)
@@ -123,12 +105,30 @@ class ClassifierRisk:
 
     def of(self, features: np.ndarray) -> np.ndarray:
         """Probabilities for rows of features."""
-        (failure,) = np.flatnonzero(self.classifier.classes_)
-        return np.asarray(self.classifier.predict_proba(features)[:, failure])
-
-    def of_one(self, features: Sequence[float]) -> float:
-        """The probability for one prefix."""
-        return float(self.of(np.array([features]))[0])
+        return probability(self.classifier, features)
 
 
-Risk = LinearRisk | ScoreRisk | ClassifierRisk
+Risk = LinearRisk | ClassifierRisk
+
+
+def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray, n_features: int) -> Risk:
+    """The risk that a scorer predicts, from some runs.
+
+    The logistic regression counts each run once, however long it is.
+    """
+    if isinstance(scorer, str):  # minus the score itself
+        return LinearRisk((-1.0, *[0.0] * (n_features - 1)), 0.0)
+    if len(np.unique(failed)) < 2:
+        return LinearRisk((0.0,) * n_features, 0.0)  # nothing to learn from
+    rows = np.vstack(features)
+    lengths = [len(one) for one in features]
+    outcomes = np.repeat(failed, lengths)
+    if scorer is not None:
+        return ClassifierRisk(clone(scorer).fit(rows, outcomes))
+    weights = np.repeat(1.0 / np.array(lengths), lengths)
+    scaler = StandardScaler().fit(rows, sample_weight=weights)
+    model = LogisticRegression(max_iter=1000)
+    model.fit(scaler.transform(rows), outcomes, sample_weight=weights)
+    coef = model.coef_[0] / scaler.scale_
+    intercept = float(model.intercept_[0] - coef @ scaler.mean_)
+    return LinearRisk(tuple(coef.tolist()), intercept)

@@ -1,38 +1,41 @@
 """RunGate: stop, or hand over, runs that are going wrong."""
 
-import dataclasses
 import hashlib
 import json
 import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, clone
-from sklearn.model_selection import KFold
+from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from sklearn_clm._estimators import claim_content, reading, write_content
+from sklearn_clm._estimators import claim_content, claim_of, reading, write_content
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.calibration import Claim, clopper_pearson
 from sklearn_clm.calibration._arrays import next_digests, numbered, repeated
-from sklearn_clm.calibration._claim import nulls_of, percent
+from sklearn_clm.calibration._claim import nothing_passed, nulls_of, percent, too_few
 from sklearn_clm.calibration._rows import Part, RandomState, optimization_size, split_prompts
+from sklearn_clm.generators._identity import score_fingerprint
+from sklearn_clm.generators._prompts import is_missing
+from sklearn_clm.generators._records import json_value, naming
+from sklearn_clm.inspection import CalibrationReport, Section
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._groups import groups_of
+from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.runs._features import (
     ClassifierRisk,
     LinearRisk,
     PrefixState,
     Risk,
-    ScoreRisk,
     features_of,
+    learnt,
+    scores_of,
 )
 from sklearn_clm.runs._levels import (
     Level,
@@ -42,42 +45,8 @@ from sklearn_clm.runs._levels import (
     start_of,
 )
 
-_FORMAT = "sklearn_clm.run_gate/1"
+_FORMAT = "sklearn_clm.run_gate/2"
 _N_FOLDS = 5
-_NULL_OUTCOMES = {
-    "keeps": "No run is stopped, which keeps this promise.",
-    "passes": "Every run is handed over after its first step: nothing is promised of any.",
-}
-
-
-@dataclass(frozen=True)
-class RunClaim(Claim):
-    """Guarantee of a gate about runs."""
-
-    promise: Literal["keeps", "passes"] = "keeps"
-
-    @property
-    def level_name(self) -> str:
-        return "alpha"
-
-    def nullified(self, why: str) -> "RunClaim":
-        """The same claim as a null, with its reason."""
-        return dataclasses.replace(self, null=why)
-
-    def sentence(self) -> str:
-        """The guarantee in words."""
-        if not self.holds:
-            return f"None. {_NULL_OUTCOMES[self.promise]}"
-        who = "a new run" if self.group is None else f"a new run of group {self.group!r}"
-        what = "that would succeed is not stopped"
-        if self.promise == "passes":
-            what = "that is let through to its end succeeds"
-        return (
-            f"With confidence {percent(1 - self.delta)} over the calibration runs, {who} from the "
-            f"same distribution {what} with probability at least {percent(1 - self.level)}. This "
-            "is an average over new runs, not a statement about any one of them, and it is about "
-            "the agent, tools, tasks and scores that were calibrated."
-        )
 
 
 class RunGate(BaseEstimator):
@@ -108,10 +77,10 @@ class RunGate(BaseEstimator):
         numbers or sequences of d numbers.
     groups : Groups, default=None
         A level and a claim for each group of runs: known before the run begins.
-    unfinished : {"raise", "failed", "leave_out"}, default="raise"
+    unfinished : {"raise", "failed", "succeeded", "leave_out"}, default="raise"
         What becomes of runs whose success is None or NaN, as a budget or an error ended them. They
         are neither successes nor failures by themselves. Left out, they have no part in the
-        promise either.
+        promise either. `score` and reports count them in the same way.
     optimization_fraction : float, default=1/3
         Share of the runs from which risk and levels are learnt, in (0, 1).
     on_null : {"warn", "raise"}, default="warn"
@@ -161,7 +130,7 @@ class RunGate(BaseEstimator):
         "promise": [StrOptions({"keeps", "passes"})],
         "features": [None, callable],
         "groups": [None, Groups],
-        "unfinished": [StrOptions({"raise", "failed", "leave_out"})],
+        "unfinished": [StrOptions({"raise", "failed", "succeeded", "leave_out"})],
         "optimization_fraction": [Interval(Real, 0, 1, closed="neither")],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
@@ -176,7 +145,7 @@ class RunGate(BaseEstimator):
         promise: Literal["keeps", "passes"] = "keeps",
         features: Callable[[list[Any]], Sequence[float]] | None = None,
         groups: Groups | None = None,
-        unfinished: Literal["raise", "failed", "leave_out"] = "raise",
+        unfinished: Literal["raise", "failed", "succeeded", "leave_out"] = "raise",
         optimization_fraction: float = 1 / 3,
         on_null: Literal["warn", "raise"] = "warn",
         random_state: RandomState = None,
@@ -214,49 +183,54 @@ class RunGate(BaseEstimator):
         if self.groups is not None:
             self.groups._validate_params()
         runs = self._arrays(X)
-        succeeded, is_finished = _outcomes(y, len(runs), self.unfinished)
+        succeeded, counts = self._outcomes(y, len(runs))
         names = groups_of(self.groups, groups, len(runs), list(X))  # type: ignore[arg-type]
-        kept = np.flatnonzero(is_finished)
+        kept = np.flatnonzero(counts)
+        if len(kept) < 2:
+            raise ValueError(
+                f"X must hold at least 2 runs that are finished, got {len(kept)} sample instead."
+            )
         runs = [runs[i] for i in kept]
         succeeded = succeeded[kept]
         names = None if names is None else [names[i] for i in kept]
-        if len(runs) < 2:
-            raise ValueError(
-                f"X must hold at least 2 runs that are finished, got {len(runs)} sample instead."
-            )
 
         searched, tested = self._split(runs, succeeded)
-        self.n_scores_ = runs[0].shape[1]
-        self.n_unfinished_ = int(len(is_finished) - len(kept))
         features = [features_of(run) for run in runs]
-        self._risk = self._learnt([features[i] for i in searched], ~succeeded[searched])
-        largest_risks = np.array([self._risk.of(rows).max() for rows in features])
-        levels, starts = np.array([np.inf]), largest_risks[:0]
-        if self.promise == "passes":
-            starts = self._out_of_fold([features[i] for i in searched], ~succeeded[searched])
-            levels = levels_to_test(starts)
+        to_learn = [features[i] for i in searched]
+        failed = ~succeeded[searched]
+        risk = learnt(self.scorer, to_learn, failed, features[0].shape[1])
+        largest_risks = np.array([risk.of(rows).max() for rows in features])
+        others = self._out_of_fold(to_learn, failed) if self.promise == "passes" else failed[:0]
 
         def calibrated(part: Part) -> Level:
-            rows = part.rows
+            risks = largest_risks[part.rows]
+            outcomes = succeeded[part.rows]
             if self.promise == "keeps":
-                return level_that_keeps(
-                    largest_risks[rows], succeeded[rows], self.alpha, part.delta
-                )
-            start = start_of(levels, starts, succeeded[searched], len(rows), self.alpha, part.delta)
-            return level_that_passes(
-                levels, start, largest_risks[rows], succeeded[rows], self.alpha, part.delta
-            )
+                return level_that_keeps(risks, outcomes, self.alpha, part.delta)
+            levels = levels_to_test(others)
+            start = start_of(levels, others, ~failed, len(risks), self.alpha, part.delta)
+            return level_that_passes(levels, start, risks, outcomes, self.alpha, part.delta)
 
-        options = self.groups or Groups()
-        parts = options.parts(searched, tested, self.delta, names)
-        self.levels_ = {part.group: calibrated(part) for part in parts}
-        self.claims_ = {part.group: self._claim(part, names) for part in parts}
-        self.threshold_ = self.levels_[None].level
-        if names is None:
-            self._refuse_too_few()
-        in_use = [claim for group, claim in self.claims_.items() if self._is_used(group)]
-        report_null(nulls_of(in_use), self.on_null, _NULL_OUTCOMES[self.promise])
+        claims: dict[Hashable | None, Claim] = {}
+        levels: dict[Hashable | None, Level] = {}
+        for part in (self.groups or Groups()).parts(searched, tested, self.delta, names):
+            levels[part.group] = calibrated(part)
+            claims[part.group] = self._claim(part, levels[part.group], succeeded, names is not None)
+        nulls = [claim for claim in _in_use(claims).values() if not claim.holds]
+        if nulls:
+            report_null(nulls_of(nulls), self.on_null, nulls[0].sentence())
+
+        self._risk = risk
+        self.levels_ = levels
+        self.claims_ = claims
+        self.n_scores_ = runs[0].shape[1]
+        self.n_unfinished_ = _n_unfinished(y)
         return self
+
+    @property
+    def threshold_(self) -> float:
+        """Level of all runs together."""
+        return self.levels_[None].level
 
     def decision_function(self, X: Sequence[Any]) -> list[np.ndarray]:
         """Predicted risk after each step of each run.
@@ -269,74 +243,68 @@ class RunGate(BaseEstimator):
 
     def predict(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
         """Steps until each run is stopped, or all."""
-        steps = [
-            (int(np.argmax(risks >= level)) + 1 if (risks >= level).any() else len(risks))
-            for risks, level in zip(self.decision_function(X), self._levels_of(X, groups))
-        ]
-        return np.array(steps, dtype=np.intp)
+        stops = self._stops(X, groups)
+        return np.where(stops > 0, stops, [len(run) for run in X])
 
     def stopped(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
         """Whether each run is stopped, bool (n,)."""
-        risks = self.decision_function(X)
-        return np.array(
-            [bool((one >= t).any()) for one, t in zip(risks, self._levels_of(X, groups))], bool
-        )
+        return self._stops(X, groups) > 0
 
     def score(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> float:
         """Share of failing runs stopped; -inf where null."""
         check_is_fitted(self, "levels_")
-        if not any(claim.holds for claim in self.claims_.values()):
+        if not any(claim.holds for claim in _in_use(self.claims_).values()):
             return -np.inf
-        succeeded, is_finished = _outcomes(y, len(X), "leave_out")
-        stopped = self.stopped(X, groups=groups)[is_finished & ~succeeded]
-        return float(stopped.mean()) if len(stopped) else float("nan")
+        succeeded, counts = self._outcomes(y, len(X))
+        return share(self.stopped(X, groups=groups), counts & ~succeeded)
 
-    def report(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> str:
-        """Report on new runs, in Markdown."""
-        succeeded, is_finished = _outcomes(y, len(X), "leave_out")
-        stopped = self.stopped(X, groups=groups)
-        steps = self.predict(X, groups=groups)
+    def report(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> CalibrationReport:
+        """Report on new runs: Markdown in print, HTML in a notebook."""
+        stops = self._stops(X, groups)
+        stopped = stops > 0
+        succeeded, counts = self._outcomes(y, len(X))
         lengths = np.array([len(run) for run in X])
-        fails = is_finished & ~succeeded
+        saved = 1.0 - np.where(stopped, stops, lengths).sum() / lengths.sum()
 
-        def row(name: str, chosen: np.ndarray, counted: np.ndarray) -> str:
-            n, k = int(chosen.sum()), int(counted[chosen].sum())
+        def row(name: str, chosen: np.ndarray, errors: np.ndarray) -> tuple[str, ...]:
+            n = int(chosen.sum())
+            k = int(errors[chosen].sum())
             if n == 0:
-                return f"| {name} | 0 of 0 | |"
+                return name, "0 of 0", ""
             low, high = clopper_pearson(k, n)
-            return f"| {name} | {k} of {n} | {percent(k / n)} ({percent(low)} to {percent(high)}) |"
+            return name, f"{k} of {n}", f"{percent(k / n)} ({percent(low)} to {percent(high)})"
 
-        sentences = [
-            claim.sentence() for group, claim in self.claims_.items() if self._is_used(group)
-        ]
-        saved = 1.0 - steps.sum() / lengths.sum()
-        lines = [
-            "## Guarantee",
-            "",
-            *sentences,
-            "",
-            "## New runs",
-            "",
-            "| what | runs | share (95 % interval) |",
-            "| --- | --- | --- |",
-            row("succeed, and are stopped", is_finished & succeeded, stopped),
-            row("fail, and are stopped", fails, stopped),
-            row("are let through, and fail", is_finished & ~stopped, ~succeeded),
-            "",
-            f"Steps not taken: {percent(saved)}. Unfinished runs, which are left out: "
-            f"{int(np.sum(~is_finished))}; in calibration {self.n_unfinished_}.",
-        ]
-        return "\n".join(lines)
+        table = (
+            ("what", "runs", "share (95 % interval)"),
+            row("succeed, and are stopped", counts & succeeded, stopped),
+            row("fail, and are stopped", counts & ~succeeded, stopped),
+            row("are let through, and fail", counts & ~stopped, ~succeeded),
+        )
+        remarks = (
+            f"Steps not taken: {percent(saved)}.",
+            f"Unfinished runs: {_n_unfinished(y)}; in calibration {self.n_unfinished_} "
+            f"(unfinished={self.unfinished!r}).",
+        )
+        promises = tuple(claim.sentence() for claim in _in_use(self.claims_).values())
+        sections = (Section("Guarantee", promises), Section("New runs", remarks, table))
+        return CalibrationReport(sections)
 
     def open(self, *, group: Hashable | None = None, state: str | None = None) -> "OpenRun":
-        """Begin a live run, or continue a kept one."""
+        """Begin a live run, or continue a kept one.
+
+        Parameters
+        ----------
+        group : hashable, default=None
+            The group of the run, where the gate has groups.
+        state : str, default=None
+            What ``to_json`` gave of a run of this gate, to go on with.
+        """
         check_is_fitted(self, "levels_")
-        if group not in self.levels_ or not self._is_used(group):
-            raise ValueError(f"group must be one that was calibrated, got {group!r} instead.")
-        return OpenRun(self._risk, self.levels_[group].level, self.n_scores_, self.features, state)
+        level = self._level_of(group)
+        return OpenRun(self._risk, level, self.n_scores_, self.features, state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the gate as JSON, without data."""
+        """Write the gate as JSON, for default scorer and "score"."""
         check_is_fitted(self, "levels_")
         if isinstance(self._risk, ClassifierRisk):
             raise TypeError(
@@ -344,16 +312,13 @@ class RunGate(BaseEstimator):
                 "the gate."
             )
         rules = [
-            {**claim_content(group, claim), "of_level": dataclasses.asdict(self.levels_[group])}
+            {**claim_content(group, claim), "of_level": asdict(self.levels_[group])}
             for group, claim in self.claims_.items()
         ]
         content = {
             "format": _FORMAT,
-            "promise": self.promise,
-            "alpha": self.alpha,
-            "delta": self.delta,
-            "grouped": len(self.levels_) > 1,
-            "risk": None if isinstance(self._risk, ScoreRisk) else dataclasses.asdict(self._risk),
+            **self._asked(),
+            "risk": asdict(self._risk),
             "n_scores": self.n_scores_,
             "n_unfinished": self.n_unfinished_,
             "rules": rules,
@@ -361,69 +326,100 @@ class RunGate(BaseEstimator):
         write_content(path, content)
 
     def load(self, path: str | os.PathLike[str]) -> Self:
-        """Read a gate that was saved."""
+        """Take over a gate that was saved with the same parameters."""
         self._validate_params()
+        levels: dict[Hashable | None, Level] = {}
+        claims: dict[Hashable | None, Claim] = {}
         with reading(path, _FORMAT) as content:
-            for name in ("promise", "alpha", "delta"):
-                if content[name] != getattr(self, name):
-                    raise ValueError(
-                        f"{name} must be {content[name]!r}, as calibrated, got "
-                        f"{getattr(self, name)!r} instead"
-                    )
-            risk = content["risk"]
-            loaded = (
-                ScoreRisk() if risk is None else LinearRisk(tuple(risk["coef"]), risk["intercept"])
-            )
-            levels: dict[Hashable, Level] = {}
-            claims: dict[Hashable, RunClaim] = {}
+            risk = LinearRisk(tuple(content["risk"]["coef"]), content["risk"]["intercept"])
             for rule in content["rules"]:
-                level = {**rule["of_level"], "level": float(rule["of_level"]["level"])}
-                levels[rule["group"]] = Level(**level)
-                claim = {**rule["claim"], "unknown": tuple(rule["claim"]["unknown"])}
-                claims[rule["group"]] = RunClaim(**claim)
-        self._risk, self.levels_, self.claims_ = loaded, levels, claims
-        self.n_scores_, self.n_unfinished_ = content["n_scores"], content["n_unfinished"]
-        self.threshold_ = levels[None].level
+                level = float(rule["of_level"].pop("level"))  # which may be "inf"
+                levels[rule["group"]] = Level(level, **rule["of_level"])
+                claims[rule["group"]] = claim_of(rule)
+        for name, value in self._asked().items():
+            if content[name] != value:
+                raise ValueError(
+                    f"{name} must be {content[name]!r}, as calibrated in {os.fspath(path)!r}, got "
+                    f"{value!r} instead."
+                )
+        self._risk = risk
+        self.levels_ = levels
+        self.claims_ = claims
+        self.n_scores_ = content["n_scores"]
+        self.n_unfinished_ = content["n_unfinished"]
         return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.input_tags.allow_nan = False
         return tags
 
-    def _arrays(self, runs: Sequence[Any], n_scores: int | None = None) -> list[np.ndarray]:
+    def _asked(self) -> dict[str, Any]:
+        """Parameters that a file must agree with."""
+        return {
+            "scorer": self.scorer,
+            "promise": self.promise,
+            "alpha": self.alpha,
+            "delta": self.delta,
+            "features": None if self.features is None else score_fingerprint(self.features),
+            **asked_groups(self.groups),
+        }
+
+    def _arrays(self, X: Any, n_scores: int | None = None) -> list[np.ndarray]:
         """Runs as arrays of shape (T, d)."""
-        is_table = isinstance(runs, np.ndarray) and (runs.ndim > 1 or runs.dtype != object)
-        if issparse(runs) or (is_table and self.features is None):
-            runs = check_array(runs, allow_nd=True)  # whose rows are runs of equal length
-        if isinstance(runs, (str, bytes)) or not hasattr(runs, "__len__"):
-            raise TypeError(f"X must be a sequence of runs, got {type(runs).__name__} instead.")
-        if len(runs) == 0:
+        is_table = isinstance(X, np.ndarray) and (X.ndim > 1 or X.dtype != object)
+        if issparse(X) or (is_table and self.features is None):
+            X = check_array(X, allow_nd=True)  # whose rows are runs of equal length
+        if isinstance(X, (str, bytes)) or not hasattr(X, "__len__"):
+            raise TypeError(f"X must be a sequence of runs, got {type(X).__name__} instead.")
+        if len(X) == 0:
             raise ValueError("X must hold at least one run, got none instead.")
         arrays: list[np.ndarray] = []
-        for i, run in enumerate(runs):
-            steps = run if self.features is None else _described(run, self.features)
-            try:
-                array = np.asarray(steps, dtype=np.float64)
-            except (TypeError, ValueError) as error:
+        for i, run in enumerate(X):
+            array = scores_of(run if self.features is None else self._described(run))
+            if array is None:
                 raise ValueError(
-                    f"X[{i}] must be a run of numbers, or of d numbers each, got {error} instead."
-                ) from None
-            if array.ndim == 1:
-                array = array[:, np.newaxis]
-            if array.ndim != 2 or 0 in array.shape or not np.isfinite(array).all():
-                raise ValueError(
-                    f"X[{i}] must be a non-empty run of finite scores, got shape {array.shape}"
-                    f"{'' if np.isfinite(array).all() else ' with NaN or infinity'} instead."
+                    f"X[{i}] must be a non-empty run of finite numbers, or of d in each step, got "
+                    f"{run!r:.80} instead."
                 )
-            wanted = n_scores or arrays[0].shape[1] if arrays or n_scores else array.shape[1]
-            if array.shape[1] != wanted:
+            n_scores = n_scores or array.shape[1]
+            if array.shape[1] != n_scores:
                 raise ValueError(
-                    f"X[{i}] must have {wanted} scores in a step, got {array.shape[1]} instead."
+                    f"X[{i}] must have {n_scores} scores in a step, got {array.shape[1]} instead."
                 )
             arrays.append(array)
         return arrays
+
+    def _described(self, run: Sequence[Any]) -> list[Sequence[float]]:
+        """What `features` says of each prefix."""
+        prefix: list[Any] = []
+        described = []
+        for step in run:
+            prefix.append(step)
+            described.append(self.features(prefix))  # type: ignore[misc]
+        return described
+
+    def _outcomes(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Whether runs succeed, and whether they count, bool (n,)."""
+        if y is None:
+            raise ValueError("RunGate requires y to be passed, but the target y is None.")
+        outcomes = np.asarray(y, dtype=object)
+        if outcomes.shape != (n,):
+            raise ValueError(
+                f"y must have shape ({n},), one for each run, got {outcomes.shape} instead."
+            )
+        unfinished = np.array([is_missing(one) for one in outcomes])
+        for one in outcomes[~unfinished]:
+            if one not in (0, 1):
+                raise ValueError(f"y must be booleans, or 0 and 1, got {one!r:.40} instead.")
+        if self.unfinished == "raise" and unfinished.any():
+            raise ValueError(
+                "y must say of each run whether it succeeds, got None or NaN for "
+                f"{unfinished.sum()} instead; unfinished='failed', 'succeeded' or 'leave_out' says "
+                "what these are."
+            )
+        succeeded = np.where(unfinished, self.unfinished == "succeeded", outcomes).astype(bool)
+        return succeeded, ~unfinished | (self.unfinished != "leave_out")
 
     def _split(
         self, runs: list[np.ndarray], succeeded: np.ndarray
@@ -438,75 +434,62 @@ class RunGate(BaseEstimator):
         n_first = optimization_size(len(runs), self.optimization_fraction)
         return split_prompts(numbered(contents), n_first, self.random_state)
 
-    def _learnt(self, features: list[np.ndarray], failed: np.ndarray) -> Risk:
-        if isinstance(self.scorer, str):
-            return ScoreRisk()
-        if self.scorer is None:
-            return LinearRisk.learnt(features, failed)
-        if len(np.unique(failed)) < 2:
-            return LinearRisk.learnt(features, failed)  # a constant
-        lengths = [len(rows) for rows in features]
-        outcomes = np.repeat(failed, lengths)
-        return ClassifierRisk(clone(self.scorer).fit(np.vstack(features), outcomes))
-
     def _out_of_fold(self, features: list[np.ndarray], failed: np.ndarray) -> np.ndarray:
-        """M of runs, out-of-fold."""
+        """M of runs by risks learnt from others."""
         largest = np.empty(len(features))
-        if len(features) < 2 * _N_FOLDS:
-            return np.array([self._risk.of(rows).max() for rows in features])
-        for learning, left_out in KFold(_N_FOLDS).split(failed):
-            risk = self._learnt([features[i] for i in learning], failed[learning])
-            for i in left_out:
+        folds = np.arange(len(features)) % _N_FOLDS  # runs are in the order of their digests
+        for fold in range(_N_FOLDS):
+            others = [rows for rows, k in zip(features, folds) if k != fold]
+            risk = learnt(self.scorer, others, failed[folds != fold], features[0].shape[1])
+            for i in np.flatnonzero(folds == fold):
                 largest[i] = risk.of(features[i]).max()
         return largest
 
-    def _claim(self, part: Part, names: list[Hashable] | None) -> RunClaim:
-        level = self.levels_[part.group]
-        within: Literal["each", "all"] | None = None
-        if names is not None:
-            within = (self.groups or Groups()).guarantee
-        claim = RunClaim(
-            self.alpha, part.delta, group=part.group, within_groups=within, promise=self.promise
+    def _claim(self, part: Part, level: Level, succeeded: np.ndarray, grouped: bool) -> Claim:
+        claim = Claim(
+            self.alpha,
+            part.delta,
+            about="runs that succeed" if self.promise == "keeps" else "runs that pass",
+            group=part.group,
+            within_groups=(self.groups or Groups()).guarantee if grouped else None,
         )
         if level.certified:
             return claim
-        if self.promise == "keeps":
-            return claim.nullified(
-                f"{level.n} calibration runs succeed, and at alpha={self.alpha:g}, "
-                f"delta={part.delta:g} it takes {claim.fewest_prompts} at least."
-            )
-        return claim.nullified(
-            f"no level is certified at alpha={self.alpha:g}, delta={part.delta:g}: of the "
-            f"{level.n} calibration runs that the first would let through {level.n_errors} fail."
-        )
+        n = int(succeeded[part.rows].sum()) if self.promise == "keeps" else len(part.rows)
+        if n < claim.fewest_prompts and not grouped:
+            raise ValueError(f"X must hold more runs: {too_few(n, claim)}")
+        if n < claim.fewest_prompts:
+            return claim.nullified(too_few(n, claim))
+        first = f"Of {level.n} that the first level lets through {level.n_errors} fail."
+        return claim.nullified(nothing_passed(claim, n, "level", np.nan, advice=first))
 
-    def _refuse_too_few(self) -> None:
-        claim, n = self.claims_[None], self.levels_[None].n
-        if self.promise == "keeps" and not claim.holds:
+    def _stops(self, X: Sequence[Any], groups: object) -> np.ndarray:
+        """Step after which each run is stopped; 0 where none is."""
+        risks = self.decision_function(X)
+        names: Sequence[Hashable | None] | None = None
+        if self.groups is not None or groups is not None:
+            names = groups_of(self.groups, groups, len(risks), list(X))  # type: ignore[arg-type]
+        levels = [self._level_of(name) for name in names or [None] * len(risks)]
+        reached = [one >= level for one, level in zip(risks, levels)]
+        return np.array([int(one.argmax()) + 1 if one.any() else 0 for one in reached], np.intp)
+
+    def _level_of(self, group: Hashable | None) -> float:
+        if group not in _in_use(self.levels_):
             raise ValueError(
-                f"X must hold more runs that succeed: {n} of those in the calibration part do, and "
-                f"at alpha={self.alpha:g}, delta={self.delta:g} it takes {claim.fewest_prompts}."
+                f"groups must be among those that were calibrated, got {group!r:.80} instead."
             )
-
-    def _is_used(self, group: Hashable | None) -> bool:
-        return (group is None) == (len(self.levels_) == 1)
-
-    def _levels_of(self, runs: Sequence[Any], groups: object) -> list[float]:
-        check_is_fitted(self, "levels_")
-        options = self.groups
-        if options is None and groups is None and len(self.levels_) == 1:
-            return [self.threshold_] * len(runs)
-        names = groups_of(options, groups, len(runs), list(runs))  # type: ignore[arg-type]
-        for name in names or []:
-            if name not in self.levels_:
-                raise ValueError(
-                    f"groups must be among those that were calibrated, got {name!r} instead."
-                )
-        return [self.levels_[name].level for name in names or []]
+        return self.levels_[group].level
 
 
 class OpenRun:
     """One run while it goes on, safe for threads.
+
+    Attributes
+    ----------
+    risk : float
+        The risk after the last step; -inf before the first one.
+    stopped : bool
+        Whether the run is stopped; it stays so.
 
     Examples
     --------
@@ -529,13 +512,15 @@ class OpenRun:
         risk: Risk,
         level: float,
         n_scores: int,
-        features: Callable[[list[Any]], Sequence[float]] | None = None,
-        state: str | None = None,
+        features: Callable[[list[Any]], Sequence[float]] | None,
+        state: str | None,
     ) -> None:
-        self._risk, self._level, self._n_scores = risk, level, n_scores
+        self._risk = risk
+        self._level = level
+        self._n_scores = n_scores
         self._features = features
         self._steps: list[Any] = []  # kept only where `features` looks at them
-        self._state = PrefixState.begun(n_scores)
+        self._state = PrefixState()
         self._lock = threading.Lock()
         self.risk = float("-inf")
         self.stopped = False
@@ -550,68 +535,56 @@ class OpenRun:
     def step(self, score: Any) -> bool:
         """Take a step's score; return whether to go on.
 
-        Once a run is stopped it stays so, whatever comes.
+        Once a run is stopped it stays so, whatever comes. A step that is refused does not count.
         """
         with self._lock:
-            if self._features is not None:
-                self._steps.append(score)
-                score = self._features(self._steps)
-            scores = [float(score)] if self._n_scores == 1 and np.ndim(score) == 0 else score
-            scores = [float(one) for one in scores]
-            if len(scores) != self._n_scores or not all(map(np.isfinite, scores)):
+            steps = self._steps if self._features is None else [*self._steps, score]
+            described = score if self._features is None else self._features(steps)
+            scores = scores_of([described])
+            if scores is None or scores.shape[1] != self._n_scores:
                 raise ValueError(
-                    f"score must be {self._n_scores} finite numbers, got {scores!r:.80} instead."
+                    f"score must be {self._n_scores} finite numbers, got {score!r:.80} instead."
                 )
-            self.risk = self._risk.of_one(self._state.update(scores))
+            self._steps = steps
+            features = self._state.update(scores[0].tolist())
+            self.risk = float(self._risk.of(np.array([features]))[0])
             self.stopped = self.stopped or self.risk >= self._level
             return not self.stopped
 
     def to_json(self) -> str:
         """The state, for a restart."""
         with self._lock:
-            state = dataclasses.asdict(self._state)
-            return json.dumps({**state, "stopped": self.stopped, "steps": self._steps})
+            state = {**asdict(self._state), "steps": self._steps, "stopped": self.stopped}
+            return json.dumps({**state, "digest": self._digest(state)})
 
     def _restore(self, state: str) -> None:
-        content = json.loads(state)
-        self.stopped = bool(content.pop("stopped"))
-        self._steps = list(content.pop("steps"))
-        self._state = PrefixState(**content)
-        if len(self._state.last) != self._n_scores:
-            raise ValueError(
-                f"state must be of a run with {self._n_scores} scores in a step, got "
-                f"{len(self._state.last)} instead."
-            )
+        with naming("state must be what to_json gave of a run of this gate and group"):
+            content = json_value(state)
+            if content.pop("digest") != self._digest(content):
+                raise ValueError("it is of another one, or was changed")
+            self.stopped = content.pop("stopped")
+            self._steps = content.pop("steps")
+            self._state = PrefixState(**content)
+
+    def _digest(self, state: dict[str, Any]) -> str:
+        """Digest of a state, and of the gate that it belongs to."""
+        whole = [repr(self._risk), self._level, state]
+        return hashlib.blake2b(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
-def _outcomes(y: Any, n: int, unfinished: str) -> tuple[np.ndarray, np.ndarray]:
-    """Whether runs succeed, and whether they are finished, bool (n,)."""
-    if y is None:
-        raise ValueError("RunGate requires y to be passed, but the target y is None.")
-    outcomes = np.asarray(y, dtype=object)
-    if outcomes.shape != (n,):
-        raise ValueError(
-            f"y must have shape ({n},), one for each run, got {outcomes.shape} instead."
-        )
-    is_finished = np.array([one is not None and one == one for one in outcomes], dtype=bool)
-    for one in outcomes[is_finished]:
-        if one not in (0, 1):
-            raise ValueError(f"y must be booleans, or 0 and 1, got {one!r:.40} instead.")
-    if unfinished == "raise" and not is_finished.all():
-        raise ValueError(
-            f"y must say of each run whether it succeeds, got None or NaN for "
-            f"{int(np.sum(~is_finished))} instead; unfinished='failed' or 'leave_out' says what "
-            "these are."
-        )
-    succeeded = np.array([bool(one) for one in np.where(is_finished, outcomes, False)])
-    if unfinished == "failed":
-        is_finished = np.ones(n, dtype=bool)
-    return succeeded, is_finished
+def share(errors: np.ndarray, chosen: np.ndarray) -> float:
+    """Share of errors among chosen runs; NaN without any."""
+    return float(errors[chosen].mean()) if chosen.any() else np.nan
 
 
-def _described(run: Sequence[Any], features: Callable[[list[Any]], Sequence[float]]) -> list[Any]:
-    steps = list(run)
-    return [features(steps[:k]) for k in range(1, len(steps) + 1)]
+def _in_use(by_group: dict[Hashable | None, Any]) -> dict[Hashable | None, Any]:
+    """What is of each group, or of all runs where there are none."""
+    groups = {group: one for group, one in by_group.items() if group is not None}
+    return groups or by_group
+
+
+def _n_unfinished(y: Any) -> int:
+    return sum(map(is_missing, y))
 
 
 def _digest(run: np.ndarray) -> int:

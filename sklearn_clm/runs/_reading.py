@@ -1,16 +1,13 @@
 """Runs from tables and logs."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sklearn_clm.generators._logs import inspect_log, read_records
+from sklearn_clm.generators._logs import SAYS, inspect_samples, read_records
+from sklearn_clm.generators._prompts import is_missing
 from sklearn_clm.generators._records import naming
-
-_SUCCESS = {"true": True, "1": True, "1.0": True, "yes": True, "c": True}
-_FAILURE = {"false": False, "0": False, "0.0": False, "no": False, "i": False, "n": False}
-_SAYS: Mapping[str, bool | None] = {**_SUCCESS, **_FAILURE, "": None, "none": None, "nan": None}
 
 
 class Runs(NamedTuple):
@@ -65,24 +62,22 @@ def read_runs(
     columns = [score] if isinstance(score, str) else list(score)
     if Path(path).suffix.lower() in (".eval", ".json"):
         return _of_inspect(path, columns, success, scores_of)
-    steps: dict[str, list[tuple[float, Any]]] = {}
+    steps: dict[str, dict[float, list[float]]] = {}
     outcomes: dict[str, bool | None] = {}
     for where, record in read_records(path):
         with naming(where):
-            if lacking := [name for name in (run, step, success, *columns) if name not in record]:
-                raise ValueError(f"the table must have a column {lacking[0]!r}, has {[*record]}")
-            name, outcome = str(record[run]), _outcome(record[success])
-            scores = [float(record[column]) for column in columns]
-            taken = scores[0] if isinstance(score, str) else scores
-            steps.setdefault(name, []).append((float(record[step]), taken))
+            for name in (run, step, success, *columns):
+                if name not in record:
+                    raise ValueError(f"the table must have a column {name!r}, has {[*record]}")
+            name = str(record[run])
+            number = float(record[step])
+            if number in steps.setdefault(name, {}):
+                raise ValueError(f"run {name!r} must have step {number:g} once, got it again")
+            steps[name][number] = [float(record[column]) for column in columns]
+            outcome = _outcome(record[success])
             if outcomes.setdefault(name, outcome) != outcome:
                 raise ValueError(f"run {name!r} must succeed or fail, got both")
-    runs = []
-    for name, rows in steps.items():
-        numbers = [number for number, _ in rows]
-        if len(set(numbers)) < len(numbers):
-            raise ValueError(f"{path}: run {name!r} must have each step once, got one again.")
-        runs.append([taken for _, taken in sorted(rows, key=lambda row: row[0])])
+    runs = [_unpacked(row for _, row in sorted(rows.items())) for rows in steps.values()]
     return Runs(runs, list(outcomes.values()), list(steps))
 
 
@@ -92,42 +87,47 @@ def _of_inspect(
     success: str,
     scores_of: Callable[[Mapping[str, Any]], Sequence[Any]] | None,
 ) -> Runs:
-    """Epochs as runs; what a limit ended is unfinished."""
-    found = Runs([], [], [])
-
-    def of_messages(sample: Mapping[str, Any]) -> list[Any]:
-        rows = [
-            [one["metadata"][column] for column in columns]
-            for one in sample.get("messages", [])
-            if one.get("role") == "assistant" and columns[0] in (one.get("metadata") or {})
-        ]
-        return [row[0] for row in rows] if len(columns) == 1 else rows
-
-    with inspect_log(path) as (_, samples):
+    """Epochs as runs; what an error or a limit ended is unfinished."""
+    runs = Runs([], [], [])
+    with inspect_samples(path) as samples:
         for where, sample in samples:
             with naming(where):
-                steps = list((scores_of or of_messages)(sample))
-                if not steps:
-                    raise ValueError(
-                        f"no message of the assistant has {columns[0]!r} in its metadata; give "
-                        "scores_of"
-                    )
+                steps = _of_messages(sample, columns) if scores_of is None else scores_of(sample)
                 scores = sample.get("scores") or {}
                 if len(scores) > 1 and success not in scores:
                     raise ValueError(f"success must name one of the scorers {[*scores]}")
-                score: Mapping[str, Any] = scores.get(success) or next(iter(scores.values()), {})
-                # an error or a limit ended it before its end
-                ended = sample.get("error") or sample.get("limit")
-                outcome = None if ended else _outcome(score.get("value"))
-                found.runs.append(steps)
-                found.succeeded.append(outcome)
-                found.names.append(f"{sample.get('id')} ({sample.get('epoch')})")
-    return found
+                verdict: Mapping[str, Any] = scores.get(success) or next(iter(scores.values()), {})
+                is_unfinished = sample.get("error") or sample.get("limit")
+                runs.runs.append(list(steps))
+                runs.succeeded.append(None if is_unfinished else _outcome(verdict.get("value")))
+                runs.names.append(f"{sample.get('id')} ({sample.get('epoch')})")
+    return runs
+
+
+def _of_messages(sample: Mapping[str, Any], columns: list[str]) -> list[Any]:
+    """Scores in the metadata of the assistant's messages."""
+    messages = [one for one in sample["messages"] if one["role"] == "assistant"]
+    metadata = [one.get("metadata") or {} for one in messages]
+    rows = [[fields[name] for name in columns] for fields in metadata if columns[0] in fields]
+    if not rows:
+        raise ValueError(
+            f"no message of the assistant has {columns[0]!r} in its metadata; give scores_of"
+        )
+    return _unpacked(rows)
+
+
+def _unpacked(rows: Iterable[list[Any]]) -> list[Any]:
+    """Rows, or where each has one number these."""
+    steps = list(rows)
+    return [row[0] for row in steps] if len(steps[0]) == 1 else steps
 
 
 def _outcome(value: object) -> bool | None:
     """Whether a run succeeds; None where it is unfinished."""
-    said = "" if value is None else str(value).strip().lower()
-    if said not in _SAYS:
+    text = "" if is_missing(value) else str(value).strip().lower()
+    if text in ("", "none", "nan"):
+        return None
+    number = SAYS.get(text, text)
+    if number not in (0.0, 1.0, "0", "1", "0.0", "1.0"):
         raise ValueError(f"success must be true or false, 1 or 0, or empty, got {value!r:.40}")
-    return _SAYS[said]
+    return float(number) == 1.0

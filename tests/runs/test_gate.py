@@ -75,7 +75,7 @@ def test_the_level_that_passes_is_the_last_before_the_first_failure(values, seed
 @given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**30))
 def test_features_live_are_those_of_whole_runs(n_steps, n_scores, seed):
     run = np.random.default_rng(seed).normal(size=(n_steps, n_scores))
-    state = PrefixState.begun(n_scores)
+    state = PrefixState()
     live = [state.update(scores) for scores in run.tolist()]
     np.testing.assert_allclose(live, features_of(run), rtol=1e-12)
     # a prefix has the features of itself, whatever comes later
@@ -125,7 +125,10 @@ def test_most_failures_are_stopped_and_few_successes():
     gate = RunGate(alpha=0.1).fit(RUNS, SUCCEEDED)
     assert gate.score(NEW, NEW_SUCCEEDED) > 0.3
     assert gate.stopped(NEW)[NEW_SUCCEEDED].mean() <= 0.1
-    assert "| succeed, and are stopped |" in gate.report(NEW, NEW_SUCCEEDED)
+    report = gate.report(NEW, NEW_SUCCEEDED)
+    assert "| succeed, and are stopped |" in str(report)
+    assert "<td>succeed, and are stopped</td>" in report.to_html()
+    assert "calibration runs that succeed, a new run" in gate.claims_[None].sentence()
     passing = RunGate(promise="passes", alpha=0.3).fit(RUNS, SUCCEEDED)
     through = ~passing.stopped(NEW)
     assert through.mean() > 0.2
@@ -136,12 +139,16 @@ def test_most_failures_are_stopped_and_few_successes():
 def test_a_null_is_said_and_harmless():
     hard = np.zeros(300, dtype=bool)
     hard[:60] = True
-    with pytest.warns(NullCalibrationWarning, match="no level is certified"):
-        gate = RunGate(promise="passes", alpha=0.01).fit(RUNS, hard)
+    with pytest.warns(NullCalibrationWarning, match=r"no level is certified .* \d+ fail"):
+        gate = RunGate(promise="passes", alpha=0.05).fit(RUNS, hard)
     assert gate.predict(NEW).tolist() == [1] * len(NEW)
     assert gate.score(NEW, NEW_SUCCEEDED) == -np.inf
-    with pytest.raises(ValueError, match="X must hold more runs that succeed"):
+    with pytest.raises(
+        ValueError, match=r"number of calibration runs that succeed is .* fewer than"
+    ):
         RunGate(alpha=0.01).fit(RUNS[:60], SUCCEEDED[:60])
+    with pytest.raises(ValueError, match=r"number of calibration runs is 40, .* fewer than 299"):
+        RunGate(alpha=0.01, promise="passes").fit(RUNS[:60], SUCCEEDED[:60])
     # a small group is null, and the others are not
     names = np.array(["rare"] * 12 + ["frequent"] * 288)
     with pytest.warns(NullCalibrationWarning, match="Group 'rare'"):
@@ -150,8 +157,10 @@ def test_a_null_is_said_and_harmless():
     assert gate.claims_["frequent"].holds
     with pytest.raises(ValueError, match="groups must be among"):
         gate.predict(NEW[:1], groups=["other"])
-    with pytest.raises(ValueError, match="group must be one"):
+    with pytest.raises(ValueError, match="groups must be among"):
         gate.open()
+    assert gate.open(group="frequent").step(9.0)
+    assert "for group 'rare', so each of its runs goes on" in gate.claims_["rare"].sentence()
 
 
 def test_vectors_and_features_of_steps():
@@ -178,8 +187,30 @@ def test_runs_that_did_not_finish():
     finished = [i for i, one in enumerate(outcomes) if one is not None]
     same = RunGate().fit([RUNS[i] for i in finished], SUCCEEDED[finished])
     assert left_out.threshold_ == pytest.approx(same.threshold_)
-    assert "in calibration 30" in left_out.report(NEW, NEW_SUCCEEDED)
-    RunGate(unfinished="failed").fit(RUNS, outcomes)
+    for unfinished in ("failed", "succeeded", "leave_out"):
+        gate = RunGate(unfinished=unfinished).fit(RUNS, outcomes)
+        assert gate.n_unfinished_ == 30
+        report = str(gate.report(RUNS, outcomes))
+        assert "Unfinished runs: 30; in calibration 30 (unfinished=" in report
+        # they count as in calibration
+        stopped = gate.stopped(RUNS)
+        counts = [i for i, one in enumerate(outcomes) if one is not None or unfinished == "failed"]
+        fails = [i for i in counts if not outcomes[i]]
+        assert gate.score(RUNS, outcomes) == pytest.approx(stopped[fails].mean())
+
+
+def test_a_missing_outcome_of_pandas_is_unfinished():
+    pd = pytest.importorskip("pandas")
+    outcomes = pd.Series([*SUCCEEDED[:-1], pd.NA], dtype="boolean")
+    assert RunGate(unfinished="leave_out").fit(RUNS, outcomes).n_unfinished_ == 1
+
+
+def test_a_fit_that_fails_leaves_the_gate_as_it_was():
+    gate = RunGate(alpha=0.2).fit(RUNS, SUCCEEDED)
+    before = gate.predict(NEW)
+    with pytest.raises(ValueError, match="X must hold more runs"):
+        gate.fit([[run[0], run[0]] for run in RUNS[:12]], SUCCEEDED[:12])
+    np.testing.assert_array_equal(gate.predict(NEW), before)
 
 
 @pytest.mark.parametrize("scorer", [None, "score"])
@@ -192,13 +223,28 @@ def test_saved_and_loaded(scorer, tmp_path):
     before = gate.predict(NEW, groups=new_names)
     np.testing.assert_array_equal(loaded.predict(NEW, groups=new_names), before)
     assert loaded.claims_ == gate.claims_
-    with pytest.raises(ValueError, match=r"alpha must be 0\.2, as calibrated, got 0\.1 instead"):
-        RunGate(scorer).load(tmp_path / "gate.json")
+    other = "score" if scorer is None else None
+    for params, message in (
+        ({"alpha": 0.1}, r"alpha must be 0\.2, as calibrated in .*, got 0\.1 instead"),
+        ({"scorer": other}, "scorer must be"),
+        ({"promise": "passes"}, "promise must be"),
+        ({"features": lambda prefix: prefix[-1:]}, "features must be None"),
+        ({"groups": None}, "groups must be 'each'"),
+        ({"groups": Groups(by=len)}, "groups__by must be 'none'"),
+    ):
+        unlike = RunGate(scorer, alpha=0.2, groups=Groups()).set_params(**params)
+        with pytest.raises(ValueError, match=message):
+            unlike.load(tmp_path / "gate.json")
+        assert not hasattr(unlike, "levels_")
     content = json.loads((tmp_path / "gate.json").read_text())
     content["rules"][0]["of_level"]["level"] = 9.0
     (tmp_path / "gate.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="digest"):
         RunGate(scorer, alpha=0.2).load(tmp_path / "gate.json")
+    for broken in (b"\x80\x04N.", b"{}", b"[1]", b""):
+        (tmp_path / "gate.json").write_bytes(broken)
+        with pytest.raises(ValueError, match="not an intact file"):
+            RunGate(scorer, alpha=0.2).load(tmp_path / "gate.json")
     with pytest.raises(TypeError, match="scorer must be None or 'score'"):
         RunGate(LogisticRegression()).fit(RUNS, SUCCEEDED).save(tmp_path / "other.json")
 
@@ -228,8 +274,12 @@ def test_a_gate_stays_closed():
         ("abc", [True] * 3, "X must be a sequence of runs"),
         ([], [], "X must hold at least one run"),
         ([[], [1.0]], [True, False], r"X\[0\] must be a non-empty run"),
-        ([[1.0], [np.nan]], [True, False], r"X\[1\] must be a non-empty run of finite scores"),
-        ([[1.0], ["a"]], [True, False], r"X\[1\] must be a run of numbers"),
+        ([[1.0], [np.nan]], [True, False], r"X\[1\] must be a non-empty run of finite numbers"),
+        ([[1.0], [1e300, 1.0]], [True, False], r"X\[1\] must be a non-empty run of finite numbers"),
+        ([[1.0], ["a"]], [True, False], r"X\[1\] must be .* got \['a'\] instead"),
+        ([[1.0], [[1.0, 2.0], [1.0]]], [True, False], r"X\[1\] must be a non-empty run"),
+        ([[1.0], (one for one in "12")], [True, False], r"X\[1\] must be .* got <generator"),
+        ((run for run in RUNS), SUCCEEDED, "X must be a sequence of runs, got generator"),
         ([[[1.0, 2.0]], [[1.0]]], [True, False], r"X\[1\] must have 2 scores in a step, got 1"),
         ([[1.0], [2.0]], [True], r"y must have shape \(2,\)"),
         ([[1.0], [2.0]], [True, 2], "y must be booleans, or 0 and 1, got 2 instead"),
@@ -245,9 +295,47 @@ def test_parameters_and_steps_are_checked():
         with pytest.raises(ValueError, match=next(iter(params))):
             RunGate(**params).fit(RUNS, SUCCEEDED)
     live = RunGate().fit(RUNS, SUCCEEDED).open()
-    for score in (np.nan, [1.0, 2.0]):
+    for score in (np.nan, np.inf, 1e300, [1.0, 2.0], [], None, "high", {}):
         with pytest.raises(ValueError, match="score must be 1 finite numbers"):
             live.step(score)
+    assert live.n_steps == 0
+
+
+def test_a_step_that_is_refused_does_not_count():
+    gate = RunGate(alpha=0.2, features=lambda prefix: [sum(prefix), len(prefix)])
+    live = gate.fit(RUNS, SUCCEEDED).open()
+    live.step(1.0)
+    before = live.to_json()
+    with pytest.raises(ValueError, match="score must be 2 finite numbers"):
+        live.step(np.inf)
+    assert live.to_json() == before
+
+
+def test_the_state_of_a_run_is_strict_json_of_its_gate_alone():
+    gate = RunGate(alpha=0.2).fit(RUNS, SUCCEEDED)
+    live = gate.open()
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    for score in (0.5, 0.1):
+        state = live.to_json()
+        json.loads(state, parse_constant=refuse)  # neither Infinity nor NaN
+        live.step(score)
+    content = json.loads(live.to_json())
+    assert content["steps"] == []  # scores are not kept
+    other = RunGate(alpha=0.3).fit(RUNS, SUCCEEDED)
+    for broken in (
+        json.dumps({**content, "stopped": True}),
+        json.dumps({**content, "n_steps": 1}),
+        live.to_json()[:-2],
+        "[]",
+        "{}",
+    ):
+        with pytest.raises(ValueError, match="state must be what to_json gave"):
+            gate.open(state=broken)
+    with pytest.raises(ValueError, match=r"state must be .* of this gate"):
+        other.open(state=live.to_json())
 
 
 class OfNumbers(RunGate):

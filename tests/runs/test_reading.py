@@ -37,7 +37,7 @@ def test_names_of_columns_and_several_scores(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", 1, 0.9, 1), ("a", 1, 0.8, 1)], "must have each step once"),
+        ([("a", 1, 0.9, 1), ("a", 1, 0.8, 1)], "must have step 1 once"),
         ([("a", 1, 0.9, 1), ("a", 2, 0.8, 0)], "line 3.* must succeed or fail, got both"),
         ([("a", 1, "high", 1)], "line 2.*could not convert"),
         ([("a", 1, 0.9, "perhaps")], "line 2.*success must be true or false"),
@@ -53,7 +53,7 @@ def test_a_lacking_column_is_named(tmp_path):
         read_runs(table(tmp_path / "runs.csv", ROWS), score="reward")
 
 
-def inspect_log(path, *, metadata=True):
+def inspect_log(path, *, metadata=True, status="success"):
     """A log of Inspect of two epochs of a task with steps."""
     samples = []
     for i in range(4):
@@ -65,7 +65,7 @@ def inspect_log(path, *, metadata=True):
         sample |= {"messages": messages, "scores": {"match": {"value": "CI"[i % 2]}}}
         samples.append(sample)
     samples[3]["limit"] = {"type": "message", "limit": 2}
-    path.write_text(json.dumps({"status": "success", "samples": samples}))
+    path.write_text(json.dumps({"status": status, "samples": samples}))
     return path
 
 
@@ -77,6 +77,8 @@ def test_a_log_of_agents(tmp_path):
     bare = inspect_log(tmp_path / "bare.json", metadata=False)
     with pytest.raises(ValueError, match="give scores_of"):
         read_runs(bare, score="p")
+    with pytest.raises(ValueError, match="status 'success', got 'cancelled'"):
+        read_runs(inspect_log(tmp_path / "part.json", status="cancelled"), score="p")
     counted = read_runs(bare, scores_of=lambda sample: [len(sample["messages"])] * 2)
     assert counted.runs == [[3, 3]] * 4
 
@@ -87,9 +89,13 @@ def test_pictures():
     display = GateDisplay.from_estimator(
         gate, RUNS, SUCCEEDED, NEW, NEW_SUCCEEDED, alphas=[0.001, 0.1, 0.3]
     )
-    assert np.isnan(display.failures[0])  # too few runs for so small a share
-    assert (display.successes[1:] <= display.alphas[1:]).all()
-    assert len(display.plot().ax_.lines) == 3
-    assert display.plot("steps").ax_.patches
-    with pytest.raises(ValueError, match="what must be"):
-        display.plot("all")
+    assert np.isnan(display.failing[0])  # too few runs for so small a share
+    assert (display.errors[1:] <= display.alphas[1:]).all()
+    above, below = display.axes_
+    assert len(above.lines) == 3
+    stopped = gate.fit(RUNS, SUCCEEDED).stopped(NEW)
+    assert sum(bar.get_height() for bar in below.patches) == stopped.sum()
+    passing = GateDisplay.from_estimator(
+        RunGate(promise="passes"), RUNS, SUCCEEDED, NEW, NEW_SUCCEEDED, alphas=[0.2, 0.3]
+    )
+    assert (passing.errors <= passing.alphas).all()
