@@ -9,9 +9,11 @@ Download them, and
     python examples/runs.py math_w_scores_compressed.csv.gz hotpotqa_w_scores_compressed.csv.gz
 
 prints, for several random splits, which share of the failing runs is stopped where at most a tenth
-of the successful ones may be, and which share of all steps that saves. It is a hand-over: few steps
-are saved. Where e-valuator is installed, its variants are calibrated on the same runs: "split" with
-the same alpha and delta as here, and the anytime-valid one. They ask for pandas.
+of the successful ones may be, in how many splits more of these were (with a 95 % interval of the
+share of such splits, of which delta are allowed), and which share of all steps that saves. It is a
+hand-over: few steps are saved. Where e-valuator is installed, its variants are calibrated on the
+same runs: "split" with the same alpha and delta as here, and the anytime-valid one. They ask for
+pandas.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import importlib.util
 import numpy as np
 import pandas as pd
 
+from sklearn_clm.calibration import clopper_pearson
 from sklearn_clm.runs import RunGate
 
 ALPHA, DELTA = 0.1, 0.05
@@ -98,9 +101,11 @@ def main(argv=None):
             for name, shares in rows.items():
                 failing, good, saved = np.mean(shares, axis=0)
                 above = int(sum(share > ALPHA for _, share, _ in shares))
+                low, high = clopper_pearson(above, given.splits)
                 print(
                     f"| {path.split('/')[-1].split('_')[0]} | {n} | {name} | {failing:.3f} | "
-                    f"{good:.3f} | {above} of {given.splits} | {saved:.3f} |",
+                    f"{good:.3f} | {above} of {given.splits} ({low:.2f} to {high:.2f}) | "
+                    f"{saved:.3f} |",
                     flush=True,
                 )
 

@@ -123,7 +123,7 @@ class StoppedSuccesses(Risk):
 
 
 class PassedFailures(StoppedSuccesses):
-    """The risk that a run fails which is let through to its end."""
+    """The risk that a run fails which is let through."""
 
     about: ClassVar[About] = "runs that pass"
     promise: ClassVar[str] = "{who} that is let through to its end succeeds"

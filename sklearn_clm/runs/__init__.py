@@ -17,8 +17,10 @@ runs that are going wrong, or hands them over, and promises one of two things wi
 >>> runs = [rng.normal(good, 1.0, size=rng.integers(2, 9)) for good in succeeded]  # yours
 >>> gate = RunGate(alpha=0.1).fit(runs[:400], succeeded[:400])
 >>> gate.claims_[None].sentence()[:74]
-'With confidence 95 % over the calibration runs, a new run from the same di'
+'With confidence 95 % over the calibration runs that succeed, a new run fro'
 >>> print(gate.report(runs[400:], succeeded[400:]))
+# Calibration report
+<BLANKLINE>
 ## Guarantee
 ...
 | succeed, and are stopped | ... of ... | ... % (... % to ... %) |
@@ -42,13 +44,15 @@ is what a service begins with.
 - New runs must come from the same agent, tools, tasks and scores, independently. Several runs of
   one task tell less than as many tasks: give a run of each.
 - It is a hand-over rather than a saving: on public traces 10 to 50 % of the failing runs were
-  stopped at alpha = 0.1, late, so that 1 to 10 % of all steps were saved
+  stopped at alpha = 0.1, late, so that 2 to 11 % of all steps were saved
   (``python examples/runs.py``).
 - *Stopping changes which runs finish.* Never calibrate again on runs that a gate let through:
   those that it stopped are missing, and they were not missing at random. Let a random share of runs
   go ungated, and calibrate on that share alone.
 - Runs that a budget or an error ended are neither successes nor failures by themselves. `fit`
   refuses them until `unfinished` says what they are, and the report says how many there were.
+- The scorer must not have learnt from the runs that calibrate, nor `features` from their outcomes.
+- The two promises are of two gates. Both hold together with probability 1 - 2 delta.
 
 ## Reading runs
 
@@ -57,6 +61,7 @@ hold scores in their metadata, or of which a function makes scores. :class:`Gate
 is stopped over alpha, and when.
 """
 
+import sklearn_clm.inspection  # noqa: F401 - whole, before parts of it
 from sklearn_clm.runs._display import GateDisplay
 from sklearn_clm.runs._gate import OpenRun, RunGate
 from sklearn_clm.runs._levels import Level

@@ -72,7 +72,7 @@ class GateDisplay(Display):
         alphas: ArrayLike = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3),
         ax: AxesLike = None,
     ) -> Self:
-        """Calibrate copies of a gate, try them on new runs, and plot.
+        """Calibrate copies of a gate, and plot them.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ _LARGEST = 1e100  # of a score, so that no feature overflows
 
 
 def scores_of(steps: Any) -> np.ndarray | None:
-    """Scores of steps, (T, d); None where they are no such numbers."""
+    """Scores of steps, (T, d), or None."""
     try:
         scores = np.asarray(steps, dtype=np.float64)
     except (TypeError, ValueError):

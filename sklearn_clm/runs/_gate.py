@@ -259,7 +259,9 @@ class RunGate(BaseEstimator):
         return share(self.stopped(X, groups=groups), counts & ~succeeded)
 
     def report(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> CalibrationReport:
-        """Report on new runs: Markdown in print, HTML in a notebook."""
+        """Report on new runs.
+
+        It is Markdown in print and HTML in a notebook; its ``save`` writes a file."""
         stops = self._stops(X, groups)
         stopped = stops > 0
         succeeded, counts = self._outcomes(y, len(X))
@@ -326,7 +328,7 @@ class RunGate(BaseEstimator):
         write_content(path, content)
 
     def load(self, path: str | os.PathLike[str]) -> Self:
-        """Take over a gate that was saved with the same parameters."""
+        """Take over a saved gate of the same parameters."""
         self._validate_params()
         levels: dict[Hashable | None, Level] = {}
         claims: dict[Hashable | None, Claim] = {}
@@ -464,7 +466,7 @@ class RunGate(BaseEstimator):
         return claim.nullified(nothing_passed(claim, n, "level", np.nan, advice=first))
 
     def _stops(self, X: Sequence[Any], groups: object) -> np.ndarray:
-        """Step after which each run is stopped; 0 where none is."""
+        """Step after which each run is stopped, or 0."""
         risks = self.decision_function(X)
         names: Sequence[Hashable | None] | None = None
         if self.groups is not None or groups is not None:
@@ -567,7 +569,7 @@ class OpenRun:
             self._state = PrefixState(**content)
 
     def _digest(self, state: dict[str, Any]) -> str:
-        """Digest of a state, and of the gate that it belongs to."""
+        """Digest of a state and of its gate."""
         whole = [repr(self._risk), self._level, state]
         return hashlib.blake2b(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
@@ -578,7 +580,7 @@ def share(errors: np.ndarray, chosen: np.ndarray) -> float:
 
 
 def _in_use(by_group: dict[Hashable | None, Any]) -> dict[Hashable | None, Any]:
-    """What is of each group, or of all runs where there are none."""
+    """What is of each group, or of all runs."""
     groups = {group: one for group, one in by_group.items() if group is not None}
     return groups or by_group
 

@@ -87,7 +87,7 @@ def _of_inspect(
     success: str,
     scores_of: Callable[[Mapping[str, Any]], Sequence[Any]] | None,
 ) -> Runs:
-    """Epochs as runs; what an error or a limit ended is unfinished."""
+    """Epochs as runs, unfinished after an error or a limit."""
     runs = Runs([], [], [])
     with inspect_samples(path) as samples:
         for where, sample in samples:
