@@ -68,6 +68,21 @@ def test_of_the_runs_that_would_succeed_few_are_stopped(world, n, alpha):
     assert keeping(level_that_keeps, world, n, alpha) <= n_at_most(N_TRIALS)
 
 
+def of_one_step(risks, succeeded, alpha, delta):
+    """The level of a gate whose runs have one step, scored by minus the risk."""
+    gate = RunGate("score", alpha=alpha, delta=delta)
+    return gate.fit([[-risk] for risk in risks], succeeded).levels_[None]
+
+
+@pytest.mark.parametrize("world", [continuous, tied])
+@pytest.mark.parametrize("n", [40, 200])
+def test_gates_of_runs_of_one_step_stop_few_that_would_succeed(world, n):
+    n_false = keeping(of_one_step, world, n, 0.2)
+    assert n_false <= n_at_most(N_TRIALS)
+    # and not by stopping none: in a continuum the promise is broken nearly as often as it may be
+    assert n_false > N_TRIALS * DELTA / 10 or world is tied
+
+
 def test_a_level_from_all_runs_is_noticed():
     assert keeping(from_all_runs, misleading, 300, 0.1) > n_at_most(N_TRIALS)
 
@@ -118,7 +133,8 @@ def test_the_largest_level_that_passes_is_noticed():
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
 def test_whole_gates_in_groups_however_the_table_is_sorted(promise, by):
     """Runs of one to four steps with rounded scores, in two groups, learnt and calibrated."""
-    n_trials, alpha = 40, 0.25
+    n_trials = 100
+    alpha = 0.25
 
     def world(rng, n):
         names = rng.choice(["easy", "hard"], size=n)
