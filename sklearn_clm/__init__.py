@@ -150,7 +150,8 @@ run on. Bare arrays, which cannot know, are allowed, and the result says "proven
 - *No log-probabilities, samples that I have, a server such as vLLM or Ollama, limits of rates?*
   `sklearn_clm.generators`; without log-probabilities, "self_consistency" in `sklearn_clm.scoring`.
 - *A language model, or a person, as judge?* `sklearn_clm.scoring`, `sklearn_clm.judging`.
-- *Claims instead of whole responses?* :class:`ComponentSelector`, with a `splitter` of yours.
+- *Claims instead of whole responses?* :class:`ComponentSelector`: its `splitter` may give parts of
+  the text, or claims in other words, such as :class:`sklearn_clm.scoring.ClaimSplitter` asks for.
 - *Keep it for years?* `save_calibration` writes JSON (*Files*, above), not a pickle. A generator
   that `fit` has trained is not in it: keep `sampler.generator_`, and load into a sampler with that.
 

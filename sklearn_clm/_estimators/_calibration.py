@@ -53,6 +53,7 @@ class Calibration(ABC):
     file_format: ClassVar[str]
     collected_with: ClassVar[tuple[str, ...]]  # fields of the provenance that the guarantee needs
     _written: ClassVar[tuple[str, ...]] = ()  # fields that are written to a file unchanged
+    _before: ClassVar[Mapping[str, Any]] = {}  # parameters that older files lack
 
     def __str__(self) -> str:
         conditions = self.conditions() if self.certified else ()
@@ -216,7 +217,7 @@ class Calibration(ABC):
             return {
                 **{name: content[name] for name in cls._written},
                 "rules": rules,
-                "asked": {name: content.get(name) for name in own},
+                "asked": {name: content.get(name, cls._before.get(name)) for name in own},
                 "provenance": provenance,
                 "columns": tuple(content.get("columns", ())),
                 "remarks": tuple(content.get("remarks", ())),
@@ -359,6 +360,7 @@ class SelectorCalibration(Calibration):
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/4"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *PARTS, "k_max")
+    _before: ClassVar[Mapping[str, Any]] = {"max_wrong": 0}
 
     @property
     def parts(self) -> list[Any]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,9 +39,12 @@ from sklearn_clm.scoring._components import (
     distinct_components,
     get_component_score,
 )
+from sklearn_clm.scoring._protocols import Part as ResponsePart
 from sklearn_clm.scoring._protocols import Reference
 from sklearn_clm.scoring._similarity import warn_of_script
-from sklearn_clm.scoring._splitters import component_spans
+from sklearn_clm.scoring._splitters import split_draws
+
+Parts: TypeAlias = list[list[ResponsePart]]  # of each draw of a prompt
 
 _ROUNDING = 1e-4  # of the largest score
 _N_TRIED = 100  # prompts on which scores are tried
@@ -83,14 +86,17 @@ class ComponentCollection:
         # verdicts hold their references; functions among them may not be picklable
         return {**self.__dict__, "_references": None}
 
-    def _split(
-        self, prompts: CheckedPrompts, draws: list[list[Generation]]
-    ) -> list[DistinctComponents]:
-        """The distinct components of the draws of each prompt, scored."""
+    def _parts(self, prompts: CheckedPrompts, draws: list[list[Generation]]) -> list[Parts]:
+        """The components of the draws of each prompt."""
         with noting_kept_draws():
-            return components_of_draws(
-                self._splitter, self._component_score, prompts.prompts, draws
-            )
+            return split_draws(self._splitter, prompts.prompts, draws)
+
+    def _scored(
+        self, prompts: CheckedPrompts, draws: list[list[Generation]], parts: list[Parts]
+    ) -> list[DistinctComponents]:
+        """The distinct ones of these, with scores."""
+        with noting_kept_draws():
+            return components_of_draws(self._component_score, prompts.prompts, draws, parts)
 
     def _judged_by(
         self,
@@ -107,7 +113,7 @@ class ComponentCollection:
         """Split, score and judge a few draws before the others."""
         few = self.prompts.take(np.arange(min(TRIED_PROMPTS, len(self.prompts))))
         draws = self.source.draws(memory, few, min(TRIED_DRAWS, width))
-        split = self._split(few, draws)
+        split = self._scored(few, draws, self._parts(few, draws))
         if any(len(distinct.components) for distinct in split):
             references = self._references[: len(few)]
             with noting_kept_draws():
@@ -123,13 +129,20 @@ class ComponentCollection:
             draws = self.source.draws(memory, prompts, width, progress=progress)
         # a score may be rounded otherwise in another batch
         order = np.argsort(self.place)
-        split = self._split(prompts.take(order), [draws[i] for i in order])
-        tried = order[:_N_TRIED]
-        half = [draws[i][: (width + 1) // 2] for i in tried]
-        warn_of_falling_scores(split[: len(tried)], self._split(prompts.take(tried), half))
+        ordered = prompts.take(order), [draws[i] for i in order]
+        parts = self._parts(*ordered)
+        split = self._scored(*ordered, parts)
+        tried, half = order[:_N_TRIED], (width + 1) // 2
+        first_half = self._scored(
+            prompts.take(tried),
+            [draws[i][:half] for i in tried],
+            [row[:half] for row in parts[: len(tried)]],
+        )
+        warn_of_falling_scores(split[: len(tried)], first_half)
         split = [split[place] for place in self.place]
+        parts = [parts[place] for place in self.place]
         if in_batches(self._component_score):
-            self.noise = self._noise_of(split, draws)
+            self.noise = self._noise_of(split, draws, parts)
         # last of all: calls change the fingerprint of a function that records them
         made_with: dict[str, Any] = {
             name: score_fingerprint(part) for name, part in self._given.items()
@@ -148,14 +161,17 @@ class ComponentCollection:
             shown = shown_to(self._people, prompts, references)
             self.people = self._judged_by(self._people, shown, draws, split)
 
-    def _noise_of(self, split: list[DistinctComponents], draws: list[list[Generation]]) -> Noise:
+    def _noise_of(
+        self,
+        split: list[DistinctComponents],
+        draws: list[list[Generation]],
+        parts: list[Parts],
+    ) -> Noise:
         """Differences of scores of prompts that are scored alone."""
         noise = Noise()
         for i in np.argsort(self.place)[-SCORED_AGAIN:].tolist():
-            (alone,) = self._split(self.prompts.take(np.array([i])), [draws[i]])
-            # a splitter that is not deterministic may cut otherwise
-            if alone.components == split[i].components:
-                noise = noise.with_larger(Noise.between(split[i].scores, alone.scores))
+            (alone,) = self._scored(self.prompts.take(np.array([i])), [draws[i]], [parts[i]])
+            noise = noise.with_larger(Noise.between(split[i].scores, alone.scores))
         return noise
 
     def holds(self, data: ComponentCalibrationData) -> bool:
@@ -170,12 +186,16 @@ class ComponentCollection:
         )
 
     def judged(
-        self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part] | None = None
+        self,
+        data: ComponentCalibrationData,
+        alpha: float,
+        parts: Sequence[Part] | None = None,
+        max_wrong: int = 0,
     ) -> ComponentCalibrationData:
         """The data with all labels, or those that tests need."""
         if data.unknown is None and not self.verdicts.of_people:
             return data
-        self.data = labelled(data, self.verdicts, alpha, parts)
+        self.data = labelled(data, self.verdicts, alpha, parts, max_wrong=max_wrong)
         return self.data
 
 
@@ -212,15 +232,14 @@ def prompts_of_sampler(
 
 
 def components_of_draws(
-    splitter: Callable[[str], Any],
     component_score: Any,
     prompts: Any,
     draws: Sequence[Sequence[Generation]],
+    spans: Sequence[Parts],
     members: Sequence[Any] | None = None,
     indices: Sequence[Any] | None = None,
 ) -> list[DistinctComponents]:
     """Distinct components of each prompt's members, with scores."""
-    spans = [[component_spans(splitter, draw.response) for draw in row] for row in draws]
     members = [range(len(row)) for row in draws] if members is None else members
     scores = component_scores(component_score, prompts, draws, spans, members=members)
     return [
@@ -237,18 +256,21 @@ def components_of_sets(
     splitter: Callable[[str], Any], component_score: Any, sets: Sequence[PredictionSet]
 ) -> list[DistinctComponents]:
     """Distinct components of the members of sets, scored."""
-    return components_of_draws(
-        splitter,
-        component_score,
-        [sampled.prompt for sampled in sets],
-        # generations carry log-probabilities, if the set still holds its draws
-        [
-            sampled.generations or [Generation(text) for text in sampled.responses]
-            for sampled in sets
-        ],
-        [sampled.indices if sampled.generations else range(len(sampled)) for sampled in sets],
-        [sampled.indices for sampled in sets],
-    )
+    prompts = [sampled.prompt for sampled in sets]
+    # generations carry log-probabilities, if the set still holds its draws
+    draws = [
+        sampled.generations or [Generation(text) for text in sampled.responses] for sampled in sets
+    ]
+    members: list[Any] = [
+        sampled.indices if sampled.generations else range(len(sampled)) for sampled in sets
+    ]
+    if not getattr(component_score, "counts_taken_draws", False):
+        # what was rejected need not be split, which may cost
+        draws = [[row[j] for j in of] for row, of in zip(draws, members)]
+        members = [range(len(row)) for row in draws]
+    parts = split_draws(splitter, prompts, draws)
+    indices = [sampled.indices for sampled in sets]
+    return components_of_draws(component_score, prompts, draws, parts, members, indices)
 
 
 def select_components(
@@ -290,6 +312,14 @@ def select_components(
     return selected
 
 
+def _first_places(split: DistinctComponents) -> list[Any]:
+    """Where each component occurs first; of claims their texts, too."""
+    return [
+        (places[0], name.strip() if isinstance(name, str) else None)
+        for name, places in zip(split.components, split.occurrences)
+    ]
+
+
 def warn_of_falling_scores(
     of_all: Sequence[DistinctComponents], of_some: Sequence[DistinctComponents]
 ) -> None:
@@ -298,15 +328,10 @@ def warn_of_falling_scores(
     rounding = _ROUNDING * max(map(abs, scores), default=0.0)
     n_found, higher = 0, []
     for whole, part in zip(of_all, of_some, strict=True):
-        known = {
-            place: score
-            for places, score in zip(whole.occurrences, whole.scores.tolist())
-            for place in places
-        }
-        for name, score, places in zip(part.components, part.scores.tolist(), part.occurrences):
+        known = dict(zip(_first_places(whole), whole.scores.tolist()))
+        for name, score, place in zip(part.components, part.scores.tolist(), _first_places(part)):
             n_found += 1
-            # a splitter that is not deterministic may cut the same draw differently
-            wanted = known.get(places[0], np.inf)
+            wanted = known[place]
             if score > wanted + rounding:
                 higher.append(f"{score:.3g} in place of {wanted:.3g} for {name!r:.80}")
     if higher:

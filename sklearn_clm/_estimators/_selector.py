@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,9 +68,11 @@ class ComponentSelector(CalibratedEstimator):
         calibration after which such selections are more frequent than `alpha`.
     splitter : str or callable, default="sentence"
         Splits a response into components: "sentence" (of English; German is
-        ``sklearn_clm.scoring.SentenceSplitter("de")``), or a callable that gives (start, stop)
-        character offsets, or the parts themselves, in order. A response that is not text, such as
-        a number, is a single component.
+        ``sklearn_clm.scoring.SentenceSplitter("de")``), or a callable of the response, or of the
+        prompt and the response, plain or ``async``, that gives (start, stop) character offsets,
+        parts of the text, or *claims*: whatever the response says, each a text or a
+        :class:`sklearn_clm.scoring.Claim`. A response that is not text, such as a number, is a
+        single component.
     component_score : str, callable, classifier or object, default="span_likelihood"
         Confidence F^c in a component: a name, a callable ``f(prompt, component) -> float``, a
         fitted binary classifier, or an object with ``score_components``, see
@@ -81,6 +83,8 @@ class ComponentSelector(CalibratedEstimator):
         component of the reference is at least 0.4, "exact_match" a component that matches any of
         them; a component that is no text must equal the reference. A callable
         ``admission(reference, component) -> bool`` gets the whole reference, and of several each.
+    max_wrong : int, default=0
+        How many selected components may be wrong without an error.
     judging : {"all", "lazy"} or AuditedJudging, default="all"
         "all": ``collect`` judges all components. "lazy": ``calibrate`` judges components from the
         highest score down until the threshold is known; it is the threshold of all labels. With
@@ -114,8 +118,8 @@ class ComponentSelector(CalibratedEstimator):
         Mean loss of calibration prompts at the highest threshold and at the lowest.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
         The tested thresholds, from the largest down, the number of prompts with an inadmissible
-        selected component at each, and the p-values. `result_` holds all of the tests, and is None
-        if there were too few prompts.
+        selected component (or more than `max_wrong`) at each, and the p-values. `result_` holds all
+        of the tests, and is None if there were too few prompts.
     calibration_data_, calibration_indices_ : ComponentCalibrationData, ndarray of int
         Scores and labels of the distinct components of the calibration prompts (`n_judgements_`
         of them have a label), and the positions of these prompts in X.
@@ -168,6 +172,7 @@ class ComponentSelector(CalibratedEstimator):
             HasMethods("score_components"),
         ],
         "admission": [str, callable],
+        "max_wrong": [Interval(Integral, 0, None, closed="left")],
         "judging": [StrOptions({"all", "lazy"}), AuditedJudging],
         "groups": [None, Groups],
         "on_null": [StrOptions({"warn", "raise"})],
@@ -185,9 +190,10 @@ class ComponentSelector(CalibratedEstimator):
         *,
         alpha: float = 0.3,
         delta: float = 0.05,
-        splitter: str | Callable[[str], Any] = "sentence",
+        splitter: str | Callable[..., Any] = "sentence",
         component_score: Any = "span_likelihood",
         admission: str | Callable[[Any, Any], bool] = "rouge_l",
+        max_wrong: int = 0,
         judging: str | AuditedJudging = "all",
         groups: Groups | None = None,
         on_null: str = "warn",
@@ -201,6 +207,7 @@ class ComponentSelector(CalibratedEstimator):
         self.splitter = splitter
         self.component_score = component_score
         self.admission = admission
+        self.max_wrong = max_wrong
         self.judging = judging
         self.groups = groups
         self.on_null = on_null
@@ -301,9 +308,11 @@ class ComponentSelector(CalibratedEstimator):
             data.refuse_unknown()
         else:
             in_use = parts[:-1] or parts
-            data = own.judged(data, self.alpha, in_use if self.judging == "lazy" else None)
+            tests = in_use if self.judging == "lazy" else None
+            data = own.judged(data, self.alpha, tests, self.max_wrong)
         provenance, grouped = data.provenance, names is not None
-        claim = self._claim_of(provenance, grouped, level=self.alpha, about="components")
+        promise: dict[str, Any] = {"about": "components", "max_wrong": int(self.max_wrong)}
+        claim = self._claim_of(provenance, grouped, level=self.alpha, **promise)
         nothing, test = partial(SelectionRule, gamma_hat=np.inf), self._test_of(data, own)
         record = SelectorCalibration(
             rules=rules_of_parts(parts, claim, data.prompts, nothing, test, compares=compares),
@@ -374,7 +383,7 @@ class ComponentSelector(CalibratedEstimator):
 
     def _asked(self, groups: Groups | None) -> dict[str, Any]:
         levels = {"alpha": float(self.alpha), "delta": float(self.delta)}
-        return {**levels, **asked_groups(groups)}
+        return {**levels, "max_wrong": int(self.max_wrong), **asked_groups(groups)}
 
     def _fingerprints(self) -> dict[str, Any]:
         return {name: score_fingerprint(getattr(self, name)) for name in PARTS}
@@ -433,7 +442,7 @@ class ComponentSelector(CalibratedEstimator):
         self, data: ComponentCalibrationData, own: ComponentCollection | None
     ) -> Callable[[Part, Claim], SelectionRule]:
         """The test of a part, by labels or an audit."""
-        selection = ComponentSelection(data)
+        selection = ComponentSelection(data, self.max_wrong)
         if not isinstance(self.judging, AuditedJudging):
             return selection.certified
         if own is None or own.people is None:

@@ -189,8 +189,8 @@ class ComponentVerdicts(Verdicts):
         for reference, row, distinct in zip(references, responses, components):
             for occurrences in distinct.occurrences:
                 draw, span = occurrences[0]
-                if isinstance(admission, HumanJudge) and span is not None:
-                    context = Context(row[draw], *span)
+                if isinstance(admission, HumanJudge) and isinstance(row[draw], str):
+                    context = Context(row[draw], *(span or (0, 0)))
                     asked.append(replace(as_judged(reference), context=context))
                 else:
                     asked.append(reference)

@@ -314,7 +314,7 @@ class SetSequence(Sequence[_Set]):
 
     def _risk(self, one: _Set) -> Risk:
         """What makes a set right."""
-        return risk_about(self._about if one.claim is None else one.claim.about)()
+        return risk_about(self._about)() if one.claim is None else one.claim.risk
 
     @abstractmethod
     def _numbers(self) -> tuple[tuple[str, str], ...]:
@@ -643,8 +643,12 @@ class ComponentSet(SetOfOne):
     def _marks(self, verdicts: Sequence[bool | None]) -> dict[int, list[_views.Mark]]:
         """Where the components stand in each draw."""
         marks: dict[int, list[_views.Mark]] = {}
+        sampled = zip(self.prediction_set.indices.tolist(), self.prediction_set.responses)
+        of_text = {draw for draw, response in sampled if isinstance(response, str)}
         for score, right, places in zip(self.scores, verdicts, self.occurrences):
             for draw, span in places:
+                if span is None and draw in of_text:
+                    continue  # a claim that stands nowhere
                 start, stop = (0, None) if span is None else span
                 marks.setdefault(int(draw), []).append(
                     _views.Mark(start, stop, float(score), right)

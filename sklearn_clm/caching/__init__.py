@@ -4,6 +4,7 @@
 |---|---|---|
 | :class:`CachedGenerator` | every draw, the moment it arrives | a SQLite file |
 | :class:`CachedScore` | qualities and similarities | the same file or another |
+| :class:`CachedSplitter` | claims of responses | the same |
 | :class:`CachedAdmission` | verdicts of a judge that is a model or a rule | the same |
 | :class:`HumanJudge` | verdicts of people, with who and when | the same |
 | :class:`DrawMemory` | draws, within this process; every estimator has one | memory, bounded |
@@ -79,7 +80,7 @@ import sklearn_clm.scoring  # noqa: F401 - whole, before parts of it
 from sklearn_clm.caching._generator import CachedGenerator
 from sklearn_clm.caching._human_judge import HumanJudge
 from sklearn_clm.caching._memory import DrawMemory
-from sklearn_clm.caching._scores import CachedAdmission, CachedScore
+from sklearn_clm.caching._scores import CachedAdmission, CachedScore, CachedSplitter
 from sklearn_clm.caching._verdicts import (
     Context,
     JudgedPrompt,
@@ -92,6 +93,7 @@ __all__ = [
     "CachedAdmission",
     "CachedGenerator",
     "CachedScore",
+    "CachedSplitter",
     "Context",
     "DrawMemory",
     "HumanJudge",

@@ -3,6 +3,7 @@
 import abc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple
 from itertools import takewhile
 from typing import Any, TypeAlias
 
@@ -17,7 +18,17 @@ from sklearn_clm.generators._parallel import as_done
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
 from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
 from sklearn_clm.scoring._callables import number_from
-from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Responses
+from sklearn_clm.scoring._protocols import (
+    Admission,
+    Claim,
+    PairJudge,
+    PairSplitter,
+    Prompts,
+    Reference,
+    Responses,
+    hand_on,
+)
+from sklearn_clm.scoring._splitters import CheckedSplitter, split_each
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
 
@@ -58,7 +69,7 @@ class _PairCache(ResultCache):
             return [values[digest] for digest in digests]
         shared.store.check_writable()
 
-        def keep(m: int, value: float) -> None:
+        def keep(m: int, value: Any) -> None:
             k = missing[m]
             row = Row(space, digests[k], content_json(pairs[k]), 0, 0, encoded(value))
             values[digests[k]] = decoded(shared.store.put(row), self.path)
@@ -77,7 +88,7 @@ class _PairCache(ResultCache):
 
     @abc.abstractmethod
     def _make(
-        self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
+        self, pairs: list[Pair], keep: Callable[[int, Any], None], n_jobs: int | None
     ) -> None:
         """Hand each pair's position and value to `keep` in turn."""
 
@@ -215,6 +226,75 @@ class CachedScore(_PairCache):
     ) -> None:
         arguments = [(self.score, "score", *pair) for pair in pairs]
         _keep_each(number_from, arguments, keep, n_jobs)
+
+
+class CachedSplitter(_PairCache, PairSplitter):
+    """Keep the claims of every response in a SQLite file.
+
+    Each distinct pair of prompt and response is split at most once, over all folds, candidates and
+    runs that share the file, and what arrived before an interrupt is kept.
+
+    Parameters
+    ----------
+    splitter : callable
+        A :class:`sklearn_clm.scoring.ClaimSplitter`, or a function of a response, or of a prompt
+        and a response, plain or ``async``, which is called several times at once.
+    path : str or path, default=None
+        The SQLite file, as in :class:`CachedAdmission`.
+    key : str, default=None
+        Stands in for the fingerprint of `splitter`, as in :class:`CachedAdmission`.
+    max_concurrency : int, default=8
+        Most calls of a function at a time.
+
+    Examples
+    --------
+    >>> from sklearn_clm.caching import CachedSplitter
+    >>> splitter = CachedSplitter(lambda response: response.split(" and "))
+    >>> splitter("Q", "a and b") == splitter("Q", "a and b"), splitter.n_misses_
+    (True, 1)
+    """
+
+    _kind = "splitter"
+
+    def __init__(
+        self,
+        splitter: Callable[..., Any],
+        path: str | os.PathLike[str] | None = None,
+        *,
+        key: str | None = None,
+        max_concurrency: int = 8,
+    ) -> None:
+        self.splitter = splitter
+        self.path = path
+        self.key = key
+        self.max_concurrency = max_concurrency
+
+    def split_pairs(self, prompts: Prompts, responses: Responses) -> Iterator[tuple[int, Any]]:
+        """Claims of each response, kept or made."""
+        rows = self._known_or_made(prompts, responses, None)
+        return enumerate([_restored(part) for part in row] for row in rows)
+
+    def _make(
+        self, pairs: list[Pair], keep: Callable[[int, Any], None], n_jobs: int | None
+    ) -> None:
+        splitter = CheckedSplitter(self.splitter)
+
+        def keep_checked(k: int, parts: Any) -> None:
+            found = splitter.checked(parts, pairs[k][1])
+            keep(k, [astuple(one) if isinstance(one, Claim) else one for one in found])
+
+        if isinstance(self.splitter, PairSplitter):
+            hand_on(self.splitter.split_pairs(*zip(*pairs)), keep_checked)
+        else:
+            split_each(self.splitter, pairs, keep_checked, self.max_concurrency)
+
+
+def _restored(kept: list[Any]) -> Any:
+    """A component from its JSON."""
+    if not isinstance(kept[0], str):
+        return tuple(kept)
+    text, span, parents = kept
+    return Claim(text, None if span is None else tuple(span), tuple(parents))
 
 
 def _numbered(k: int, ask: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[int, Any]:

@@ -11,6 +11,8 @@ from sklearn_clm.scoring._protocols import Prompt, Reference, Response
 class Context(NamedTuple):
     """A whole response, and where the judged component stands.
 
+    Of a claim that stands nowhere in it, start and stop are 0.
+
     Examples
     --------
     >>> from sklearn_clm.caching import Context

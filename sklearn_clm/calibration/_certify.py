@@ -9,16 +9,18 @@ event, of probability at most delta (:func:`count_passed`).
 *A nested level.* Each prompt has a number V, the largest score among its entries (texts, or
 components) of one kind, and what is sought is the r-th largest V (:func:`settle`). An exit level is
 the (n - c)-th largest score of an admissible text, c the critical count of the binomial test. The
-threshold of components lies above the (c + 1)-th largest score of an inadmissible component. And
+threshold of components lies above the (c + 1)-th largest score of an inadmissible component; where
+m of these are tolerated, V is the (m + 1)-th largest score of a prompt's. And
 one test of thresholds asks whether at least n - c sets hold an admissible member: the (n - c)-th
 largest V, where all members score alike.
 
 *Lazily.* A fixed table says of every entry whether it is of the wanted kind. With some labels
 unknown, V lies between L, the largest score of an entry that is known to be wanted, and U, the
-largest of an entry that is not known to be unwanted. So the r-th largest V lies between that of L
-and that of U, and asking ends when the two are equal: no label that is still unknown can change it
-then. The answer is a function of the whole table, and labels are revealed until its value is
-forced, so that the order in which they are revealed changes nothing, and the guarantee stays.
+largest of an entry that is not known to be unwanted (or the (m + 1)-th largest of both). So the
+r-th largest V lies between that of L and that of U, and asking ends when the two are equal: no
+label that is still unknown can change it then. The answer is a function of the whole table, and
+labels are revealed until its value is forced, so that the order in which they are revealed changes
+nothing, and the guarantee stays.
 
 *Nothing is asked in vain.* The answer can be v only once r prompts have L >= v and at most r - 1
 have U > v. Each label raises one L or lowers one U, so that the prompts that are lacking, of both
@@ -90,6 +92,10 @@ class Entries(ABC):
         np.maximum.at(largest, self.owner[chosen], self.scores[chosen])
         return largest
 
+    def deciding(self, chosen: np.ndarray) -> np.ndarray:
+        """V of each prompt, if the chosen entries are those wanted."""
+        return self.largest(chosen)
+
     def heads(self, chosen: np.ndarray) -> np.ndarray:
         """For each prompt its preferred chosen entry, or -1."""
         largest = self.largest(chosen)
@@ -131,8 +137,8 @@ def settle(entries: Entries, r: int) -> float:
 
 def _bounds(entries: Entries, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """L, U by the draws made, and U by all."""
-    low = entries.largest(labels == entries.wanted)
-    seen = entries.largest(labels != 1 - entries.wanted)
+    low = entries.deciding(labels == entries.wanted)
+    seen = entries.deciding(labels != 1 - entries.wanted)
     return low, seen, seen if entries.reach is None else np.maximum(seen, entries.reach)
 
 

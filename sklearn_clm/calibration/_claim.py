@@ -15,7 +15,7 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     rounded_up,
 )
-from sklearn_clm.calibration._risk import About, Risk, risk_about
+from sklearn_clm.calibration._risk import About, Risk, WrongComponents, risk_about
 from sklearn_clm.calibration._rows import describe_repetitions, size_that_leaves
 
 NO_GUARANTEE = "no guarantee"
@@ -39,8 +39,8 @@ class Claim:
     about : {"responses", "responses if any", "components", "answers", "runs that succeed", \
 "runs that pass"}
         A set holds an admissible response, or does if it is not empty, or only admissible
-        components, or is one right answer, or empty; runs that would succeed are not stopped, or
-        those that are let through succeed.
+        components (but for `max_wrong`), or is one right answer, or empty; runs that would succeed
+        are not stopped, or those that are let through succeed.
     guarantee : {"pac", "marginal"}
         With confidence 1 - delta over the calibration prompts, or on average over calibration and
         new prompts together.
@@ -56,6 +56,8 @@ class Claim:
     repeated : str, default=None
         What it means that many of the prompts that tested it repeat; None where few do, or where
         prompts are not known.
+    max_wrong : int, default=0
+        How many components of a selection may be inadmissible.
     null : str, default=None
         Why nothing is claimed; None where something is.
 
@@ -80,6 +82,7 @@ class Claim:
     audit: str | None = None
     answered: float | None = None
     repeated: str | None = None
+    max_wrong: int = 0
     null: str | None = None
 
     @property
@@ -88,9 +91,9 @@ class Claim:
         return self.null is None
 
     @property
-    def risk(self) -> type[Risk]:
+    def risk(self) -> Risk:
         """What an error is, who counts, and words."""
-        return risk_about(self.about)
+        return WrongComponents(self.max_wrong) if self.max_wrong else risk_about(self.about)()
 
     @property
     def level_name(self) -> str:

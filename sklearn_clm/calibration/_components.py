@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
@@ -183,7 +184,7 @@ class ComponentThreshold(SequenceResult):
         Mean loss at the highest threshold and at the lowest; NaN where labels are unknown.
     n_valid, position, n_errors, p_values, exact, n_calibration, delta, provenance
         As in :class:`LearnThenTestResult`; an error is a prompt with an inadmissible component
-        that scores at least the threshold.
+        that scores at least the threshold, or more than `max_wrong` of them.
     """
 
     thresholds: np.ndarray = field(repr=False)
@@ -199,26 +200,29 @@ class ComponentThreshold(SequenceResult):
 
 
 def component_learn_then_test(
-    data: ComponentCalibrationData, alpha: float, delta: float = 0.05
+    data: ComponentCalibrationData, alpha: float, delta: float = 0.05, *, max_wrong: int = 0
 ) -> ComponentThreshold:
     """Find the lowest safe threshold on component scores (Eq. 9).
 
     With probability at least 1 - delta over the calibration data, all components of a new prompt
-    that score at least gamma-hat are admissible with probability at least 1 - alpha. `data` hold
-    the components of all K samples; labels may be unknown where no test needs them.
+    that score at least gamma-hat are admissible with probability at least 1 - alpha, but for at
+    most `max_wrong` of them. `data` hold the components of all K samples; labels may be unknown
+    where no test needs them.
 
     Notes
     -----
     The loss of a prompt falls as gamma rises, so the thresholds form one fixed sequence, from the
     largest down. Most components are selected at the lowest that is certified (Eq. 10).
 
-    *It stands between scores.* Let V be the largest score of a wrong component of a prompt, so that
-    the risk at gamma is P(V >= gamma), and let w be the (c + 1)-th largest V of the n prompts, with
-    c the critical count: the largest score that must stay out. Any gamma > w is valid, wherever it
-    stands. Let g be the supremum of the thresholds of a risk above alpha. The risk is continuous
-    from the left, so that P(V >= g) >= alpha, with > if g itself is such a threshold. If gamma is
-    one, then w < gamma <= g, and w < g: at most c of the n prompts have V >= g, an event of
-    probability at most P(Binom(n, alpha) <= c) <= delta.
+    *It stands between scores.* Let V be the largest score of a wrong component of a prompt, or the
+    (m + 1)-th largest, where m = `max_wrong`; -inf, where there are fewer. A selection at gamma
+    holds more than m wrong components if and only if V >= gamma, so that the risk at gamma is
+    P(V >= gamma). Let w be the (c + 1)-th largest V of the n prompts, with c the critical count:
+    the largest score that must stay out. Any gamma > w is valid, wherever it stands. Let g be the
+    supremum of the thresholds of a risk above alpha. The risk is continuous from the left, so that
+    P(V >= g) >= alpha, with > if g itself is such a threshold. If gamma is one, then
+    w < gamma <= g, and w < g: at most c of the n prompts have V >= g, an event of probability at
+    most P(Binom(n, alpha) <= c) <= delta.
 
     Examples
     --------
@@ -234,7 +238,9 @@ def component_learn_then_test(
     check_components(data)
     alpha, delta, n = check_level(alpha, "alpha"), check_level(delta, "delta"), data.n_prompts
     refuse_too_few(n, Claim(alpha, delta, about="components"))
-    entries = ComponentEntries(data)
+    if not isinstance(max_wrong, Integral) or max_wrong < 0:
+        raise ValueError(f"max_wrong must be an integer of at least 0, got {max_wrong!r} instead.")
+    entries = ComponentEntries(data, max_wrong=max_wrong)
     thresholds, labels = entries.thresholds[::-1], data.labels
     fewest, most = entries.n_at_least(labels == 0), entries.n_at_least(labels != 1)
     n_selected = _count_from(entries.scores, len(thresholds))
@@ -272,14 +278,39 @@ def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
     return np.cumsum(np.bincount(counted, minlength=n_thresholds)[::-1])
 
 
-class ComponentEntries(Entries):
-    """Components; V is the highest score of an inadmissible one.
+class _WrongEntries(Entries):
+    """Components; V is the (max_wrong + 1)-th highest score of a wrong one."""
 
-    Scores are ranks among `thresholds`, in the gaps below the distinct scores, which tell a
+    max_wrong: int
+
+    def deciding(self, chosen: np.ndarray) -> np.ndarray:
+        if not self.max_wrong:
+            return self.largest(chosen)
+        flat = np.flatnonzero(chosen)
+        order = flat[np.lexsort((-self.scores[flat], self.owner[flat]))]
+        owner = self.owner[order]
+        rank = np.arange(len(order)) - np.searchsorted(owner, owner)
+        last = order[rank == self.max_wrong]
+        deciding = np.full(self.n_prompts, -np.inf)
+        deciding[self.owner[last]] = self.scores[last]
+        return deciding
+
+
+class ComponentEntries(_WrongEntries):
+    """Components with ranks for scores.
+
+    These are places among `thresholds`, in the gaps below the distinct scores, which tell a
     component that scores -inf from none.
     """
 
-    def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge | None = None) -> None:
+    def __init__(
+        self,
+        data: ComponentCalibrationData,
+        judge: ComponentJudge | None = None,
+        *,
+        max_wrong: int = 0,
+    ) -> None:
+        self.max_wrong = max_wrong
         self.thresholds = np.unique(middles_below(data.scores))
         if np.any(data.scores == -np.inf):
             self.thresholds = np.append(-np.inf, self.thresholds)
@@ -292,8 +323,12 @@ class ComponentEntries(Entries):
         return self._labels
 
     def n_at_least(self, chosen: np.ndarray) -> np.ndarray:
-        """For each threshold, prompts with a chosen entry that high."""
-        return _count_from(self.largest(chosen), len(self.thresholds))
+        """For each threshold, prompts that err if the chosen are wrong."""
+        return _count_from(self.deciding(chosen), len(self.thresholds))
+
+    def heads(self, chosen: np.ndarray) -> np.ndarray:
+        # of an open prompt some of the highest may be known, and decide nothing alone
+        return super().heads(chosen & (self._labels < 0))
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -305,10 +340,13 @@ class ComponentEntries(Entries):
             self._labels[entry] = bool(verdict)
 
 
-class SelectedEntries(Entries):
+class SelectedEntries(_WrongEntries):
     """Components of some prompts, from a threshold on."""
 
-    def __init__(self, data: ComponentCalibrationData, rows: np.ndarray, threshold: float) -> None:
+    def __init__(
+        self, data: ComponentCalibrationData, rows: np.ndarray, threshold: float, max_wrong: int = 0
+    ) -> None:
+        self.max_wrong = max_wrong
         position = np.full(data.n_prompts, -1)
         position[rows] = np.arange(len(rows))
         owner = position[data.prompt_index]
@@ -336,14 +374,20 @@ class ComponentPath:
     parts: ClassVar[tuple[str, str]] = ("chooses the threshold", "tests it")
 
     def __init__(
-        self, data: ComponentCalibrationData, rows: np.ndarray, thresholds: np.ndarray | None = None
+        self,
+        data: ComponentCalibrationData,
+        rows: np.ndarray,
+        thresholds: np.ndarray | None = None,
+        *,
+        max_wrong: int = 0,
     ) -> None:
         self.data, self.rows = data, rows
+        self.max_wrong = max_wrong
         self._all: ComponentEntries | None = None
         if thresholds is None:
             thresholds = np.array([np.inf])  # without components none is selected
             if np.isin(data.prompt_index, rows).any():
-                self._all = ComponentEntries(data.take(rows))
+                self._all = ComponentEntries(data.take(rows), max_wrong=max_wrong)
                 thresholds = self._all.thresholds[::-1]
         self.thresholds = thresholds
 
@@ -352,7 +396,7 @@ class ComponentPath:
 
     def members(self, step: int) -> SelectedEntries:
         """The components that a threshold selects."""
-        return SelectedEntries(self.data, self.rows, self.thresholds[step])
+        return SelectedEntries(self.data, self.rows, self.thresholds[step], self.max_wrong)
 
     def sizes(self, step: int) -> np.ndarray:
         """Number of components that are selected of each prompt."""
@@ -371,11 +415,12 @@ class ComponentPath:
 
     def only(self, step: int) -> "ComponentPath":
         """The path of this threshold alone."""
-        return ComponentPath(self.data, self.rows, self.thresholds[[step]])
+        alone = self.thresholds[[step]]
+        return ComponentPath(self.data, self.rows, alone, max_wrong=self.max_wrong)
 
     def on(self, rows: np.ndarray) -> "ComponentPath":
         """The same thresholds on other prompts."""
-        return ComponentPath(self.data, rows, self.thresholds)
+        return ComponentPath(self.data, rows, self.thresholds, max_wrong=self.max_wrong)
 
     def laid_out(self) -> "ComponentPath":
         """All thresholds of this path."""

@@ -25,7 +25,7 @@ class Risk:
 
     about: ClassVar[About] = "responses"  # its name in a claim
     level_name: ClassVar[str] = "epsilon"  # of the parameter that tolerates it
-    promise: ClassVar[str] = "the set for {who} holds an admissible response"
+    promise: str = "the set for {who} holds an admissible response"
     null: ClassVar[str] = (  # in place of the promise, where nothing is certified
         "None. Nothing could be certified{of}, so predict returns all draws for {each}, "
         "without any guarantee."
@@ -39,6 +39,7 @@ class Risk:
     settled_by: ClassVar[int] = 1
     counts_all: ClassVar[bool] = True  # whether every prompt counts
     of_counted: ClassVar[str] = "that tested"  # those that count, in a report
+    max_wrong: int = 0  # members that may be wrong, where each one counts
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         """Which prompts count, by the sizes of their sets."""
@@ -67,9 +68,7 @@ class MissesIfAny(Risk):
     """
 
     about: ClassVar[About] = "responses if any"
-    promise: ClassVar[str] = (
-        "the set for {who}, where it is not empty, holds an admissible response"
-    )
+    promise: str = "the set for {who}, where it is not empty, holds an admissible response"
     of_counted: ClassVar[str] = "sets that are not empty"
     safest: ClassVar[str] = "the safest rule"
     counts_all: ClassVar[bool] = False
@@ -83,7 +82,7 @@ class WrongAnswers(Risk):
 
     about: ClassVar[About] = "answers"
     level_name: ClassVar[str] = "alpha"
-    promise: ClassVar[str] = "the answer to {who}, where one is given, is right"
+    promise: str = "the answer to {who}, where one is given, is right"
     safest: ClassVar[str] = "the safest rule"
     counts_all: ClassVar[bool] = False
 
@@ -92,11 +91,14 @@ class WrongAnswers(Risk):
 
 
 class WrongComponents(Risk):
-    """The risk of a selection with an inadmissible component."""
+    """The risk of a selection with an inadmissible component.
+
+    Up to `max_wrong` of them are no error.
+    """
 
     about: ClassVar[About] = "components"
     level_name: ClassVar[str] = "alpha"
-    promise: ClassVar[str] = "all components selected for {who} are admissible"
+    promise: str = "all components selected for {who} are admissible"
     null: ClassVar[str] = (
         "No threshold could be certified{of}, so every selection is empty: an empty "
         "selection holds no wrong component."
@@ -104,8 +106,14 @@ class WrongComponents(Risk):
     safest: ClassVar[str] = "the safest rule"
     settled_by: ClassVar[int] = 0
 
+    def __init__(self, max_wrong: int = 0) -> None:
+        self.max_wrong = max_wrong
+        if max_wrong:
+            wrong = f"at most {max_wrong} of the components selected for {{who}}"
+            self.promise = f"{wrong} {'is' if max_wrong == 1 else 'are'} inadmissible"
+
     def right(self, accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
-        return ~np.any(accepted & ~admissible, axis=1)
+        return np.asarray(np.sum(accepted & ~admissible, axis=1) <= self.max_wrong)
 
 
 class StoppedSuccesses(Risk):
@@ -113,7 +121,7 @@ class StoppedSuccesses(Risk):
 
     about: ClassVar[About] = "runs that succeed"
     level_name: ClassVar[str] = "alpha"
-    promise: ClassVar[str] = "{who} that would succeed is not stopped"
+    promise: str = "{who} that would succeed is not stopped"
     null: ClassVar[str] = (
         "No level could be certified{of}, so {each} goes on to its end, which keeps the promise."
     )
@@ -126,7 +134,7 @@ class PassedFailures(StoppedSuccesses):
     """The risk that a run fails which is let through."""
 
     about: ClassVar[About] = "runs that pass"
-    promise: ClassVar[str] = "{who} that is let through to its end succeeds"
+    promise: str = "{who} that is let through to its end succeeds"
     null: ClassVar[str] = (
         "No level could be certified{of}, so {each} is handed over after its first step."
     )

@@ -211,7 +211,8 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
     counted = risk.counted(path, step)
     members = path.members(step)
     settled = _settled(members, risk)
-    is_open = ~settled & ((members.largest(members.labels < 0) > -np.inf) | path.unfinished(step))
+    may_settle = (members.labels < 0) | (members.labels == risk.settled_by)
+    is_open = ~settled & ((members.deciding(may_settle) > -np.inf) | path.unfinished(step))
     errs = settled if risk.settled_by == 0 else ~settled & ~is_open
     return int(np.sum(counted & errs)), int(np.sum(counted & (errs | is_open)))
 
@@ -223,8 +224,8 @@ def n_counted_at(path: Path, risk: Risk, step: int) -> int:
 
 
 def _settled(members: Entries, risk: Risk) -> np.ndarray:
-    """Prompts that a known label settles."""
-    return members.largest(members.labels == risk.settled_by) > -np.inf
+    """Prompts that known labels settle."""
+    return members.deciding(members.labels == risk.settled_by) > -np.inf
 
 
 def count_steps(path: Path, tests: Sequence[StepTest], start: int = 0) -> int:

@@ -20,6 +20,8 @@ def component_loss(
 ) -> float | np.ndarray:
     """Share of prompts with a wrong component selected (Eq. 9).
 
+    Where the sets' claim tolerates some, with more than these.
+
     Parameters
     ----------
     admissions : sequence of length n
@@ -41,7 +43,9 @@ def component_loss(
     1.0
     """
     verdicts = _verdicts(admissions, sets, admission)
-    return _averaged(np.array([not row.all() for row in verdicts], dtype=bool), average)
+    tolerated = [0 if one.claim is None else one.claim.max_wrong for one in sets]
+    losses = [np.sum(~row) > most for row, most in zip(verdicts, tolerated)]
+    return _averaged(np.array(losses, dtype=bool), average)
 
 
 def component_precision(

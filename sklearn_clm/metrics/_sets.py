@@ -112,7 +112,7 @@ def set_loss(
 
 def which_count(sets: PredictionSets) -> np.ndarray:
     """Which sets count for the promised risk."""
-    risks = [Risk() if one.claim is None else one.claim.risk() for one in sets]
+    risks = [Risk() if one.claim is None else one.claim.risk for one in sets]
     return np.array([bool(risk.counts(np.array([len(one)]))[0]) for risk, one in zip(risks, sets)])
 
 

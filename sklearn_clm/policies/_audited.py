@@ -16,7 +16,8 @@ relies most. If people admit the witness, the set holds a response that they adm
 probability of refusal and b that of a rejected witness the risk is therefore at most
 a + (1 - a) b. A level of an exit policy is such a rule, too.
 
-*Components.* A selection is right where people admit *all* of it. A prompt is refused where the
+*Components.* A selection is right where people admit *all* of it (or, with ``max_wrong=m``, all but
+m: then read "more than m" for "any" below). A prompt is refused where the
 model holds any selected component for wrong, and admitted for all that are selected. With b the
 probability that people reject any of these, the risk is again at most a + (1 - a) b: a refused
 prompt counts as an error. Here one admitted component is witness to nothing. If people judged one
@@ -30,6 +31,7 @@ One rule is tested, so that nothing is corrected for, and no audit serves two te
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -223,11 +225,12 @@ class Audit(Judging):
         n_refused = int(refused[order].sum())
         if design == "betting":
             blocks = np.array_split(order, n_audits)
-            audited, p_value, smallest = self._by_betting(claim, blocks, refused, pairs_of)
+            asking = partial(self._rejected, policy.risk)
+            audited, p_value, smallest = self._by_betting(claim, blocks, refused, pairs_of, asking)
             how = f", at most {n_audits} one after the other in a random order, p = {p_value:.2g},"
         else:
             audited = order[~refused[order]][:n_audits]
-            n_missed = len(self._rejected(pairs_of(audited)))
+            n_missed = len(self._rejected(policy.risk, pairs_of(audited)))
             counts = n_refused, n_prompts, n_missed, n_audits
             p_value = two_phase_p_value(*counts, claim.level)
             smallest = two_phase_smallest_epsilon(*counts, claim.delta)
@@ -236,7 +239,7 @@ class Audit(Judging):
                 how += f" and {lacking} lacked one and count as rejected,"
         owner, prompts, draws = pairs_of(audited)
         said = self.verdicts.labels[prompts, draws] == 1
-        n_missed = len(np.unique(owner[~said]))
+        n_missed = len(_rejected_of(policy.risk, owner[~said]))
         record = AuditRecord(
             n_refused, n_prompts, n_missed, n_audits, part.rows[audited], prompts, draws, said
         )
@@ -253,7 +256,12 @@ class Audit(Judging):
         )
 
     def _by_betting(
-        self, claim: Claim, blocks: list[np.ndarray], refused: np.ndarray, pairs_of: Pairing
+        self,
+        claim: Claim,
+        blocks: list[np.ndarray],
+        refused: np.ndarray,
+        pairs_of: Pairing,
+        rejected_of: Callable[[Pairs, Pairs], np.ndarray],
     ) -> tuple[np.ndarray, float, float]:
         """Who was audited, the p-value, and the smallest risk certified."""
         level, delta = claim.level, claim.delta
@@ -263,7 +271,7 @@ class Audit(Judging):
         done, audited = 0, with_one[:0]
         while (stop := int(np.argmax(audit_p_values(losses, level, delta) <= delta))) > done:
             done, audited = stop, with_one[with_one < stop]
-            rejected = self._rejected(pairs_of(first[audited]), pairs_of(first[with_one]))
+            rejected = rejected_of(pairs_of(first[audited]), pairs_of(first[with_one]))
             losses[audited[rejected]] = 1.0
         p_value = float(audit_p_values(losses, level, delta)[done])
         seen = done if p_value <= delta else -1
@@ -312,7 +320,7 @@ class Audit(Judging):
         }
         return np.asarray(np.mean([power_of[design](b) for b in missed], axis=(0, 2)))
 
-    def _rejected(self, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
+    def _rejected(self, risk: Risk, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
         """Prompts of which people reject a pair, asked at once.
 
         They may be asked for `later` pairs as well, by default for these alone.
@@ -325,7 +333,13 @@ class Audit(Judging):
         left[*others] = labels[*others] < 0
         with self.verdicts.bounding(np.arange(len(labels)), lambda: left):
             self.verdicts.ask(*np.nonzero(now))
-        return np.unique(owner[labels[*asked] != 1])
+        return _rejected_of(risk, owner[labels[*asked] != 1])
+
+
+def _rejected_of(risk: Risk, owner: np.ndarray) -> np.ndarray:
+    """Prompts of which people reject more than is tolerated."""
+    prompts, counts = np.unique(owner, return_counts=True)
+    return prompts[counts > risk.max_wrong]
 
 
 def _expected(path: Any, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndarray]:
@@ -377,4 +391,4 @@ def seen_by_model(path: Any, step: int, risk: Risk) -> tuple[np.ndarray, Pairing
         shown = np.flatnonzero(place[members.owner] >= 0)
         return place[members.owner[shown]], rows[shown], draws[shown]
 
-    return members.largest(members.labels == 0) > -np.inf, all_of
+    return members.deciding(members.labels == 0) > -np.inf, all_of

@@ -197,7 +197,7 @@ class Everything(SetRule):
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
         everything = Configuration(np.inf, -np.inf, np.inf)
         return Expected.of_thresholds(
-            data, everything, self.k_max, set_score, None, self.claim.risk()
+            data, everything, self.k_max, set_score, None, self.claim.risk
         )
 
     def batched(self, scores: DrawScores) -> BatchedRule:

@@ -63,7 +63,8 @@ class SelectionRule(Rule):
         n, chosen = data.n_prompts, data.scores >= self.gamma_hat
         number = np.bincount(data.prompt_index[chosen], minlength=n)
         # unknown labels count as errors: an upper bound
-        wrong = np.unique(data.prompt_index[chosen & (data.labels != 1)]).size
+        wrongs = np.bincount(data.prompt_index[chosen & (data.labels != 1)], minlength=n)
+        wrong = int(np.sum(wrongs > self.claim.max_wrong))
         bound = "at most " if np.any(data.labels[chosen] < 0) else ""
         return Expected((wrong, n, bound), {"components selected": number})
 
@@ -80,6 +81,8 @@ def labelled(
     verdicts: CollectedJudge,
     alpha: float,
     parts: Sequence[Part] | None = None,
+    *,
+    max_wrong: int = 0,
 ) -> ComponentCalibrationData:
     """The data with all labels, or those that tests need.
 
@@ -99,7 +102,8 @@ def labelled(
             return verdicts.labels < 0
         known, open_ones = data.with_labels(labels), np.zeros(verdicts.labels.shape, dtype=bool)
         for rows, own, rank in tested:
-            open_ones[own[may_ask(ComponentEntries(known.take(rows)), rank)]] = True
+            entries = ComponentEntries(known.take(rows), max_wrong=max_wrong)
+            open_ones[own[may_ask(entries, rank)]] = True
         return open_ones
 
     with verdicts.bounding(np.arange(len(labels)), left):
@@ -111,7 +115,8 @@ def labelled(
             def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
                 return verdicts(own[of], np.zeros_like(of))
 
-            settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
+            known = data.with_labels(labels).take(rows)
+            settle(ComponentEntries(known, ask, max_wrong=max_wrong), rank)
     return data.with_labels(labels, data.provenance.admission)
 
 
@@ -121,18 +126,20 @@ class ComponentSelection:
     It needs nothing learnt, and no other table.
     """
 
-    risk: Risk = WrongComponents()
-
-    def __init__(self, data: ComponentCalibrationData) -> None:
+    def __init__(self, data: ComponentCalibrationData, max_wrong: int = 0) -> None:
         self.data = data
+        self.max_wrong = max_wrong
+        self.risk: Risk = WrongComponents(max_wrong)
 
     def path_on(self, learnt: object, table: object, part: Part, rows: np.ndarray) -> ComponentPath:
         """All thresholds of some prompts."""
-        return ComponentPath(self.data, rows)
+        return ComponentPath(self.data, rows, max_wrong=self.max_wrong)
 
     def certified(self, part: Part, claim: Claim) -> SelectionRule:
         """The rule that tests of a part certify."""
-        result = component_learn_then_test(self.data.take(part.rows), claim.level, part.delta)
+        result = component_learn_then_test(
+            self.data.take(part.rows), claim.level, part.delta, max_wrong=self.max_wrong
+        )
         return self.concluded(part.rows, result, claim)
 
     def by_people(
@@ -145,9 +152,9 @@ class ComponentSelection:
     ) -> SelectionRule:
         """The usual test of a part, judged by people."""
         unknown = self.data.with_labels(np.full(self.data.n_components, -1))
-        judged = labelled(unknown, people, claim.level, [part])
+        judged = labelled(unknown, people, claim.level, [part], max_wrong=self.max_wrong)
         tested = claim.tested_on(part.rows, judged.prompts)
-        return ComponentSelection(judged).certified(part, tested)
+        return ComponentSelection(judged, self.max_wrong).certified(part, tested)
 
     def audited(
         self, path: ComponentPath, step: int, found: Audited, claim: Claim

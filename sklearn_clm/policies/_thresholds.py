@@ -67,7 +67,7 @@ class ThresholdRule(SetRule):
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
         return Expected.of_thresholds(
-            data, self.lambda_hat, self.k_max, set_score, self.outcome, self.claim.risk()
+            data, self.lambda_hat, self.k_max, set_score, self.outcome, self.claim.risk
         )
 
     def batched(self, scores: DrawScores) -> BatchedThresholds:

@@ -114,6 +114,16 @@ verdict as it arrives.
 
 ## Components
 
+What is checked need not stand in the text. A `splitter` gives parts of a response, or *claims*,
+which are true or not by themselves; one may rest on others, and is selected only if they are:
+
+>>> from sklearn_clm.scoring import Claim
+>>> def facts(prompt, response):  # ClaimSplitter(ask) has a model do this
+...     return [Claim("Curie was born in 1867."), Claim("She was 44 in 1911.", parents=(0,))]
+
+Equal claims of several draws are one component. A claim costs where a model is asked for it:
+:class:`sklearn_clm.caching.CachedSplitter` keeps all of them.
+
 "span_likelihood" scores a sentence by the likelihood of its tokens. "support" counts the draws that
 agree with it, of all draws that were taken; it needs no log-probabilities, and suits samplers that
 seldom stop early. A score that looks at other draws must never fall when draws are added: the
@@ -127,12 +137,14 @@ from sklearn_clm.scoring._admission import admission_matrix, component_match, th
 from sklearn_clm.scoring._components import SpanLikelihood, Support
 from sklearn_clm.scoring._entailment import EntailmentScore
 from sklearn_clm.scoring._exact_match import exact_match
-from sklearn_clm.scoring._language_model import LLMJudge, PTrue
+from sklearn_clm.scoring._language_model import ClaimSplitter, LLMJudge, PTrue
 from sklearn_clm.scoring._protocols import (
+    Claim,
     ComponentScore,
     DrawScorer,
     Occurrence,
     PairJudge,
+    PairSplitter,
     PairwiseSimilarity,
 )
 from sklearn_clm.scoring._quality import (
@@ -145,6 +157,8 @@ from sklearn_clm.scoring._similarity import RougeL, rouge_l, rouge_l_matrix, sim
 from sklearn_clm.scoring._splitters import SentenceSplitter, get_splitter
 
 __all__ = [
+    "Claim",
+    "ClaimSplitter",
     "ClassifierScore",
     "ComponentScore",
     "DrawScorer",
@@ -153,6 +167,7 @@ __all__ = [
     "Occurrence",
     "PTrue",
     "PairJudge",
+    "PairSplitter",
     "PairwiseSimilarity",
     "RougeL",
     "SelfConsistency",

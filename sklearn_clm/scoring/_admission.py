@@ -24,16 +24,21 @@ from sklearn_clm.scoring._callables import (
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._protocols import (
     Admission,
-    ArrivingVerdicts,
     PairJudge,
     PairScorer,
+    Part,
     Reference,
     Response,
     Responses,
-    Span,
+    hand_on,
 )
 from sklearn_clm.scoring._similarity import RougeL, warn_of_script
-from sklearn_clm.scoring._splitters import Splitter, component_of, component_spans, get_splitter
+from sklearn_clm.scoring._splitters import (
+    Splitter,
+    component_of,
+    component_spans,
+    splitter_of_references,
+)
 
 # a callable A_i, or references of which any will do
 Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
@@ -108,7 +113,7 @@ class ComponentMatch(PairJudge):
     """What :func:`component_match` gives."""
 
     admission: Admission
-    splitter: Callable[[str], list[Span]]
+    splitter: Callable[[str], list[Part]]
 
     def judge_pairs(
         self, references: Sequence[Reference], components: Responses
@@ -147,8 +152,9 @@ def component_match(
         Judges two components, such as ``threshold_admission(rouge_l, 0.5)``. "rouge_l" is a
         ROUGE-L of at least 0.4, as the paper has it.
     splitter : str or callable, default="sentence"
-        Splits references, as in :func:`get_splitter`. A reference that is not text is a single
-        component; one without components admits nothing.
+        Splits references, as in :func:`get_splitter`; into sentences, where it is ``async`` or
+        takes a prompt. A reference that is not text is a single component; one without components
+        admits nothing.
 
     Examples
     --------
@@ -157,7 +163,7 @@ def component_match(
     >>> almost("The lungs are clear. No effusion.", "There is no effusion.")
     True
     """
-    return ComponentMatch(get_admission(admission), get_splitter(splitter))
+    return ComponentMatch(get_admission(admission), splitter_of_references(splitter))
 
 
 def get_component_admission(admission: str | Admission, splitter: Splitter | str) -> Admission:
@@ -338,12 +344,7 @@ def take_verdicts(admission: PairJudge, pairs: Pairs, take: Callable[[int, bool]
         take(k, _as_verdict(value, admission))
         missing.remove(k)  # last of all: where an interrupt came before, it is handed on again
 
-    verdicts = admission.judge_pairs(references, responses)
-    if isinstance(verdicts, ArrivingVerdicts):
-        verdicts.hand_to(checked)
-    else:
-        for k, value in verdicts:
-            checked(k, value)
+    hand_on(admission.judge_pairs(references, responses), checked)
     if missing:
         raise ValueError(
             f"admission {name_of(admission)} must give (position, verdict) once for each pair, got "

@@ -16,17 +16,18 @@ from sklearn.utils import check_scalar
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring._callables import as_scores, chosen, name_of, numbers_from
 from sklearn_clm.scoring._protocols import (
+    Claim,
     Classifier,
     ComponentScore,
     Draws,
     Occurrence,
     PairwiseSimilarity,
+    Part,
     Prompt,
     Prompts,
     Response,
     Scores,
     Similarity,
-    Span,
     Spans,
 )
 from sklearn_clm.scoring._quality import (
@@ -38,9 +39,11 @@ from sklearn_clm.scoring._quality import (
 from sklearn_clm.scoring._similarity import similarity_tensor
 from sklearn_clm.scoring._splitters import (
     component_of,
+    least_on_the_way_up,
     logprobs_inside,
     numbered_components,
     scores_of_components,
+    span_of,
 )
 
 ComponentScorer = Callable[[Prompt, Response], float]
@@ -57,21 +60,30 @@ class DistinctComponents(NamedTuple):
 def distinct_components(
     responses: Sequence[Response],
     draws: Sequence[int],
-    spans: Sequence[Sequence[Span | None]],
+    spans: Sequence[Sequence[Part]],
     scores: Sequence[np.ndarray],
 ) -> DistinctComponents:
     """Merge equal components; their maximum is their score.
 
     Proposition 4.4 needs the maximum: the score of a component must not rise when responses are
     taken away. It can under a mean, or if the last occurrence wins.
+
+    *Claims that rest on others.* Let s(o) be the score of an occurrence o, t(o) the least s among o
+    and all that o rests on in its draw, directly or not, and S(e) the largest t of any occurrence
+    of e. Each s never falls as draws are added, nor then does t, and S is a maximum over more: so
+    Proposition 4.4 holds. If S(e) >= gamma, e has an occurrence o with t(o) >= gamma. Whatever
+    o rests on, rests on a part of the same: for each such a t(a) >= t(o) >= gamma, so that its
+    component is selected, too. Hence e stays only if all stay on which it rests in *one* draw: that
+    is its ground. In another draw it may rest on more. The least over the grounds of all draws
+    would fall as draws are added.
     """
     components, ids = numbered_components(responses, spans)
     best = np.full(len(components), -np.inf)
     occurrences: list[list[Occurrence]] = [[] for _ in components]
     for draw, row, numbers, row_scores in zip(draws, spans, ids, scores):
-        np.maximum.at(best, numbers, row_scores)
-        for number, span in zip(numbers, row):
-            occurrences[number].append(Occurrence(int(draw), span))
+        np.maximum.at(best, numbers, least_on_the_way_up(row, row_scores))
+        for number, part in zip(numbers, row):
+            occurrences[number].append(Occurrence(int(draw), span_of(part)))
     return DistinctComponents(components, best, occurrences)
 
 
@@ -93,7 +105,13 @@ class SpanLikelihood(BaseEstimator):
             for draws, rows in zip(generations, spans)
         ]
 
-    def _one(self, draw: Generation, span: Span | None) -> float:
+    def _one(self, draw: Generation, part: Part) -> float:
+        span = span_of(part)
+        if span is None and isinstance(part, Claim):
+            raise ValueError(
+                "component_score='span_likelihood' needs components that stand in the response, "
+                f"got the claim {part.text!r:.80} instead. Use ClaimSupport, or a callable."
+            )
         whole = span is None or component_of(draw.response, span) == draw.response.strip()
         if draw.token_logprobs is not None and draw.token_spans is not None:
             inside = list(draw.token_logprobs) if span is None else logprobs_inside(draw, span)
@@ -155,7 +173,7 @@ class Support(BaseEstimator):
         return [self._one_prompt(draws, rows) for draws, rows in zip(generations, spans)]
 
     def _one_prompt(
-        self, draws: Sequence[Generation], rows: Sequence[Sequence[Span | None]]
+        self, draws: Sequence[Generation], rows: Sequence[Sequence[Part]]
     ) -> list[np.ndarray]:
         components, ids = numbered_components((draw.response for draw in draws), rows)
         holds = np.zeros((len(rows), len(components)), dtype=bool)

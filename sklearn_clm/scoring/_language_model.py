@@ -1,4 +1,4 @@
-"""Questions to a language model, by a judge or quality."""
+"""Questions to a language model, by a judge, quality or splitter."""
 
 import math
 import re
@@ -12,15 +12,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
-from sklearn_clm.generators import DrawQueue, Generation, Generator
+from sklearn_clm.generators import DrawQueue, FunctionGenerator, Generation, Generator
 from sklearn_clm.generators._base import sample, serve
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._identity import digest_of
+from sklearn_clm.generators._records import json_value
 from sklearn_clm.scoring._callables import numbered
 from sklearn_clm.scoring._protocols import (
-    ArrivingVerdicts,
+    Arriving,
+    Claim,
     Draws,
     PairJudge,
+    PairSplitter,
     Prompt,
     Prompts,
     Reference,
@@ -67,10 +70,11 @@ class _Asking(BaseEstimator):
     """Base of scores that ask a model from a template."""
 
     _template: str
+    _wanted = "answers that begin with yes or no"
 
     def __init__(
         self,
-        generator: Generator | None = None,
+        generator: Generator | Callable[..., Any] | None = None,
         *,
         template: Template | None = None,
         max_attempts: int = 5,
@@ -110,6 +114,9 @@ class _Asking(BaseEstimator):
         name = type(self).__name__
         if self.generator is None:
             raise ValueError(f"generator of {name} must be given, got None instead.")
+        generator: object = self.generator
+        if callable(generator) and not hasattr(generator, "sample"):
+            generator = FunctionGenerator(generator)
         check_scalar(self.max_attempts, "max_attempts", Integral, min_val=1)
         unclear = list(range(len(questions)))
         answers: dict[int, object] = {}  # the last one to each question that is unclear
@@ -128,14 +135,14 @@ class _Asking(BaseEstimator):
             queue = DrawQueue(
                 open_questions, attempt + 1, seed=self.seed, first=first, on_draw=on_draw
             )
-            serve(self.generator, queue)
+            serve(generator, queue)
             unclear = sorted(answers)
             if not unclear:
                 return
         raise ValueError(
-            f"generator of {name} must give answers that begin with yes or no, but to "
+            f"generator of {name} must give {self._wanted}, but to "
             f"{len(unclear)} of {len(questions)} questions it did not in {self.max_attempts} "
-            f"attempts; got {answers.get(unclear[0])!r:.80} for {questions[unclear[0]]!r:.400} "
+            f"attempts; got {answers.get(unclear[0])!r:.200} for {questions[unclear[0]]!r:.400} "
             "instead."
         )
 
@@ -159,9 +166,10 @@ class LLMJudge(_Asking, PairJudge):
 
     Parameters
     ----------
-    generator : object with a method ``sample``
-        Answers the question, as in :mod:`sklearn_clm.generators`. Best a deterministic one, or a
-        :class:`sklearn_clm.caching.CachedGenerator` of one that is not.
+    generator : object with a method ``sample``, or callable
+        Answers the question, as in :mod:`sklearn_clm.generators`; a function ``ask(question)``
+        stands for its :class:`sklearn_clm.generators.FunctionGenerator`. Best a deterministic one,
+        or a :class:`sklearn_clm.caching.CachedGenerator` of one that is not.
     template : str or callable, default=None
         The question. A text with ``{reference}`` and ``{response}`` (a reference that is a mapping
         fills in fields of its own, such as ``{question}``), or a callable
@@ -188,15 +196,13 @@ class LLMJudge(_Asking, PairJudge):
     _template = _TEMPLATE
     _understood = staticmethod(_yes_or_no)
 
-    def judge_pairs(
-        self, references: Sequence[Reference], responses: Responses
-    ) -> ArrivingVerdicts:
+    def judge_pairs(self, references: Sequence[Reference], responses: Responses) -> Arriving:
         """Verdicts as answers arrive, as in :class:`PairJudge`."""
         questions = []
         for reference, response in zip(references, responses):
             fields = reference if isinstance(reference, Mapping) else {"reference": reference}
             questions.append(self._question(reference, fields, response))
-        return ArrivingVerdicts(partial(self._ask, questions))
+        return Arriving(partial(self._ask, questions))
 
 
 _P_TRUE = """\
@@ -282,6 +288,95 @@ class PTrue(_Asking):
             if votes:
                 values[k] = float(np.mean(votes))
         return values
+
+
+_CLAIMS = """\
+List what a response claims, as short statements that can be checked one by one.
+
+- One fact in each statement, in a whole sentence.
+- Each makes sense by itself: names stand in place of "he", "it" or "there".
+- Nothing that the response does not say, and no questions, greetings or advice.
+
+Question: {prompt}
+
+Response: {response}
+
+Write one statement a line, each behind "- ". If the response claims nothing, write NONE.
+Statements:"""
+_ITEM = re.compile(r"(?:[-*•]|\d+[.)])\s+(.*\S)")
+_FENCED = re.compile(r"```\w*\n(.*?)\n?```\Z", re.DOTALL)
+
+
+def _claims_in(answer: Generation) -> list[Claim] | None:
+    """Claims that an answer lists; None if it is no list."""
+    text = str(answer.response).strip()
+    if fenced := _FENCED.match(text):
+        text = fenced[1].strip()
+    if text.startswith(("[", "{")):
+        return _claims_of_json(text)
+    if text.strip(" .-*").upper() == "NONE":
+        return []
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0].endswith(":") and not _ITEM.fullmatch(lines[0]):
+        del lines[0]  # "Here they are:"
+    found = [Claim(item[1]) for line in lines if (item := _ITEM.fullmatch(line))]
+    return found if found and len(found) == len(lines) else None
+
+
+def _claims_of_json(text: str) -> list[Claim] | None:
+    """Claims of a list of texts, or of objects with a text and parents."""
+    try:
+        items = json_value(text)
+        items = items["claims"] if isinstance(items, dict) else items
+        claims = [
+            Claim(one["text"], parents=tuple(one.get("parents", ())))
+            if isinstance(one, dict)
+            else Claim(one)
+            for one in items
+        ]
+    except (KeyError, TypeError, ValueError):
+        return None
+    right = [isinstance(claim.text, str) and bool(claim.text.strip()) for claim in claims]
+    return claims if all(right) else None
+
+
+class ClaimSplitter(_Asking, PairSplitter):
+    """Splitter that asks a model for the claims of a response.
+
+    A claim that stands in the response has its span, others have none. A response is asked about as
+    often as it comes: :class:`sklearn_clm.caching.CachedSplitter` keeps what was paid for.
+
+    Parameters
+    ----------
+    generator, max_attempts, seed
+        As in :class:`LLMJudge`; answers are drawn until one can be read.
+    template : str or callable, default=None
+        The question, a text with ``{prompt}`` and ``{response}`` or a callable
+        ``(prompt, response) -> prompt``. An answer lists a claim a line, each behind "- " or a
+        number, or NONE; or it is JSON: a list of texts, or of objects with a "text" and "parents",
+        positions from 0 of the claims on which it rests. Whatever cannot be read is an error.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import ClaimSplitter
+    >>> def ask(question):  # stands for a model
+    ...     return "- Marie Curie was born in Warsaw.\\n- She won two prizes."
+    >>> ClaimSplitter(ask)("Marie Curie?", "Born in Warsaw. She won two prizes.")
+    [Claim(text='Marie Curie was born in Warsaw.', span=None, parents=()), \
+Claim(text='She won two prizes.', span=None, parents=())]
+    """
+
+    _template = _CLAIMS
+    _wanted = 'one claim a line behind "- ", JSON, or NONE'
+    _understood = staticmethod(_claims_in)
+
+    def split_pairs(self, prompts: Prompts, responses: Responses) -> Arriving:
+        """Claims as answers arrive, as in :class:`PairSplitter`."""
+        questions = [
+            self._question(prompt, {"prompt": _contents(prompt)}, response)
+            for prompt, response in zip(prompts, responses)
+        ]
+        return Arriving(partial(self._ask, questions))
 
 
 def _contents(prompt: Prompt) -> object:

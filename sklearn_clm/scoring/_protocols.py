@@ -1,6 +1,7 @@
 """Protocols of scores and admissions beyond plain callables."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -16,12 +17,45 @@ Responses: TypeAlias = Sequence[Response]
 Draws: TypeAlias = Sequence[Sequence[Generation]]
 
 Span: TypeAlias = tuple[int, int]
-Spans: TypeAlias = Sequence[Sequence[Sequence[Span | None]]]
 Scores: TypeAlias = list[list[np.ndarray]]  # of components
 
 Admission: TypeAlias = Callable[[Reference, Response], bool]
 Similarity: TypeAlias = Callable[[Response, Response], float]
 Quality: TypeAlias = Callable[[Prompt, Generation], float]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement that a response makes, in whatever words.
+
+    Parameters
+    ----------
+    text : str
+        The statement, by itself.
+    span : (int, int), default=None
+        Characters of the response that say so. None: where its text stands word for word, or
+        nowhere.
+    parents : tuple of int, default=()
+        The claims on which it rests: their positions, from 0, among the claims of its response. It
+        is selected only if they are: its score is the least along its way up.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import Claim, get_splitter
+    >>> def steps(response):
+    ...     return [Claim("x is 2."), Claim("x squared is 4.", parents=(0,))]
+    >>> get_splitter(steps)("As x is 2., its square is 4.")
+    [(3, 10), Claim(text='x squared is 4.', span=None, parents=(0,))]
+    """
+
+    text: str
+    span: tuple[int, int] | None = None
+    parents: tuple[int, ...] = ()
+
+
+# where a component stands; a claim that stands nowhere; None for a response that is no text
+Part: TypeAlias = Span | Claim | None
+Spans: TypeAlias = Sequence[Sequence[Sequence[Part]]]
 
 
 class Occurrence(NamedTuple):
@@ -32,7 +66,8 @@ class Occurrence(NamedTuple):
     draw : int
         Index of the draw, from 0.
     span : (int, int) or None
-        Characters of its response; None where the response is not text, and is the component.
+        Characters of its response; None for a claim that stands nowhere in it, and where the
+        response is not text, and is the component.
 
     Examples
     --------
@@ -110,19 +145,43 @@ class PairJudge(Protocol):
         return bool(verdict)
 
 
-class ArrivingVerdicts:
-    """Verdicts handed on as they arrive, safe from interrupts.
+class Arriving:
+    """Results of pairs handed on as they arrive, safe from interrupts.
 
-    `judge` calls what it is given with the position of a pair and the verdict on it.
+    `ask` calls what it is given with the position of a pair and the result for it.
     """
 
-    def __init__(self, judge: Callable[[Callable[[int, bool], None]], None]) -> None:
-        self.hand_to = judge
+    def __init__(self, ask: Callable[[Callable[[int, Any], None]], None]) -> None:
+        self.hand_to = ask
 
-    def __iter__(self) -> Iterator[tuple[int, bool]]:
-        verdicts: dict[int, bool] = {}
-        self.hand_to(verdicts.__setitem__)
-        return iter(verdicts.items())
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        results: dict[int, Any] = {}
+        self.hand_to(results.__setitem__)
+        return iter(results.items())
+
+
+def hand_on(results: Iterable[tuple[int, Any]], take: Callable[[int, Any], None]) -> None:
+    """Give each position and result to `take` as it arrives."""
+    if isinstance(results, Arriving):
+        results.hand_to(take)
+    else:
+        for k, value in results:
+            take(k, value)
+
+
+@runtime_checkable
+class PairSplitter(Protocol):
+    """Splits many responses at once."""
+
+    def split_pairs(
+        self, prompts: Prompts, responses: Responses
+    ) -> Iterable[tuple[int, Sequence[Any]]]:
+        """Position, from 0, and components of each response, as they arrive."""
+
+    def __call__(self, prompt: Prompt, response: str) -> Sequence[Any]:
+        """The components of one response."""
+        ((_, parts),) = self.split_pairs([prompt], [response])
+        return parts
 
 
 @runtime_checkable
@@ -140,6 +199,6 @@ class ComponentScore(Protocol):
         """One array of scores for each draw of each prompt.
 
         ``spans[i][j]`` are the components of draw j of prompt i: where they begin and end in
-        ``generations[i][j].response``, or None for a response that is one whole. A score must be
-        below +inf.
+        ``generations[i][j].response``, a :class:`Claim` that is no part of it, or None for a
+        response that is one whole. A score must be below +inf.
         """

@@ -4,21 +4,37 @@ Sentences are found by `sentencex`, Wikimedia's rule-based segmenter, whose segm
 the text exactly.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from operator import index
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from sklearn_clm.generators import DrawQueue, FunctionGenerator
+from sklearn_clm.generators._base import serve
 from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.scoring._callables import chosen, name_of, numbered
-from sklearn_clm.scoring._protocols import Draws, Prompt, Prompts, Response, Scores, Span, Spans
+from sklearn_clm.scoring._protocols import (
+    Claim,
+    Draws,
+    PairSplitter,
+    Part,
+    Prompt,
+    Prompts,
+    Response,
+    Scores,
+    Span,
+    Spans,
+    hand_on,
+)
 
-Offsets = list[Span]
-# gives offsets, or the parts themselves
-Splitter = Callable[[str], Iterable[Any]]
+# of a response, or of a prompt and a response; gives offsets, parts of the text, or claims
+Splitter = Callable[..., Any]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_SPACE = re.compile(r"[^\S\n ]")
@@ -53,7 +69,7 @@ class SentenceSplitter(BaseEstimator):
     def __init__(self, language: str = "en") -> None:
         self.language = language
 
-    def __call__(self, text: str) -> Offsets:
+    def __call__(self, text: str) -> list[Part]:
         """Offsets of the sentences, without white space around them."""
         from sentencex import segment
 
@@ -61,7 +77,7 @@ class SentenceSplitter(BaseEstimator):
         # known to fail on line separators of more than one byte.
         plain = _OTHER_SPACE.sub(" ", _SURROGATES.sub("?", text))
         plain = _CLOSED_EMPHASIS.sub(r"\2\1", plain)  # "**Yes.** It is" ends behind the stars
-        offsets: Offsets = []
+        offsets: list[Span] = []
         start = stop = 0
         item = 1
         for i, part in enumerate(_BLOCK.split(plain)):
@@ -82,45 +98,111 @@ class CheckedSplitter:
 
     def __init__(self, function: Splitter) -> None:
         self.function = function
+        takes_prompt = isinstance(function, PairSplitter) or _takes_prompt(function)
+        self.reads_text_alone = not takes_prompt and not is_async(function)
 
-    def __call__(self, text: str) -> Offsets:
-        """Offsets of the components, without white space around them."""
-        offsets: Offsets = []
-        end = 0
-        parts = self.function(text)
+    def __call__(self, text: str) -> list[Part]:
+        """The components of a text without a prompt."""
+        if self.reads_text_alone:
+            return self.checked(self.function(text), text)
+        return self.split_pairs([None], [text])[0]
+
+    def split_pairs(self, prompts: Prompts, responses: Sequence[str]) -> list[list[Part]]:
+        """The components of each response, for each distinct pair once."""
+        pairs = list(zip(prompts, responses))
+        distinct, (numbers,) = numbered([pairs], prompt_bytes)
+        given: dict[int, Any] = {}
+        if isinstance(self.function, PairSplitter):
+            asked = [prompt for prompt, _ in distinct], [response for _, response in distinct]
+            hand_on(self.function.split_pairs(*asked), given.__setitem__)
+        else:
+            split_each(self.function, distinct, given.__setitem__)
+        parts = [self.checked(given.get(k), text) for k, (_, text) in enumerate(distinct)]
+        return [parts[k] for k in numbers]
+
+    def checked(self, parts: Any, text: str) -> list[Part]:
+        """Components without white space around them, and blank ones."""
         if isinstance(parts, str) or not isinstance(parts, Iterable):
-            raise self._error(parts, text, end)
-        for part in parts:
+            raise self._error(parts, text)
+        given = list(parts)
+        offsets = []
+        end = 0
+        for part in given:
             start, stop = _place(part, text, end)
             if not end <= start <= stop <= len(text):
-                raise self._error(part, text, end)
+                return self._claims(given, text)
             offsets.append((start, stop))
             end = stop
         return _trimmed(text, offsets)
 
-    def _error(self, got: object, text: str, end: int) -> ValueError:
+    def _claims(self, given: list[Any], text: str) -> list[Part]:
+        """Components of which some are claims, or out of order."""
+        found: list[Part] = []
+        positions: list[int] = []  # among those found, of each that was given; -1 of a blank one
+        end = 0
+        for part in given:
+            start, stop = _place(part, text, end)
+            placed: Span | Claim | None
+            if isinstance(part, (str, Claim)):
+                placed = _claim(Claim(part) if isinstance(part, str) else part, text)
+            else:
+                placed = (start, stop) if end <= start <= stop <= len(text) else None
+                end = max(end, stop)
+            if placed is None:
+                raise self._error(part, text, end)
+            kept: list[Part] = [placed]
+            if not isinstance(placed, Claim):
+                kept = _trimmed(text, [placed])
+            positions.append(len(found) if kept else -1)
+            found += kept
+        return self._resting(found, positions, text)
+
+    def _resting(self, found: list[Part], positions: list[int], text: str) -> list[Part]:
+        """Claims whose parents are positions among those found."""
+        for k, claim in enumerate(found):
+            if isinstance(claim, Claim) and claim.parents:
+                own = [positions[i] if i in range(len(positions)) else -1 for i in claim.parents]
+                if -1 in own:
+                    raise self._error(claim, text)
+                found[k] = replace(claim, parents=tuple(own))
+        settled: set[int] = set()
+        while len(settled) < len(found):
+            more = {k for k, part in enumerate(found) if settled.issuperset(parents_of(part))}
+            if more == settled:
+                circle = [part for k, part in enumerate(found) if k not in settled]
+                raise ValueError(
+                    f"splitter {name_of(self.function)} must return claims that rest on others "
+                    f"without a circle, got {circle!r:.160} of {text!r:.80} instead."
+                )
+            settled = more
+        return found
+
+    def _error(self, got: object, text: str, end: int = 0) -> ValueError:
         return ValueError(
-            f"splitter {name_of(self.function)} must return a list of parts of the text, or of "
-            f"their (start, stop) offsets, in order and without overlap, got {got!r:.80} after "
-            f"position {end} of {text!r:.80} instead."
+            f"splitter {name_of(self.function)} must return a list of parts of the text, of their "
+            "(start, stop) offsets in order and without overlap, or of Claims whose spans are in "
+            f"the text and whose parents are positions in the list, got {got!r:.80} after position "
+            f"{end} of {text!r:.80} instead."
         )
 
 
-def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
+def get_splitter(splitter: str | Splitter) -> Callable[[str], list[Part]]:
     """Splitter from its name or from a callable.
 
     Parameters
     ----------
     splitter : "sentence" or callable
-        "sentence" is ``SentenceSplitter()``, which is for English. A callable, such as
-        ``str.splitlines``, takes a text, and returns its components in order: as (start, stop)
-        character offsets, or as the parts of the text themselves.
+        "sentence" is ``SentenceSplitter()``, which is for English. A callable, plain or ``async``,
+        takes a response, or a prompt and a response, and returns the components of the response:
+        (start, stop) character offsets in order, parts of it, such as ``str.splitlines`` gives, or
+        whatever it says, each a :class:`Claim` or a text.
 
     Returns
     -------
-    callable (text) -> list of (start, stop)
-        Character offsets of the components, in order; without the white space around them, and
-        without empty ones. A text without components gives an empty list.
+    callable (text) -> list
+        Offsets of the components that are parts of the text, and of others a :class:`Claim`;
+        without the white space around them, and without empty ones. A text without components
+        gives an empty list.
 
     Examples
     --------
@@ -137,16 +219,114 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     return CheckedSplitter(split)
 
 
-def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
-    """Spans of a response's components; None for a whole one."""
+def splitter_of_references(splitter: str | Splitter) -> Callable[[str], list[Part]]:
+    """The splitter, or sentences where it needs a prompt or a service."""
+    split = get_splitter(splitter)
+    if isinstance(split, CheckedSplitter) and not split.reads_text_alone:
+        return SentenceSplitter()
+    return split
+
+
+def split_draws(splitter: Splitter | str, prompts: Prompts, draws: Draws) -> list[list[list[Part]]]:
+    """The components of all draws of each prompt."""
+    split = get_splitter(splitter)
+    if not isinstance(split, CheckedSplitter) or split.reads_text_alone:
+        return [[component_spans(split, draw.response) for draw in row] for row in draws]
+    flat = [(prompt, draw.response) for prompt, row in zip(prompts, draws) for draw in row]
+    texts = [pair for pair in flat if isinstance(pair[1], str)]
+    parts = iter(split.split_pairs([prompt for prompt, _ in texts], [text for _, text in texts]))
+    return [
+        [next(parts) if isinstance(draw.response, str) else [None] for draw in row] for row in draws
+    ]
+
+
+def split_each(
+    function: Splitter,
+    pairs: Sequence[tuple[Prompt, str]],
+    take: Callable[[int, list[Any]], None],
+    max_concurrency: int = 8,
+) -> None:
+    """Hand on what a function makes of each pair as it arrives.
+
+    It is called as :class:`FunctionGenerator` calls one: several times at once, and again where it
+    raised an error.
+    """
+    given = partial(_given, _takes_prompt(function))
+
+    def ask(pair: tuple[Prompt, str]) -> Generation:
+        return _in_one(function(*given(pair)))
+
+    async def ask_async(pair: tuple[Prompt, str]) -> Generation:
+        return _in_one(await function(*given(pair)))
+
+    asking = ask_async if is_async(function) else ask
+    generator = FunctionGenerator(asking, max_concurrency=max_concurrency)
+    queue = DrawQueue(pairs, 1, on_draw=lambda k, _, draw: take(k, *draw.response))
+    serve(generator, queue)
+
+
+def _given(takes_prompt: bool, pair: tuple[Prompt, str]) -> tuple[Any, ...]:
+    return pair if takes_prompt else pair[1:]
+
+
+def _in_one(parts: Any) -> Generation:
+    """Components as one response, whatever was given for them."""
+    is_listed = isinstance(parts, Iterable) and not isinstance(parts, str)
+    return Generation([list(parts) if is_listed else parts])
+
+
+def is_async(function: Splitter) -> bool:
+    """Whether a call of a function is to be awaited."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - of an object
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _takes_prompt(function: Splitter) -> bool:
+    """Whether a splitter takes a prompt and a response."""
+    try:
+        signature = inspect.signature(function)
+        signature.bind("")
+    except ValueError:  # of a function of C
+        return False
+    except TypeError:
+        return True
+    return False
+
+
+def component_spans(splitter: Splitter | str, response: Response) -> list[Part]:
+    """A response's components; None for a whole one."""
     if not isinstance(response, str):
         return [None]
-    return list(get_splitter(splitter)(response))
+    return get_splitter(splitter)(response)
 
 
-def component_of(response: Response, span: Span | None) -> Response:
+def component_of(response: Response, part: Part) -> Response:
     """The component at a span; None is the response itself."""
-    return response if span is None else response[span[0] : span[1]]
+    if isinstance(part, Claim):
+        return part.text
+    return response if part is None else response[part[0] : part[1]]
+
+
+def span_of(part: Part) -> Span | None:
+    """Where a component stands in its response, if it does."""
+    return part.span if isinstance(part, Claim) else part
+
+
+def parents_of(part: Part) -> tuple[int, ...]:
+    """The components of its response on which one rests."""
+    return part.parents if isinstance(part, Claim) else ()
+
+
+def least_on_the_way_up(parts: Sequence[Part], scores: np.ndarray) -> np.ndarray:
+    """Scores of a response's components, and of all on which they rest."""
+    if not any(isinstance(part, Claim) for part in parts):
+        return scores
+    least, before = scores.copy(), None
+    while before is None or not np.array_equal(least, before):  # once for each step of the way
+        before = least.copy()
+        for k, part in enumerate(parts):
+            least[k] = min([least[k], *(least[parent] for parent in parents_of(part))])
+    return least
 
 
 def logprobs_inside(draw: Generation, span: Span) -> list[float]:
@@ -166,7 +346,7 @@ def component_key(component: Response) -> Hashable:
 
 
 def numbered_components(
-    responses: Iterable[Response], spans: Iterable[Sequence[Span | None]]
+    responses: Iterable[Response], spans: Iterable[Sequence[Part]]
 ) -> tuple[list[Response], list[np.ndarray]]:
     """Distinct components, and which of them each span holds."""
     rows = zip(responses, spans)
@@ -203,8 +383,25 @@ def _place(part: Any, text: str, end: int) -> Span:
     return start, stop
 
 
-def _trimmed(text: str, offsets: Iterable[tuple[int, int]]) -> Offsets:
-    trimmed = []
+def _claim(claim: Claim, text: str) -> Span | Claim | None:
+    """A claim with its span; the span alone where that says it all."""
+    try:
+        parents = tuple(map(index, claim.parents))
+        said, (start, stop) = claim.text.strip(), map(index, claim.span or (0, 0))
+    except (AttributeError, TypeError, ValueError):
+        return None
+    if not 0 <= start <= stop <= len(text):
+        return None
+    if claim.span is None and said:
+        start = text.find(said)
+        stop = start + len(said)
+    if not said or (not parents and start >= 0 and said == text[start:stop].strip()):
+        return start, stop
+    return Claim(said, None if start < 0 else (start, stop), parents)
+
+
+def _trimmed(text: str, offsets: Iterable[Span]) -> list[Part]:
+    trimmed: list[Part] = []
     for start, stop in offsets:
         part = text[start:stop]
         start += len(part) - len(part.lstrip())

@@ -48,11 +48,12 @@ def assert_same(data, expected):
         np.testing.assert_array_equal(getattr(data, name), getattr(expected, name))
 
 
-def by_definition(prompts, alpha, delta):
+def by_definition(prompts, alpha, delta, max_wrong=0):
     """Algorithm 2's threshold from the definition of the loss, one threshold at a time."""
     best = math.inf
     for gamma in sorted({score for row in prompts for score, _ in row}, reverse=True):
-        errors = sum(any(s >= gamma and not label for s, label in row) for row in prompts)
+        wrong = [sum(s >= gamma and not label for s, label in row) for row in prompts]
+        errors = sum(count > max_wrong for count in wrong)
         if binom.cdf(errors, len(prompts), alpha) > delta:
             break
         best = gamma
@@ -166,9 +167,9 @@ def component_data(rng, n, *, ties):
     return ComponentCalibrationData(scores, admissible, np.concatenate([[0], np.cumsum(counts)]))
 
 
-def judged(data, alpha, delta, judge):
+def judged(data, alpha, delta, judge, max_wrong=0):
     """The data with the labels that the tests need."""
-    entries = ComponentEntries(data, judge)
+    entries = ComponentEntries(data, judge, max_wrong=max_wrong)
     settle(entries, critical_count(data.n_prompts, alpha, delta) + 1)
     return data.with_labels(entries.labels)
 
@@ -201,3 +202,49 @@ def test_the_threshold_is_that_of_all_labels(ties, share_known):
         assert (lazily.n_errors[valid] >= eagerly.n_errors[valid]).all()
         assert (lazily.n_errors[~valid] <= eagerly.n_errors[~valid]).all()
         assert np.array_equal(lazily.n_components, eagerly.n_components)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROMPTS, st.sampled_from([0.2, 0.35, 0.6]), st.integers(0, 3))
+def test_some_wrong_ones_are_tolerated_as_by_definition(prompts, alpha, max_wrong):
+    result = component_learn_then_test(as_data(prompts), alpha, 0.1, max_wrong=max_wrong)
+    gamma = by_definition(prompts, alpha, 0.1, max_wrong)
+    for score in {score for row in prompts for score, _ in row}:
+        assert (score >= result.gamma_hat) == (score >= gamma)
+
+
+@pytest.mark.parametrize("max_wrong", [1, 3])
+@pytest.mark.parametrize("ties", [False, True])
+def test_with_some_tolerated_lazily_too(max_wrong, ties):
+    rng = np.random.default_rng(max_wrong)
+    n_asked = n_components = 0
+    for _ in range(25):
+        full = component_data(rng, int(rng.integers(12, 40)), ties=ties)
+        # many of each prompt, else no prompt errs
+        full = ComponentCalibrationData(
+            full.scores, rng.random(full.n_components) < 0.4, full.offsets
+        )
+        alpha = float(rng.uniform(0.25, 0.6))
+        asked = []
+
+        def judge(which, asked=asked, full=full):
+            prompts = full.prompt_index[which]
+            assert len(set(prompts)) == len(prompts)
+            asked.extend(which)
+            return full.admissible[which]
+
+        unknown = full.with_labels(np.full(full.n_components, -1))
+        data = judged(unknown, alpha, 0.1, judge, max_wrong)
+        assert len(set(asked)) == len(asked)
+        lazily, eagerly = (
+            component_learn_then_test(one, alpha, 0.1, max_wrong=max_wrong) for one in (data, full)
+        )
+        assert lazily.gamma_hat == eagerly.gamma_hat
+        assert np.array_equal(lazily.p_values <= 0.1, eagerly.p_values <= 0.1)
+        n_asked, n_components = n_asked + len(asked), n_components + full.n_components
+    assert n_asked < 0.8 * n_components
+
+
+def test_a_number_of_tolerated_ones_is_a_count():
+    with pytest.raises(ValueError, match=r"max_wrong must be an integer of at least 0, got -1"):
+        component_learn_then_test(as_data([[(0.5, True)]] * 30), 0.3, max_wrong=-1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.scoring import SentenceSplitter, get_splitter
+from sklearn_clm.scoring import Claim, SentenceSplitter, get_splitter
 
 SPLITTERS = ["sentence", str.splitlines]
 
@@ -100,14 +100,17 @@ def test_callables_may_give_offsets_or_parts():
     assert get_splitter(lambda text: [(0, 4), [4, 8]])(" ab c d ") == [(1, 3), (4, 7)]
     assert get_splitter(lambda text: text.split(";"))("a; b;;a ;") == [(0, 1), (3, 4), (6, 7)]
     assert get_splitter(lambda text: iter(()))("a") == []
+    assert get_splitter(lambda text: ["c", " a", ""])("abc a") == [(2, 3), (3 + 1, 5)]
 
 
 @pytest.mark.parametrize(
     "result",
     [
         *([span] for span in ((0, 4), (2, 1), (-1, 1), (0, 1, 2), (0.0, 1.0))),
-        *([(0, 2), (1, 3)], ["c", "a"], ["x"]),
-        *(None, 3, "abc", [3], [None]),
+        *([(0, 2), (1, 3)], [(2, 3), (0, 1)]),
+        *(None, 3, "abc", [3], [None], {"a": 1}.values()),
+        *([Claim(3)], [Claim("x", (0, 4))], [Claim("x", 3)], [Claim("x", parents=(1,))]),
+        *([Claim("x", parents=("a",))], [" ", Claim("x", parents=(0,))]),
     ],
 )
 def test_bad_results_of_callables(result):

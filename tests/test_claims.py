@@ -1,0 +1,140 @@
+"""Claims through the estimator: what is selected, judged, shown and written."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.caching import HumanJudge, VerdictsWanted
+from sklearn_clm.calibration import critical_count
+from sklearn_clm.judging._view import pair_view
+from sklearn_clm.metrics import component_loss, component_recall
+from sklearn_clm.policies import AuditedJudging, Groups
+from tests.claims import ClaimModel, claims_of, is_right, score_of, walk, walked_threshold
+
+X = [f"p{i}" for i in range(120)]
+NEW = [f"q{i}" for i in range(60)]
+Y = [""] * len(X)
+PARTS = {"splitter": claims_of, "component_score": score_of, "admission": is_right}
+
+
+@pytest.fixture(scope="module")
+def sampler():
+    options = {"k_max": 4, "epsilon": 0.5, "quality": "self_consistency", "random_state": 0}
+    return ConformalSampler(ClaimModel(), admission=lambda y, text: True, **options).fit(X, Y)
+
+
+def all_draws(sampler, prompts):
+    rows = ClaimModel().sample(prompts, 4, seed=sampler.seed_)
+    return [[draw.response for draw in row] for row in rows]
+
+
+@pytest.mark.filterwarnings("ignore:a single draw errs")
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+@pytest.mark.parametrize("max_wrong", [0, 1, 3])
+def test_the_selection_is_that_of_a_plain_walk(sampler, max_wrong, judging):
+    options = PARTS | {"alpha": 0.4, "max_wrong": max_wrong, "judging": judging}
+    selector = ComponentSelector(sampler, **options).fit(X, Y)
+    critical = int(critical_count(len(X), 0.4, 0.05))
+    all_scores = [walk(row) for row in all_draws(sampler, X)]
+    highest_out = walked_threshold(all_scores, critical, max_wrong)
+    for scores in all_scores:
+        for score in scores.values():
+            assert (score >= selector.gamma_hat_) == (score > highest_out)
+    for one in selector.predict(NEW):
+        scores = walk(one.prediction_set.responses)
+        assert set(one.components) == {c for c, s in scores.items() if s >= selector.gamma_hat_}
+        assert one.scores == pytest.approx([scores[c] for c in one.components])
+    words = "all components selected" if not max_wrong else f"at most {max_wrong} of the components"
+    assert words in selector.calibration_.claim.sentence()
+    if judging == "lazy" and max_wrong < 3:
+        assert selector.n_judgements_ < selector.calibration_data_.n_components
+
+
+def test_parents_decide_what_is_selected(sampler):
+    """Neither calibration nor prediction ignores them."""
+    rows = all_draws(sampler, X)
+    assert any(walk(row) != walk(row, with_parents=False) for row in rows)
+    selector = ComponentSelector(sampler, **PARTS, alpha=0.4).fit(X, Y)
+    data = selector.calibration_data_
+    found = [data.take([i]).scores for i in range(len(X))]
+    wanted = [list(walk(rows[i]).values()) for i in selector.calibration_indices_]
+    assert [sorted(row) for row in found] == [pytest.approx(sorted(row)) for row in wanted]
+
+
+def test_each_group_has_its_threshold(sampler):
+    groups = np.arange(len(X)) % 2
+    options = PARTS | {"alpha": 0.5, "max_wrong": 1, "groups": Groups()}
+    selector = ComponentSelector(sampler, **options).fit(X, Y, groups=groups)
+    for group in (0, 1):
+        all_scores = [walk(row) for row in all_draws(sampler, X[group::2])]
+        highest_out = walked_threshold(all_scores, int(critical_count(60, 0.5, 0.05)), 1)
+        for score in {score for scores in all_scores for score in scores.values()}:
+            assert (score >= selector.groups_[group]) == (score > highest_out)
+
+
+@pytest.mark.parametrize("design", ["two-phase", "betting", "people"])
+@pytest.mark.parametrize("max_wrong", [0, 1])
+def test_an_audit_tolerates_as_many(sampler, design, max_wrong):
+    people = AuditedJudging(is_right, n_audits=40, design=design)
+    lenient = PARTS | {"admission": lambda y, claim: True, "judging": people}
+    options = lenient | {"alpha": 0.6, "max_wrong": max_wrong, "random_state": 0}
+    selector = ComponentSelector(sampler, **options).fit(X, Y)
+    claim = selector.calibration_.claim
+    assert claim.max_wrong == max_wrong
+    if design == "two-phase":
+        audit = selector.result_.audit
+        data = selector.calibration_data_
+        gamma = selector.result_.thresholds[0]
+        n_missed = 0
+        for row in audit.rows:
+            chosen = data.components_of(np.array([row]))
+            chosen = chosen[data.scores[chosen] >= gamma]
+            said = audit.verdicts[np.isin(audit.prompts, chosen)]
+            assert len(said) == len(chosen)  # all that is selected is judged
+            n_missed += int(np.sum(~said)) > max_wrong
+        assert audit.n_missed == n_missed
+    if claim.holds:
+        loss = component_loss([""] * len(NEW), selector.predict(NEW), admission=is_right)
+        assert 0 <= loss <= 1
+
+
+def test_metrics_tolerate_as_many(sampler):
+    selector = ComponentSelector(sampler, **PARTS, alpha=0.4, max_wrong=1).fit(X, Y)
+    sets = selector.predict(NEW)
+    wrong = np.array([sum(not is_right("", c) for c in one) for one in sets])
+    losses = component_loss([""] * len(NEW), sets, average=False)
+    assert losses.tolist() == (wrong > 1).tolist()
+    assert (wrong == 1).any()
+    kept = np.mean([bool(one) for one in map(len, sets)])
+    assert component_recall([one.prompt for one in sets], sets, match=lambda y, c: y in c) == kept
+
+
+def test_files_know_how_many_may_be_wrong(sampler, tmp_path):
+    path = tmp_path / "calibration.json"
+    options = PARTS | {"alpha": 0.4}
+    selector = ComponentSelector(sampler, **options, max_wrong=1).fit(X, Y)
+    selector.save_calibration(path)
+    loaded = ComponentSelector(sampler, **options, max_wrong=1).load_calibration(path)
+    assert loaded.predict(NEW) == selector.predict(NEW)
+    with pytest.raises(ValueError, match="another max_wrong: 1 there, 0 here"):
+        ComponentSelector(sampler, **options).load_calibration(path)
+
+
+def test_people_see_the_response_beside_a_claim(sampler, tmp_path):
+    judge = HumanJudge(tmp_path / "people.sqlite", question="Right?", judge="Ada")
+
+    def in_other_words(prompt, response):
+        return [f"It says {claim.text}" for claim in claims_of(prompt, response)]
+
+    options = PARTS | {"admission": judge, "splitter": in_other_words}
+    selector = ComponentSelector(sampler, **options, alpha=0.4, judging="lazy")
+    with pytest.raises(VerdictsWanted) as caught:
+        selector.fit(X, judge.asked(X))
+    pair = caught.value.wanted[0]
+    view = pair_view(pair)
+    ((response, marked),) = view["context"]  # all of it, and no part is marked
+    assert pair.response in [f"It says {text}" for text, _ in json.loads(response)]
+    assert not marked
+    assert view["prompt"][0]["text"] == pair.asked.prompt
