@@ -14,9 +14,11 @@ Names: admissions "exact_match" and "rouge_l"; qualities "likelihood", "self_con
 "p_true"; similarities "rouge_l" and "exact_match"; set scores "max", "sum", "first_k" and
 "first_k_reject" (:func:`get_set_score` defines them).
 
-Components (sentences) ask two more: how a response is split (`splitter`: "sentence" or a callable),
-and how certain a component is (`component_score`: "span_likelihood", "support", an
-:class:`EntailmentScore`, a classifier, or ``(prompt, component) -> float``).
+Components (sentences, or claims in other words) ask two more: how a response is split (`splitter`:
+"sentence", a :class:`ClaimSplitter`, or a callable), and how certain a component is
+(`component_score`: "span_likelihood", "support", a :class:`ClaimSupport`, :class:`GroundedIn`,
+:class:`VerbalisedConfidence` or :class:`EntailmentScore`, a classifier, or
+``(prompt, component) -> float``).
 
 Only the admission defines what the guarantee is about. A poor quality or similarity costs draws and
 size, never the guarantee.
@@ -126,7 +128,9 @@ Equal claims of several draws are one component. A claim costs where a model is 
 
 "span_likelihood" scores a sentence by the likelihood of its tokens. "support" counts the draws that
 agree with it, of all draws that were taken; it needs no log-probabilities, and suits samplers that
-seldom stop early. A score that looks at other draws must never fall when draws are added: the
+seldom stop early. Of claims, :class:`ClaimSupport` counts the draws that say the same in whatever
+words, :class:`VerbalisedConfidence` asks a model for a number, and :class:`GroundedIn` asks which
+passage of the prompt entails one, and cites it. A score that looks at other draws must never fall when draws are added: the
 guarantee rests on it. A classifier (:class:`ClassifierScore`) selects most where it can be
 trained.
 """
@@ -134,10 +138,16 @@ trained.
 import sklearn_clm.generators  # noqa: F401 - whole, before parts of it
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.scoring._admission import admission_matrix, component_match, threshold_admission
+from sklearn_clm.scoring._claims import Citation, Citing, ClaimSupport, GroundedIn
 from sklearn_clm.scoring._components import SpanLikelihood, Support
 from sklearn_clm.scoring._entailment import EntailmentScore
 from sklearn_clm.scoring._exact_match import exact_match
-from sklearn_clm.scoring._language_model import ClaimSplitter, LLMJudge, PTrue
+from sklearn_clm.scoring._language_model import (
+    ClaimSplitter,
+    LLMJudge,
+    PTrue,
+    VerbalisedConfidence,
+)
 from sklearn_clm.scoring._protocols import (
     Claim,
     ComponentScore,
@@ -157,12 +167,16 @@ from sklearn_clm.scoring._similarity import RougeL, rouge_l, rouge_l_matrix, sim
 from sklearn_clm.scoring._splitters import SentenceSplitter, get_splitter
 
 __all__ = [
+    "Citation",
+    "Citing",
     "Claim",
     "ClaimSplitter",
+    "ClaimSupport",
     "ClassifierScore",
     "ComponentScore",
     "DrawScorer",
     "EntailmentScore",
+    "GroundedIn",
     "LLMJudge",
     "Occurrence",
     "PTrue",
@@ -175,6 +189,7 @@ __all__ = [
     "SetScore",
     "SpanLikelihood",
     "Support",
+    "VerbalisedConfidence",
     "admission_matrix",
     "component_match",
     "exact_match",

@@ -1,4 +1,4 @@
-"""Questions to a language model, by a judge, quality or splitter."""
+"""Questions to a language model, by a judge, score or splitter."""
 
 import math
 import re
@@ -29,8 +29,10 @@ from sklearn_clm.scoring._protocols import (
     Reference,
     Response,
     Responses,
+    Scores,
+    Spans,
 )
-from sklearn_clm.scoring._splitters import logprobs_inside
+from sklearn_clm.scoring._splitters import logprobs_inside, scores_of_components
 
 Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
 
@@ -377,6 +379,65 @@ Claim(text='She won two prizes.', span=None, parents=())]
             for prompt, response in zip(prompts, responses)
         ]
         return Arriving(partial(self._ask, questions))
+
+
+_CONFIDENCE = """\
+Question: {prompt}
+
+Statement in an answer: {response}
+
+How likely is it that this statement is true? Write a number from 0 (surely false) to 100 (surely
+true), and nothing else.
+Number:"""
+_NUMBER = re.compile(r"\W*(\d{1,3}(?:\.\d+)?)\W*")
+
+
+def _confidence_in(answer: Generation) -> float | None:
+    """The number that an answer is, as a share of 100."""
+    match = _NUMBER.fullmatch(str(answer.response))
+    if match is None or float(match[1]) > 100:
+        return None
+    return float(match[1]) / 100
+
+
+class VerbalisedConfidence(_Asking):
+    """Confidence in a component that a model puts into a number.
+
+    It is asked about the prompt and the component, and about no draw.
+
+    Parameters
+    ----------
+    generator, template, max_attempts, seed
+        As in :class:`LLMJudge`; a template has ``{prompt}`` in place of the reference, and asks for
+        a number from 0 to 100.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import Claim, VerbalisedConfidence
+    >>> score = VerbalisedConfidence(lambda question: "90" if "Warsaw" in question else "5 %")
+    >>> claims = [[[Claim("She is from Warsaw."), Claim("She is from Oslo.")]]]
+    >>> score.score_components(["Curie?"], [[Generation("...")]], claims)
+    [[array([0.9 , 0.05])]]
+    """
+
+    _template = _CONFIDENCE
+    _wanted = "a number from 0 to 100 alone"
+    _understood = staticmethod(_confidence_in)
+
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
+        return scores_of_components(prompts, generations, spans, self._score)
+
+    def _score(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
+        asked = [
+            self._question(prompt, {"prompt": _contents(prompt)}, component)
+            for prompt, component in pairs
+        ]
+        questions, (numbers,) = numbered([asked], prompt_bytes)
+        values = np.zeros(len(questions))
+        self._ask(questions, values.__setitem__)
+        return values[numbers]
 
 
 def _contents(prompt: Prompt) -> object:

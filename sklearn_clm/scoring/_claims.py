@@ -1,0 +1,190 @@
+"""Scores of claims: their support by draws, and by passages."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sklearn_clm.generators import Generation
+from sklearn_clm.generators._draws import is_chat, prompt_bytes
+from sklearn_clm.scoring._admission import take_verdicts
+from sklearn_clm.scoring._callables import name_of, numbered, numbers_from
+from sklearn_clm.scoring._protocols import (
+    Draws,
+    PairJudge,
+    PairScorer,
+    Part,
+    Prompt,
+    Prompts,
+    Response,
+    Scores,
+    Spans,
+)
+from sklearn_clm.scoring._splitters import numbered_components, scores_of_components
+
+Entails: TypeAlias = Callable[[Any, Response], Any] | PairScorer | PairJudge
+
+
+class ClaimSupport(BaseEstimator):
+    """Number of draws that say what a claim says.
+
+    All draws taken for a prompt count, accepted or not. Divided by K it is the share of all K draws
+    that support the claim, where those that were not made support none: a constant factor, which
+    selects the same.
+
+    Parameters
+    ----------
+    entails : callable (response, claim) -> bool or float, default=None
+        How far a response supports a claim, in [0, 1]: an :class:`EntailmentScore`, an
+        :class:`LLMJudge`, what a :class:`sklearn_clm.caching.CachedScore` keeps, a function. None:
+        whether it makes an equal claim.
+
+    Notes
+    -----
+    A draw adds to the number or leaves it as it is, so that it never falls as draws are added
+    (Proposition 4.4). The share among the draws that were taken would.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import Claim, ClaimSupport
+    >>> draws = [[Generation("Born in 1867, in Warsaw."), Generation("She was born in 1867.")]]
+    >>> claims = [[[Claim("1867"), Claim("Warsaw")], [Claim("1867")]]]
+    >>> support = ClaimSupport(lambda response, claim: claim in response)
+    >>> support.score_components(["Curie?"], draws, claims)
+    [[array([2., 1.]), array([2.])]]
+    """
+
+    counts_taken_draws = True
+
+    def __init__(self, entails: Entails | None = None) -> None:
+        self.entails = entails
+
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
+        return [self._one_prompt(draws, rows) for draws, rows in zip(generations, spans)]
+
+    def _one_prompt(
+        self, draws: Sequence[Generation], rows: Sequence[Sequence[Part]]
+    ) -> list[np.ndarray]:
+        said = [draw.response for draw in draws]
+        claims, ids = numbered_components(said, rows)
+        if self.entails is None:
+            holds = np.zeros((len(rows), len(claims)))
+            for row, numbers in zip(holds, ids):
+                row[numbers] = 1.0
+        else:
+            responses, (of_draw,) = numbered([said], prompt_bytes)
+            holds = entailed(self.entails, responses, claims)[of_draw]
+        counts = holds.sum(axis=0)
+        return [counts[numbers] for numbers in ids]
+
+
+class Citation(NamedTuple):
+    """The passage that entails a claim.
+
+    Parameters
+    ----------
+    passage : int
+        Its position among the passages of the prompt, from 0.
+    text : str
+        The passage.
+    score : float
+        How far it entails the claim, in (0, 1].
+    """
+
+    passage: int
+    text: str
+    score: float
+
+
+@runtime_checkable
+class Citing(Protocol):
+    """A component score that says where claims come from."""
+
+    def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
+        """For each claim the passage on which it stands, or None."""
+
+
+class GroundedIn(BaseEstimator):
+    """How far a passage of the prompt entails a claim; it is cited.
+
+    The score is that of the passage which entails it most, and 0 without passages. It does not
+    depend on draws.
+
+    Parameters
+    ----------
+    entails : callable (passage, claim) -> bool or float
+        As in :class:`ClaimSupport`. What is selected is asked about once more, for its citation.
+    context : callable prompt -> list of str, default=None
+        The passages of a prompt. None: the texts of chat messages, or the paragraphs of a text.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import GroundedIn
+    >>> grounded = GroundedIn(lambda passage, claim: claim in passage)
+    >>> grounded.cite("Born in 1867.\\n\\nBorn in Warsaw.", ["Warsaw", "Paris"])
+    [Citation(passage=1, text='Born in Warsaw.', score=1.0), None]
+    """
+
+    def __init__(
+        self, entails: Entails, context: Callable[[Prompt], Sequence[str]] | None = None
+    ) -> None:
+        self.entails = entails
+        self.context = context
+
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
+        return [
+            scores_of_components([prompt], [draws], [rows], self._score)[0]
+            for prompt, draws, rows in zip(prompts, generations, spans)
+        ]
+
+    def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
+        """For each claim the passage that entails it most, or None."""
+        passages, values = self._values(prompt, claims)
+        best = values.argmax(axis=0).tolist() if passages else []
+        cited = [Citation(k, passages[k], float(values[k, c])) for c, k in enumerate(best)]
+        return [one if one.score > 0 else None for one in cited] or [None] * len(claims)
+
+    def _score(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
+        """Scores of the claims of one prompt."""
+        _, values = self._values(pairs[0][0] if pairs else "", [claim for _, claim in pairs])
+        return values.max(axis=0, initial=0.0)
+
+    def _values(self, prompt: Prompt, claims: Sequence[Response]) -> tuple[list[str], np.ndarray]:
+        """The passages, and how far each entails each claim."""
+        given = _passages(prompt) if self.context is None else self.context(prompt)
+        if isinstance(given, str) or not all(isinstance(one, str) for one in given):
+            raise TypeError(f"context must give a list of texts, got {given!r:.80} instead.")
+        return list(given), entailed(self.entails, given, claims)
+
+
+def _passages(prompt: Prompt) -> list[str]:
+    """The texts of a chat's messages, or a text's paragraphs."""
+    if is_chat(prompt):
+        contents = [message.get("content") for message in prompt]
+        return [content for content in contents if isinstance(content, str) and content.strip()]
+    return [part.strip() for part in re.split(r"\n\s*\n", str(prompt)) if part.strip()]
+
+
+def entailed(
+    entails: Entails, premises: Sequence[Response], claims: Sequence[Response]
+) -> np.ndarray:
+    """How far each premise entails each claim, shape (m, n)."""
+    pairs = [(premise, claim) for premise in premises for claim in claims]
+    values = np.zeros(len(pairs))
+    if pairs and isinstance(entails, PairJudge):
+        take_verdicts(entails, pairs, values.__setitem__)
+    elif pairs:
+        scorer: Any = entails
+        values[:] = numbers_from(scorer, "entails", pairs, n_jobs=1)
+    outside = ~((values >= 0) & (values <= 1))
+    if outside.any():
+        raise ValueError(
+            f"entails {name_of(entails)} must return numbers from 0 to 1, got "
+            f"{values[outside][0]:g} for {pairs[int(outside.argmax())]!r:.160} instead."
+        )
+    return values.reshape(len(premises), len(claims))
