@@ -93,7 +93,7 @@ class Entries(ABC):
         return largest
 
     def deciding(self, chosen: np.ndarray) -> np.ndarray:
-        """V of each prompt, if the chosen entries are those wanted."""
+        """V of each prompt, were these the wanted entries."""
         return self.largest(chosen)
 
     def heads(self, chosen: np.ndarray) -> np.ndarray:

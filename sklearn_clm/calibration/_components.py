@@ -279,7 +279,7 @@ def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
 
 
 class _WrongEntries(Entries):
-    """Components; V is the (max_wrong + 1)-th highest score of a wrong one."""
+    """Components; V is the (max_wrong + 1)-th highest wrong score."""
 
     max_wrong: int
 
@@ -323,7 +323,7 @@ class ComponentEntries(_WrongEntries):
         return self._labels
 
     def n_at_least(self, chosen: np.ndarray) -> np.ndarray:
-        """For each threshold, prompts that err if the chosen are wrong."""
+        """Prompts that err at each threshold, were the chosen wrong."""
         return _count_from(self.deciding(chosen), len(self.thresholds))
 
     def heads(self, chosen: np.ndarray) -> np.ndarray:

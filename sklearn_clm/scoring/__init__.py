@@ -130,9 +130,9 @@ Equal claims of several draws are one component. A claim costs where a model is 
 agree with it, of all draws that were taken; it needs no log-probabilities, and suits samplers that
 seldom stop early. Of claims, :class:`ClaimSupport` counts the draws that say the same in whatever
 words, :class:`VerbalisedConfidence` asks a model for a number, and :class:`GroundedIn` asks which
-passage of the prompt entails one, and cites it. A classifier (:class:`ClassifierScore`) selects most
-where it can be trained; such numbers may be its features. A score that looks at other draws must
-never fall when draws are added: the guarantee rests on it.
+passage of the prompt entails one, and cites it. A classifier (:class:`ClassifierScore`) selects
+most where it can be trained; such numbers may be its features. A score that looks at other draws
+must never fall when draws are added: the guarantee rests on it.
 """
 
 import sklearn_clm.generators  # noqa: F401 - whole, before parts of it

@@ -105,14 +105,14 @@ class Citing(Protocol):
     """A component score that says where claims come from."""
 
     def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
-        """For each claim the passage on which it stands, or None."""
+        """The passage on which each claim stands, or None."""
 
 
 class GroundedIn(BaseEstimator):
-    """How far a passage of the prompt entails a claim; it is cited.
+    """How far a passage of the prompt entails a claim.
 
-    The score is that of the passage which entails it most, and 0 without passages. It does not
-    depend on draws.
+    The score is that of the passage which entails it most, and 0 without passages; that passage is
+    cited. It does not depend on draws.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class GroundedIn(BaseEstimator):
         ]
 
     def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
-        """For each claim the passage that entails it most, or None."""
+        """The passage that entails each claim most, or None."""
         passages, values = self._values(prompt, claims)
         best = values.argmax(axis=0).tolist() if passages else []
         cited = [Citation(k, passages[k], float(values[k, c])) for c, k in enumerate(best)]

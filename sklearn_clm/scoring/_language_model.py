@@ -1,4 +1,4 @@
-"""Questions to a language model, by a judge, score or splitter."""
+"""Questions to a language model, for judges, scores and splitters."""
 
 import math
 import re
@@ -310,7 +310,7 @@ _FENCED = re.compile(r"```\w*\n(.*?)\n?```\Z", re.DOTALL)
 
 
 def _claims_in(answer: Generation) -> list[Claim] | None:
-    """Claims that an answer lists; None if it is no list."""
+    """Claims that an answer lists; None if it lists none."""
     text = str(answer.response).strip()
     if fenced := _FENCED.match(text):
         text = fenced[1].strip()
@@ -326,7 +326,7 @@ def _claims_in(answer: Generation) -> list[Claim] | None:
 
 
 def _claims_of_json(text: str) -> list[Claim] | None:
-    """Claims of a list of texts, or of objects with a text and parents."""
+    """Claims of a list in JSON, or None."""
     try:
         items = json_value(text)
         items = items["claims"] if isinstance(items, dict) else items
@@ -343,7 +343,7 @@ def _claims_of_json(text: str) -> list[Claim] | None:
 
 
 class ClaimSplitter(_Asking, PairSplitter):
-    """Splitter that asks a model for the claims of a response.
+    """Splitter that asks a model for claims of a response.
 
     A claim that stands in the response has its span, others have none. A response is asked about as
     often as it comes: :class:`sklearn_clm.caching.CachedSplitter` keeps what was paid for.
@@ -393,7 +393,7 @@ _NUMBER = re.compile(r"\W*(\d{1,3}(?:\.\d+)?)\W*")
 
 
 def _confidence_in(answer: Generation) -> float | None:
-    """The number that an answer is, as a share of 100."""
+    """The number that an answer is, of 100."""
     match = _NUMBER.fullmatch(str(answer.response))
     if match is None or float(match[1]) > 100:
         return None
@@ -401,7 +401,7 @@ def _confidence_in(answer: Generation) -> float | None:
 
 
 class VerbalisedConfidence(_Asking):
-    """Confidence in a component that a model puts into a number.
+    """Confidence in a component, as a model puts it.
 
     It is asked about the prompt and the component, and about no draw.
 

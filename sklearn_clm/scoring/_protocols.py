@@ -146,7 +146,7 @@ class PairJudge(Protocol):
 
 
 class Arriving:
-    """Results of pairs handed on as they arrive, safe from interrupts.
+    """Results handed on as they arrive, safe from interrupts.
 
     `ask` calls what it is given with the position of a pair and the result for it.
     """
@@ -176,7 +176,7 @@ class PairSplitter(Protocol):
     def split_pairs(
         self, prompts: Prompts, responses: Responses
     ) -> Iterable[tuple[int, Sequence[Any]]]:
-        """Position, from 0, and components of each response, as they arrive."""
+        """Position, from 0, and components of each response."""
 
     def __call__(self, prompt: Prompt, response: str) -> Sequence[Any]:
         """The components of one response."""
