@@ -220,7 +220,7 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], list[Part]]:
 
 
 def splitter_of_references(splitter: str | Splitter) -> Callable[[str], list[Part]]:
-    """The splitter, or sentences where it needs more than a text."""
+    """The splitter, or sentences where a text is not enough."""
     split = get_splitter(splitter)
     if isinstance(split, CheckedSplitter) and not split.reads_text_alone:
         return SentenceSplitter()
@@ -318,7 +318,7 @@ def parents_of(part: Part) -> tuple[int, ...]:
 
 
 def least_on_the_way_up(parts: Sequence[Part], scores: np.ndarray) -> np.ndarray:
-    """Least score of each component and all that it rests on."""
+    """Least score of each component and its grounds."""
     if not any(isinstance(part, Claim) for part in parts):
         return scores
     least, before = scores.copy(), None
@@ -384,7 +384,7 @@ def _place(part: Any, text: str, end: int) -> Span:
 
 
 def _claim(claim: Claim, text: str) -> Span | Claim | None:
-    """A claim with its span, or the span alone; None if wrong."""
+    """A claim, or its span alone; None if wrong."""
     try:
         parents = tuple(map(index, claim.parents))
         said, (start, stop) = claim.text.strip(), map(index, claim.span or (0, 0))
