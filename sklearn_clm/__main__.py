@@ -317,7 +317,12 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         warnings.simplefilter("ignore", NullCalibrationWarning)  # which is raised below
         sampler.calibrate(
             CalibrationData(
-                data.quality, data.similarity, data.labels, texts=data.texts, prompts=data.prompts
+                data.quality,
+                data.similarity,
+                data.labels,
+                texts=data.texts,
+                prompts=data.prompts,
+                n_draws=data.n_draws,
             )
         )
     record = replace(sampler.calibration_, provenance=provenance)

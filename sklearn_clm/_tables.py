@@ -17,7 +17,7 @@ from sklearn_clm._results import counted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
-from sklearn_clm.generators._prompts import check_prompts, prompt_line
+from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.generators._records import key_digest
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
 from sklearn_clm.policies._base import Policy
@@ -27,8 +27,9 @@ SAMPLES = """\
  SAMPLES are files that hold, for each prompt, several draws of one model, in the order in which
 they were made: CSV, TSV, JSON Lines or Parquet, with one draw in a row or a list of them; the log
 of lm-evaluation-harness (--log_samples); or that of Inspect (.eval, .json), whose epochs are the
-draws. The samples of a prompt in all rows and files are its draws; to calibrate, the smallest
-number of draws counts for all. Quality is that of --quality, or else the likelihood where all
+draws. The samples of a prompt in all rows and files are its draws. Prompts may have draws of
+different number, whatever ended them, such as a success: thresholds and exit levels count what the
+draws leave open as errors. Quality is that of --quality, or else the likelihood where all
 log-probabilities and numbers of tokens are there, or else self-consistency. Verdicts (--label) are
 used as they are; without them, --admission compares with references."""
 _DRAWN = {
@@ -119,17 +120,9 @@ def _sampler(
 def collected(arguments: argparse.Namespace) -> CalibrationData:
     """Samples of files with their scores and verdicts."""
     log = read(arguments)
-    n_fewest, n_most = min(map(len, log.draws)), max(map(len, log.draws))
-    if n_fewest < n_most:
-        shortest = min(zip(log.draws, log.prompts), key=lambda one: len(one[0]))[1]
-        warn(
-            f"prompts have {n_fewest} to {n_most} draws, fewest {prompt_line(shortest)}: the first "
-            f"{n_fewest} of each count (rows of equal prompts are draws of one)."
-        )
-    if (k_max := max(arguments.k_max or [n_fewest])) > n_fewest:
-        raise ValueError(
-            f"--k-max must be at most {n_fewest}, the draws of every prompt, got {k_max}."
-        )
+    n_most = max(map(len, log.draws))
+    if (k_max := max(arguments.k_max or [n_most])) > n_most:
+        raise ValueError(f"--k-max must be at most {n_most}, the most draws, got {k_max}.")
     quality = "likelihood" if log.has_logprobs else "self_consistency"
     provenance = Provenance(
         quality=quality, similarity=arguments.similarity, seed=arguments.random_state
@@ -139,8 +132,10 @@ def collected(arguments: argparse.Namespace) -> CalibrationData:
     unnamed = {"quality": log.quality, "admission": log.verdicts}
     nameless = {name: None for name, given in unnamed.items() if given is not None}
     data.provenance = provenance = replace(data.provenance, **nameless)
+    fewest = int(data.n_draws.min())
+    counts = "" if fewest == data.k_max else f"{fewest} to "
     print(
-        f"{counted(data.n_prompts, 'prompt')}, {counted(data.k_max, 'draw')} each; "
+        f"{counted(data.n_prompts, 'prompt')}, {counts}{counted(data.k_max, 'draw')} each; "
         f"quality: {provenance.quality or 'of the file'}; "
         f"admission: {provenance.admission or 'verdicts of the file'}."
     )

@@ -214,17 +214,24 @@ def test_the_threshold_of_labels_is_a_number_and_needs_labels(logs, capsys):
         assert "--threshold must be" in capsys.readouterr().err
 
 
-def test_samples_of_a_prompt_are_its_draws_and_the_fewest_count_for_all(logs, capsys):
+def test_samples_of_a_prompt_are_its_draws_and_few_of_them_are_no_reason_to_cut(logs, capsys):
     rows = list(rows_of(logs))
     write_csv("first.csv", rows)
     write_csv("second.csv", rows[5:])  # as of another run, which lacks the first prompt
     judged = [*NAMES, *KEY, "--reference", "truth", "--epsilon", "0.4"]
     assert main(["calibrate", "first.csv", "second.csv", *judged]) == 0
     out, err = capsys.readouterr()
-    assert "60 prompts, 5 draws each" in out
-    assert "warning: prompts have 5 to 10 draws, fewest '63 + 11': the first 5" in err
-    assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "6"]) == 2
-    assert "--k-max must be at most 5" in capsys.readouterr().err
+    assert "60 prompts, 5 to 10 draws each" in out
+    assert "warning" not in err  # the one prompt shows early whether its set is right
+    assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "5"]) == 0
+    assert "60 prompts, 5 draws each" in capsys.readouterr().out
+    assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "11"]) == 2
+    assert "--k-max must be at most 10" in capsys.readouterr().err
+    answers = ["--policy", "answer", "--delta", "0.2", "--alpha", "0.3"]
+    assert main(["calibrate", "first.csv", "second.csv", *judged, *answers]) == 2
+    assert (
+        "all 10 draws of each prompt for AnswerPolicy, got as few as 5" in capsys.readouterr().err
+    )
     assert main(["calibrate", "first.csv", "./first.csv", *judged]) == 2
     assert "must be different files" in capsys.readouterr().err
     write_csv("first.csv", [*rows, rows[0] | {"truth": "other"}])

@@ -16,10 +16,10 @@ from sklearn_clm._estimators._files import claim_content, claim_of, prompts_of, 
 from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
 from sklearn_clm._estimators._source import DrawSource, progress_bar, warn_of_repeated_draws
 from sklearn_clm._estimators._watch import Watch
-from sklearn_clm._results import PredictionSet
+from sklearn_clm._results import PredictionSet, counted
 from sklearn_clm.caching import DrawMemory
-from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance
-from sklearn_clm.calibration._claim import MOST_NAMED, percent, repetitions_of
+from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance, smallest_epsilon
+from sklearn_clm.calibration._claim import MOST_NAMED, percent, repetitions_of, rounded_up
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -281,11 +281,13 @@ class SamplerCalibration(Calibration):
         return AchievableEpsilon.of_labels(self.data.admissible)
 
     def doubts(self) -> list[str]:
-        doubts = super().doubts()
+        doubts = super().doubts() + self._open()
         if self.by_group or not self.claim.holds:
             return doubts
         size, _ = self.rule.costs
-        if size == self.k_max > 1:
+        # chances are at least 0, so that a level below keeps everything, draws that lack as well
+        keeps_all = size == self.k_max or getattr(self.rule, "level", 0.0) < 0.0
+        if keeps_all and self.k_max > 1:
             doubts.append(
                 f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
                 "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
@@ -302,6 +304,30 @@ class SamplerCalibration(Calibration):
                 f"promises nothing more.{hint if claim.level > 0.5 else ''}"
             )
         return doubts
+
+    def _open(self) -> list[str]:
+        """How many prompts the ends of their draws leave open, and the price."""
+        found = [(rule.claim, rule.outcome) for rule in self.in_use.values()]
+        n_open = sum(outcome.n_open for _, outcome in found if outcome is not None)
+        if not n_open:
+            return []
+        n = sum(outcome.n_calibration for _, outcome in found if outcome is not None)
+        text = (
+            f"the draws of {n_open} of {counted(n, 'calibration prompt')} end before they show "
+            "whether the set is right, and each of these counts as an error."
+        )
+        claim, outcome = found[0]
+        if len(found) == 1 and outcome is not None and claim.guarantee == "pac":
+            n_errors, m = outcome.n_errors, outcome.n_counted
+            with_them, without = (
+                rounded_up(float(smallest_epsilon(errors, m, claim.delta)))
+                for errors in (n_errors, n_errors - n_open)
+            )
+            text += (
+                f" Were they all right, the smallest {claim.level_name} of this rule would be "
+                f"{without:g}, not {with_them:g}."
+            )
+        return [text]
 
     @property
     def drawn_with(self) -> Provenance:

@@ -19,7 +19,7 @@ from sklearn_clm._estimators._verdicts import Verdicts, shown_to
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._table import text_key
-from sklearn_clm.generators import Generation
+from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._base import draw_budgets
@@ -79,6 +79,12 @@ class Collection:
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
         self._memory: DrawMemory = sampler.memory_
         self.n_draws = np.zeros(n, dtype=np.intp)
+        self.limits = np.full(n, k_max)  # how many draws of each prompt can be had
+        if isinstance(source.generator, PrecomputedGenerator):
+            available = source.generator.n_available(self.prompts.prompts)
+            # none at all is an error, which the generator names
+            if max(available) >= k_max and min(available) > 0:
+                self.limits = np.minimum(available, k_max)
         self.noise: dict[str, Noise] = {}  # of scores that are given draws alone
         self._progress: Any = None
         provenance = Provenance(
@@ -111,6 +117,11 @@ class Collection:
             and np.array_equal(own.prompts, data.prompts)
             and np.array_equal(own.quality[:, : data.k_max], data.quality)
         )
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether some draws cannot be had."""
+        return bool(np.any(self.limits < self.data.k_max))
 
     @contextmanager
     def drawing(self, memory: DrawMemory) -> Iterator[None]:
@@ -145,7 +156,7 @@ class Collection:
 
     def draw(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
         """Make and score draws up to `n_draws` of each prompt."""
-        counts = np.broadcast_to(n_draws, rows.shape)
+        counts = np.minimum(n_draws, self.limits[rows])
         starts = self.n_draws[rows]
         lacking = counts > starts
         rows, counts, starts = rows[lacking], counts[lacking], starts[lacking]
@@ -228,7 +239,8 @@ class Collection:
     def _judge(self, rows: np.ndarray, n_draws: int) -> None:
         """Judge the first draws of prompts, equal texts once."""
         draws = np.arange(n_draws)
-        unknown = self.verdicts.labels[rows, :n_draws] < 0
+        made = draws < self.n_draws[rows, np.newaxis]
+        unknown = made & (self.verdicts.labels[rows, :n_draws] < 0)
         at, asked = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
         try:
             with noting_kept_draws():
@@ -297,7 +309,7 @@ class Collection:
         prompts, known = self.prompts.take(again).prompts, self.data.take(again)
         few = [draws[i] for i in again.tolist()]
         quality, similarity = bind_quality(self._quality, generator), self._similarity
-        whole = n_draws == self.data.k_max
+        whole = self.n_draws.min() == self.data.k_max
         if not (whole and warn_of_later_draws(quality, prompts, few, known.quality)):
             self.noise = noise_of_draws(quality, get_similarity(similarity), prompts, few, known)
 

@@ -92,7 +92,7 @@ def noise_of_draws(
 
     `data` hold what they gave these draws among all others.
     """
-    n_draws, noise = min(len(draws[0]), _DRAWS_ALONE), {}
+    n_draws, noise = min(_DRAWS_ALONE, *map(len, draws)), {}
     if in_batches(quality):
         alone = np.zeros((len(prompts), n_draws))
         for i, row in enumerate(draws):

@@ -322,7 +322,7 @@ class ConformalSampler(CalibratedEstimator):
         """Make the draws of a collection, and keep it."""
         lazy = self._judging.lazily
         collected.fill(
-            1 if lazily and lazy else collected.data.k_max,
+            1 if lazily and lazy and not collected.has_holes else collected.data.k_max,
             judges=not lazy,
             keeps=self.judging != "all" or self.losses is not None or collected.verdicts.of_people,
         )
@@ -585,11 +585,16 @@ class ConformalSampler(CalibratedEstimator):
         if own is not None:
             data = own.known(data, lazily=self._judging.lazily)
         data = data.truncate(budgets[-1])
-        if own is not None and data.unknown is not None:
+        lacks_labels = bool(np.any((data.labels < 0) & data.made))
+        if own is not None and own.has_holes and lacks_labels:
+            table = Table(data, None, own.verdicts, budgets=budgets, tiers=tiers)
+        elif own is not None and not own.has_holes and data.unknown is not None:
             table = Table(data, own.draw, own.verdicts, budgets=budgets, tiers=tiers)
         else:
-            check_data(data)
+            check_data(data, draws=own is not None and not own.has_holes)
             table = Table(data, budgets=budgets, tiers=tiers)
+        if table.has_holes:
+            self._refuse_holes(data)
         if self.losses is None and self._judging.people is None:
             return table
         if own is None or table.is_lazy:
@@ -600,6 +605,22 @@ class ConformalSampler(CalibratedEstimator):
         if self.losses is not None:
             table.losses = own.set_losses(self.losses)
         return table
+
+    def _refuse_holes(self, data: CalibrationData) -> None:
+        """Refuse prompts with fewer draws where these decide nothing."""
+        is_tested = self.losses is None and self._judging.people is None
+        if is_tested and self._policy.takes_holes:
+            return
+        whose = "losses" if self.losses is not None else "audits by people"
+        if is_tested:
+            whose = type(self._policy).__name__
+        fewest = int(data.n_draws.min())
+        cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
+        raise ValueError(
+            f"data must hold all {data.k_max} draws of each prompt for {whose}, got as few as "
+            f"{fewest} instead: {cut}make the others, or take thresholds or an exit level, which "
+            "count what early ends of draws leave open as errors."
+        )
 
     def _tiers(self, source: DrawSource) -> Tiers | None:
         """Prices of draws, from the parameter `generator` if they fit."""

@@ -167,9 +167,10 @@ class DrawSource:
 
 def warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -> None:
     """Warn of draws that are copies, or sorted, nearly everywhere."""
-    if len(draws) < _ENOUGH_PROMPTS or len(draws[0]) < _ENOUGH_DRAWS:
+    fewest = min(map(len, draws))
+    if len(draws) < _ENOUGH_PROMPTS or fewest < _ENOUGH_DRAWS:
         return
-    name, half = type(generator).__name__, len(draws[0]) // 2
+    name, half = type(generator).__name__, fewest // 2
     # the first draws may have filled a cache
     later = [{text_key(draw.response) for draw in row[half:]} for row in draws]
     n_alike = sum(len(texts) == 1 for texts in later)

@@ -195,6 +195,7 @@ class SequenceResult:
     p_values: np.ndarray = field(repr=False)  # NaN where labels are unknown
     # where both are exact; otherwise upper bounds if the test passed, lower bounds if not
     exact: np.ndarray = field(repr=False)
+    open_err: bool = False  # prompts whose draws end early count as errors in all tests
     n_calibration: int
     n_counted: np.ndarray | None = field(default=None, repr=False)  # (m,); None: all prompts
     delta: float
@@ -206,7 +207,7 @@ class SequenceResult:
         """Words before the errors of test i; empty if exact."""
         if self.exact[i]:
             return ""
-        return "at most " if i < self.n_valid else "at least "
+        return "at most " if i < self.n_valid or self.open_err else "at least "
 
     @property
     def errors_of_choice(self) -> tuple[str, int]:

@@ -27,12 +27,13 @@ class CalibrationData(LabeledArrays):
     Parameters
     ----------
     quality : array-like of shape (n, K)
-        Q(x_i, y_ij), not NaN. New scores must be computed as these were; their last digits do not
-        matter.
+        Q(x_i, y_ij); NaN at the end of a row where draws were not made. New scores must be computed
+        as these were; their last digits do not matter.
     similarity : array-like of shape (n, K, K)
         S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored.
     admissible : array-like of shape (n, K)
-        A_i(y_ij): booleans, or numbers 0 and 1; -1 where the label is unknown.
+        A_i(y_ij): booleans, or numbers 0 and 1; -1 where the label is unknown, -1 or NaN where the
+        draw was not made.
     provenance : Provenance or None, default=None
         What the data were collected with; its number of draws is read off the arrays.
     texts : array-like of int, shape (n, K), default=None
@@ -41,8 +42,9 @@ class CalibrationData(LabeledArrays):
         Digests by which prompts are known again, whatever their scores. Rows without them are
         told apart by what they hold, which a split goes by: give them where many rows are equal.
     n_draws : array-like of int, shape (n,), default=None
-        How many draws of each prompt were made, where some were not needed; what the arrays hold
-        for the others means nothing, and their labels are unknown. None: K.
+        How many draws of each prompt were made, where not all were; what the arrays hold for the
+        others means nothing, and their labels are unknown. Thresholds and exit levels calibrate on
+        such data: what draws do not decide counts as an error. None: those whose quality is there.
 
     Attributes
     ----------
@@ -83,21 +85,28 @@ class CalibrationData(LabeledArrays):
         prompts: ArrayLike | None = None,
         n_draws: ArrayLike | None = None,
     ) -> None:
-        self.quality = as_array(quality, "quality", (None, None))
+        self.quality = as_array(quality, "quality", (None, None), where=False)
         n, k = self.quality.shape
         if n == 0 or k == 0:
             raise ValueError(
                 f"quality must hold a prompt and a draw, got shape ({n}, {k}) instead."
             )
-        earlier = np.tri(k, k=-1, dtype=bool)
-        self.similarity = as_array(similarity, "similarity", (n, k, k), where=earlier)
-        self.labels = as_labels(admissible, (n, k))
+        # NaN at the end of a row: draws that were not made
+        is_missing = np.logical_and.accumulate(np.isnan(self.quality)[:, ::-1], axis=1)[:, ::-1]
+        made = ~is_missing
+        if n_draws is not None:
+            counts = as_array(n_draws, "n_draws", (n,), np.intp, low=0, high=k)
+            made = np.arange(k) < counts[:, np.newaxis]
+        self.n_draws = made.sum(axis=1)
+        as_array(self.quality, "quality", (n, k), where=made)
+        pairs = np.tri(k, k=-1, dtype=bool) & made[:, :, np.newaxis]
+        self.similarity = as_array(similarity, "similarity", (n, k, k), where=pairs)
+        if is_missing.any():
+            self.quality = np.where(is_missing, 0.0, self.quality)
+            self.similarity = np.where(is_missing[:, :, np.newaxis], 0.0, self.similarity)
+        self.labels = _labels_of(admissible, made)
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
         self.prompts = None if prompts is None else as_array(prompts, "prompts", (n,), np.uint64)
-        made = np.full(n, k) if n_draws is None else n_draws
-        self.n_draws = as_array(made, "n_draws", (n,), np.intp, low=0, high=k)
-        if np.any((np.arange(k) >= self.n_draws[:, np.newaxis]) & (self.labels >= 0)):
-            raise ValueError("n_draws must count all draws that have a label, got fewer instead.")
         self.provenance = replace(provenance or Provenance(), k_max=k)
 
     def _part(self, rows: slice | np.ndarray, k: int) -> "CalibrationData":
@@ -134,6 +143,16 @@ class CalibrationData(LabeledArrays):
         if self.texts is not None:
             return self.texts
         return np.tile(np.arange(self.k_max), (self.n_prompts, 1))
+
+    @property
+    def made(self) -> np.ndarray:
+        """Which draws were made, bool of shape (n, K)."""
+        return np.asarray(np.arange(self.k_max) < self.n_draws[:, np.newaxis])
+
+    def refuse_unknown(self) -> None:
+        # a draw that was not made has no label
+        if np.any((self.labels < 0) & self.made):
+            super().refuse_unknown()
 
     @property
     def n_judged(self) -> int:
@@ -198,6 +217,7 @@ class CalibrationData(LabeledArrays):
         labels: Source,
         *,
         provenance: Provenance | None = None,
+        n_draws: Source | None = None,
     ) -> "CalibrationData":
         """Data from the three customary files, or from arrays.
 
@@ -207,7 +227,7 @@ class CalibrationData(LabeledArrays):
             Quality (scores.npy), similarity to earlier draws (diversity.npy, where a *large* value
             means a near duplicate all the same; zeros where there are none), and 1 where the draw
             is admissible (labels.npy).
-        provenance : Provenance or None, default=None
+        provenance, n_draws : Provenance or None, array-like or path of a .npy file
             As in the class.
         """
         return cls(
@@ -215,6 +235,7 @@ class CalibrationData(LabeledArrays):
             read_npy(similarity, "similarity"),
             read_npy(labels, "labels"),
             provenance,
+            n_draws=None if n_draws is None else read_npy(n_draws, "n_draws"),
         )
 
 
@@ -251,12 +272,15 @@ def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None
     if not isinstance(data, CalibrationData):
         raise TypeError(f"data must be CalibrationData, got {type(data).__name__} instead.")
     if draws and data.n_made < data.quality.size:
+        fewest = int(data.n_draws.min())
+        cut = f"truncate({fewest}) keeps as many of all, " if fewest else ""
         raise ValueError(
-            f"data must hold all {data.k_max} draws of each prompt here, got as few as "
-            f"{data.n_draws.min()} from lazy judging instead; collect makes all."
+            f"data must hold all {data.k_max} draws of each prompt here, got as few as {fewest} "
+            f"instead; {cut}collect makes all (without lazy judging)."
         )
     if labels:
         data.refuse_unknown()
+        _refuse_labels_of_nothing(data.labels, data.made)
 
 
 def split_of(
@@ -272,6 +296,24 @@ def split_of(
     n_first, order = optimization_size(data.n_prompts, fraction), data.order(ties)
     first, second = split_prompts(data.digests[order], n_first, random_state)
     return order[first], order[second]
+
+
+def _labels_of(admissible: ArrayLike, made: np.ndarray) -> np.ndarray:
+    """Labels of draws, -1 for those that were not made."""
+    given = np.asarray(admissible)
+    if given.dtype.kind == "f" and given.shape == made.shape:
+        given = np.where(np.isnan(given) & ~made, -1.0, given)
+    labels = as_labels(given, made.shape)
+    _refuse_labels_of_nothing(labels, made)
+    return labels
+
+
+def _refuse_labels_of_nothing(labels: np.ndarray, made: np.ndarray) -> None:
+    if np.any((labels >= 0) & ~made):
+        raise ValueError(
+            "n_draws must count all draws that have a label, got fewer instead; where quality is "
+            "NaN, a label must be -1 or NaN."
+        )
 
 
 def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:

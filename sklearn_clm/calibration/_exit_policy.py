@@ -100,9 +100,12 @@ class ExitEntries(DrawEntries):
         super().__init__(table, rows[owner], draws, owner, n, scores=self.tau.reshape(-1))
         self._of_prompt, self._model, self._paths = rows, model, model.paths(n)
         self.reach = np.full(n, np.inf)
+        # m_k after the last known draw, where draws end early; -inf elsewhere
+        self.cut = np.full(n, -np.inf)
         if not table.is_lazy:
-            for _ in range(k_max):
-                self.draw(np.arange(n))
+            for k in range(k_max):
+                self.draw(np.flatnonzero(table.n_draws[rows] > k))
+        self._end(np.flatnonzero(table.n_draws[rows] == 0))
 
     def draw(self, prompts: np.ndarray) -> None:
         k, before = self._paths.n_draws[prompts], self.reach[prompts]
@@ -113,6 +116,24 @@ class ExitEntries(DrawEntries):
         after[k == self._model.k_max - 1] = -np.inf
         self.tau[prompts] = np.maximum(self.tau[prompts], counted(before, text, after))
         self.exits[prompts, k] = self.reach[prompts] = after
+        known = text > -np.inf
+        ends = self._paths.n_draws[prompts] == self._table.n_draws[self._of_prompt[prompts]]
+        self._end(prompts[ends], known[ends])
+
+    def _end(self, prompts: np.ndarray, known: np.ndarray | bool = False) -> None:
+        """End prompts without further draw, if nobody makes one."""
+        is_cut = self._table.is_hole(self._of_prompt[prompts])
+        cut = prompts[is_cut]
+        self.cut[cut], self.reach[cut] = self.reach[cut], -np.inf
+        # each known text gets at least this, as m_K counts it at last
+        least = np.where(known, 0.0, -np.inf)
+        least = np.broadcast_to(least, self.tau[prompts].shape)[is_cut]
+        self.tau[cut] = np.maximum(self.tau[cut], least)
+
+    @property
+    def without_witness(self) -> np.ndarray:
+        """Which prompts are not known to have an admissible text."""
+        return np.asarray(self.largest(self.labels == 1) == -np.inf)
 
     @property
     def hopeless(self) -> np.ndarray:
@@ -185,7 +206,8 @@ class LevelPath:
     def unfinished(self, step: int) -> np.ndarray:
         """Which prompts lack draws before their stop."""
         level = self.levels[step]
-        return np.asarray((self.entries.reach >= level) & (level > -np.inf))
+        reach = np.maximum(self.entries.reach, self.entries.cut)
+        return np.asarray((reach >= level) & (level > -np.inf))
 
     def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
         """Make the draws of all prompts up to the stop."""

@@ -21,6 +21,7 @@ from sklearn_clm.calibration._data import (
     refuse_common_prompts,
     split_of,
 )
+from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._path import ThresholdPath
 from sklearn_clm.calibration._risk import MISSES
 from sklearn_clm.calibration._rows import RandomState
@@ -146,7 +147,8 @@ def learn_then_test(
     Parameters
     ----------
     data : CalibrationData
-        Independent prompts, identically distributed with those to come.
+        Independent prompts, identically distributed with those to come. Where draws lack, what the
+        others do not decide counts as an error.
     epsilon : float or sequence of float
         Tolerated risk, in (0, 1). A sequence gives a tuple of results, from one frontier.
     delta : float, default=0.05
@@ -180,7 +182,7 @@ def learn_then_test(
     >>> bool(result.p_values[0] <= 0.05), result.k_max_hat
     (True, 5)
     """
-    check_data(data)
+    check_data(data, draws=False)
     score = get_set_score(set_score)
     epsilons = np.atleast_1d(check_probability(epsilon, "epsilon")).tolist()
     if np.ndim(epsilon) > 1 or not epsilons:
@@ -193,6 +195,7 @@ def learn_then_test(
         seen, tested = split_of(data, optimization_fraction, random_state)
         refuse_too_few(len(tested), largest, optimization_fraction)
         part = data.take(seen)
+        part = part if part.n_made == part.quality.size else completed(part)
         frontier = search_frontier(
             part, set_score=score, n_lambdas=n_lambdas, k_max=budgets.tolist(), **weights
         )
@@ -216,9 +219,9 @@ def certify_frontier(
 ) -> LearnThenTestResult:
     """Test a frontier on other prompts than those at `searched`.
 
-    All of `others` must pass as well. Of a table that is filled on demand the result holds bounds
-    of errors and p-values, and the objective leaves out the excess, which needs labels that no test
-    asks for.
+    All of `others` must pass as well. Of a table that is filled on demand, or has holes, the result
+    holds bounds of errors and p-values, and the objective leaves out the excess, which needs labels
+    that no test asks for. Where costs are not known, the objective is that of the search.
     """
     path: Any = admission.path
     n, m = admission.n_prompts, len(path)
@@ -226,11 +229,13 @@ def certify_frontier(
     tests: list[StepTest] = [admission, *others]
     n_passed = count_steps(path, tests, admission.likely_last() if lazily else 0)
     smallest, band = math.nan, AchievableEpsilon(math.nan, math.nan)
-    if lazily:
+    if not path.table.is_filled:
         risks, exact = _bounds(admission, n_passed, select)
-        p_values = binomial_p_value(risks.n_errors, n, admission.level)
+        p_values = binomial_p_value(risks.n_errors, risks.n_counted, admission.level)
         p_values[n_passed + 1 :] = np.nan
         objective = replace(risks, excess=np.zeros(m)).objective(**weights)
+        if np.isnan(objective[:n_passed]).any():
+            objective = path.frontier.objective
     else:
         risks, exact = path.risks, np.ones(m, dtype=bool)
         p_values = np.max([test.p_values() for test in tests], axis=0)
@@ -261,6 +266,7 @@ def certify_frontier(
         risks=risks,
         provenance=path.table.data.provenance,
         exact=exact,
+        open_err=path.table.has_holes and not lazily,
         n_judgements=path.table.n_judgements - before if lazily else None,
     )
 
@@ -268,21 +274,28 @@ def certify_frontier(
 def _bounds(
     admission: BinomialTest, n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
-    """Bounds of errors, and costs, of a lazy table.
+    """Bounds of errors, and costs, of a table that lacks something.
 
-    Errors are the most there can be where a configuration is certified, the fewest where it is not.
+    Errors are the most there can be where a configuration is certified, or nobody can be asked, and
+    the fewest elsewhere.
     """
     path: Any = admission.path
     n, m = admission.n_prompts, len(path)
     exact, n_errors = np.zeros(m, dtype=bool), np.full(m, n)
+    n_counted = np.full(m, n)
     sizes, samples = np.full((2, m), np.nan)
     tested = range(min(n_passed + 1, m))
     for step in tested:
         fewest, most = admission.errors(step)
-        exact[step], n_errors[step] = fewest == most, most if step < n_passed else fewest
+        is_most = step < n_passed or not path.table.is_lazy
+        exact[step], n_errors[step] = fewest == most, most if is_most else fewest
+        n_counted[step] = max(admission.n_counted(step), 1)
     for step in range(0 if select == "objective" else max(n_passed - 1, 0), n_passed):
         if not path.accepts_all(step):
             path.finish(step)
     for step in tested:
         sizes[step], samples[step] = path.costs(step)
-    return ConfigurationRisks(n_errors, n_errors / n, sizes, samples, np.full(m, np.nan)), exact
+    excess = np.full(m, np.nan)  # it needs labels of all draws
+    losses = n_errors / n_counted
+    risks = ConfigurationRisks(n_errors, losses, sizes, samples, excess, n_counted=n_counted)
+    return risks, exact

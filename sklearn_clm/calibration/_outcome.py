@@ -9,7 +9,7 @@ import numpy as np
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._path import Path
 from sklearn_clm.calibration._risk import Risk
-from sklearn_clm.calibration._tests import errors_at, n_counted_at
+from sklearn_clm.calibration._tests import errors_at, n_counted_at, open_prompts
 from sklearn_clm.calibration._two_phase import AuditRecord
 
 
@@ -51,6 +51,8 @@ class Outcome:
     n_counted: int
     bound: str = ""  # "at most " or "at least " where labels are unknown
     n_errors_allowed: int | None = None  # None where that is not what was tested
+    n_open: int = 0  # of the errors, prompts whose draws end before they decide
+    stops_known: bool = True  # whether the draws of all prompts reach their stop
     errors_of_safest: int | None = None  # of the step that errs least; None where unknown
     sizes: np.ndarray = field(compare=False, repr=False)  # (n,), of the sets
     draws: np.ndarray = field(compare=False, repr=False)  # (n,), for each prompt
@@ -67,16 +69,27 @@ class Outcome:
     def at(cls, path: Path, risk: Risk, step: int, *, passed: bool, **found: Any) -> Self:
         """What is known of a step of a path."""
         fewest, most = errors_at(path, risk, step)
-        bound = "at most " if passed else "at least "
+        # where nobody can be asked, what is not known counts as an error
+        is_most = passed or not path.table.is_lazy
+        bound = "at most " if is_most else "at least "
         return cls(
             step=step if passed else None,
-            n_errors=most if passed else fewest,
+            n_errors=most if is_most else fewest,
             n_counted=n_counted_at(path, risk, step),
             bound="" if fewest == most else bound,
             sizes=path.sizes(step),
             draws=path.draws(step),
+            **cls.of_holes(path, risk, step),
             **found,
         )
+
+    @staticmethod
+    def of_holes(path: Path, risk: Risk, step: int) -> dict[str, Any]:
+        """What holes of its table leave open at a step."""
+        if not path.table.has_holes:
+            return {}
+        is_open = open_prompts(path, risk, step)
+        return {"n_open": int(is_open.sum()), "stops_known": not path.unfinished(step).any()}
 
     @property
     def n_calibration(self) -> int:
@@ -85,10 +98,10 @@ class Outcome:
 
     @property
     def size(self) -> float:
-        """Mean size of the sets of these prompts."""
-        return float(self.sizes.mean())
+        """Mean size of the sets of these prompts; NaN if unknown."""
+        return float(self.sizes.mean()) if self.stops_known else np.nan
 
     @property
     def samples(self) -> float:
-        """Mean number of draws for these prompts."""
-        return float(self.draws.mean())
+        """Mean number of draws for these prompts; NaN if unknown."""
+        return float(self.draws.mean()) if self.stops_known else np.nan

@@ -185,7 +185,7 @@ class ColumnPath(ABC):
     def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
         """Make the draws of chosen prompts up to the stop."""
         while True:
-            unfinished = self.unfinished(step)
+            unfinished = self.unfinished(step) & ~self.table.is_hole(self.rows)
             waiting = unfinished if chosen is None else unfinished & chosen
             if not waiting.any():
                 return
@@ -249,7 +249,7 @@ class ThresholdPath(ColumnPath):
         )
 
     def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
-        return None if self.table.is_lazy else self._tally
+        return self._tally if self.table.is_filled else None
 
     @cached_property
     def _tally(self) -> tuple[np.ndarray, np.ndarray]:

@@ -50,7 +50,8 @@ class Risk:
         if self.counts_all:
             return np.ones(len(path.rows), dtype=bool)
         path.finish(step)
-        return self.counts(path.sizes(step))
+        # a set that is still empty where draws end early may not stay so
+        return self.counts(path.sizes(step)) | path.unfinished(step)
 
     def right(self, accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
         """Which sets are right; bool (n,).

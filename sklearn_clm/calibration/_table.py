@@ -1,7 +1,8 @@
 """The table of draws, scores and labels, filled or lazy.
 
 Eager and lazy are one object. A table that was filled before has no judge, and needs none; a lazy
-one makes a draw, or asks for a label, when a decision needs it. Draws are keyed and scores
+one makes a draw, or asks for a label, when a decision needs it; one with holes lacks draws, and has
+nobody to make them (``_holes.py``). Draws are keyed and scores
 look at earlier draws alone, so that draws made one by one are those that would be made all at once;
 labels belong to texts, so that equal responses of a prompt share one.
 """
@@ -14,6 +15,7 @@ import numpy as np
 
 from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._tiers import Tiers
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
@@ -26,9 +28,10 @@ class Table:
 
     `data` is what is known; its arrays of scores are shared: where draws are missing, ``draw(rows,
     n_draws)`` makes them there until the prompts at `rows` have so many each. `judge` is asked for
-    labels. Either is None where nothing is missing. `texts`, of shape (n, K), names for each draw
-    the draw in which its text occurs first. `budgets` are numbers of draws after which sampling may
-    end, ascending, by default K alone; `tiers` are prices of draws, where they differ. Where other
+    labels. Either is None where nothing is missing, or nobody can be asked: draws that lack are
+    then holes. `texts`, of shape (n, K), names for each draw the draw in which its text occurs
+    first. `budgets` are numbers of draws after which sampling may end, ascending, by default K
+    alone; `tiers` are prices of draws, where they differ. Where other
     losses are kept, ``losses(name, columns, m)`` gives those of the sets at step m of a path.
     """
 
@@ -69,6 +72,28 @@ class Table:
     def is_lazy(self) -> bool:
         """Whether draws are made, or labels asked for, on demand."""
         return self._draw is not None or self.judge is not None
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether draws lack that nobody makes."""
+        return self._draw is None and bool(np.any(self.n_draws < self.k_max))
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether all is known."""
+        return not self.is_lazy and not self.has_holes
+
+    def is_hole(self, rows: np.ndarray) -> np.ndarray:
+        """Which prompts at `rows` lack draws that nobody makes."""
+        return np.asarray((self.n_draws[rows] < self.k_max) & (self._draw is None))
+
+    def searchable(self, rows: np.ndarray) -> "Table":
+        """A table of the same prompts, where those at `rows` have all draws."""
+        if self.has_holes:
+            full = completed(self.filled())
+            return Table(full, judge=self.judge, budgets=self.budgets, tiers=self.tiers)
+        self.ensure(rows, self.k_max)
+        return self
 
     @property
     def knows_texts(self) -> bool:

@@ -114,6 +114,7 @@ class BinomialTest:
         path, table = self.path, self.path.table
         wanted = np.zeros((self.n_prompts, table.k_max), dtype=bool)
         to_come = np.arange(table.k_max) >= table.n_draws[path.rows, np.newaxis]
+        to_come &= ~table.is_hole(path.rows)[:, np.newaxis]
         for step in range(len(path)):
             allowed = self.n_allowed(step)
             fewest, most = self.errors(step)
@@ -221,6 +222,12 @@ def n_counted_at(path: Path, risk: Risk, step: int) -> int:
     """How many prompts count at a step."""
     tally = path.tally(risk)
     return int(risk.counted(path, step).sum() if tally is None else tally[1][step])
+
+
+def open_prompts(path: Path, risk: Risk, step: int) -> np.ndarray:
+    """Prompts that count as errors as their draws end early, bool."""
+    undecided = path.unfinished(step) & path.table.is_hole(path.rows)
+    return np.asarray(undecided & ~_settled(path.members(step), risk))
 
 
 def _settled(members: Entries, risk: Risk) -> np.ndarray:

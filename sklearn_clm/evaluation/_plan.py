@@ -143,7 +143,8 @@ def plan(
     data : CalibrationData
         The pilot: some 50 to 100 independent prompts, distributed like those to come. They must
         not be calibrated with afterwards if they decided on `epsilon` or `k_max`. Under a covariate
-        shift, all numbers are of prompts that their weights keep.
+        shift, all numbers are of prompts that their weights keep. Where draws end early, what they
+        leave open counts as an error, as it will in calibration.
     epsilon : float
         The risk to certify, in (0, 1).
     delta : float, default=0.05
@@ -174,7 +175,7 @@ def plan(
     >>> expected.smallest_epsilon[:, 0].round(2).tolist(), expected.n_recommended
     ([0.09, 0.05], 45)
     """
-    check_data(data)
+    check_data(data, draws=False)
     levels = {"epsilon": epsilon, "delta": delta, "power": power}
     for name, value in (levels | {"optimization_fraction": optimization_fraction}).items():
         check_level(value, name)

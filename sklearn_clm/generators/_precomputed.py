@@ -30,7 +30,8 @@ class PrecomputedGenerator(BaseGenerator):
 
     Draw ``j`` of a prompt is the ``j``-th response that was given for it. The draws of one prompt
     must be independent draws from one distribution, in the order in which they were made: sorted
-    or filtered responses break the guarantee.
+    or filtered responses break the guarantee. Prompts may have draws of different number, whatever
+    ended them: to calibrate, what is missing counts against the certificate.
 
     Parameters
     ----------
@@ -162,6 +163,11 @@ class PrecomputedGenerator(BaseGenerator):
                     )
                 for j in range(start, stop):
                     queue.put(i, j, row[j])
+
+    def n_available(self, prompts: Prompts) -> list[int]:
+        """How many draws of each prompt there are."""
+        draws = self._index_of_draws().draws
+        return [len(draws.get(_key(prompt), [])) for prompt in prompts]
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of all draws, or the `key`."""

@@ -304,11 +304,12 @@ def _losses(record: Record) -> Iterable[Section]:
 
 def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section:
     record, path, lazily = sampler.calibration_, result.frontier, result.n_judgements is not None
+    has_holes = bool(np.any(np.isnan(result.risks.size)))
     columns = {"similarity, quality, set score": (path.lambdas, ".4g")}
     if path.k_max.min() < path.k_max.max():
         columns["k_max"] = path.k_max, "d"
     display = None
-    if not lazily:  # it would need labels that nobody asked for
+    if not lazily and not has_holes:  # it would need labels that nobody asked for
         columns["objective"] = np.asarray(result.risks.objective(**record.weights)), ".4g"
         if not record.claim.losses:
             display = FrontierDisplay._of(sampler)
@@ -317,6 +318,11 @@ def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section
         text += (
             " A test ends as soon as its decision is forced, so that errors and p-values are "
             "bounds where prompts are unsettled."
+        )
+    elif has_holes:
+        text += (
+            " Draws of some prompts end before their stop; where they show no admissible member of "
+            "the set, the prompt counts as an error."
         )
     elif record.claim.losses:
         text += " The p-value is the largest of those of all losses."

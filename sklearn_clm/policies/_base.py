@@ -53,6 +53,7 @@ class Policy(BaseEstimator, ABC):
     _learnt_as: ClassVar[str] = ""  # name of the attribute that `fit` sets
     risk: Risk = MISSES  # what is an error, and who counts
     path_tells_losses: ClassVar[bool] = False  # what each step is expected to err
+    takes_holes: ClassVar[bool] = False  # whether its path knows what early ends of draws decide
     guarantee: Literal["pac", "marginal"]
     set_score: Any = "max"  # the score of a set that predict reports
 
@@ -196,9 +197,12 @@ class Policy(BaseEstimator, ABC):
         """The rule of one step, with what it gave."""
         rule: Any = self.rule_at(path, outcome, claim)
         sizes, draws, digests = outcome.sizes, outcome.draws, path.table.digests_of(path.rows)
-        taken = shares_taken(draws, rule.k_max)
-        tested = Tested.of(sizes, draws, rule.k_max, digests)
-        found: Rule = replace(rule, outcome=outcome, taken=taken, tested=tested)
+        rule = replace(rule, outcome=outcome)
+        if outcome.stops_known:
+            taken = shares_taken(draws, rule.k_max)
+            tested = Tested.of(sizes, draws, rule.k_max, digests)
+            rule = replace(rule, taken=taken, tested=tested)
+        found: Rule = rule
         return found
 
     def by_people(
@@ -257,9 +261,9 @@ class Policy(BaseEstimator, ABC):
         if path is not None:
             refuse_common_prompts("policy", path.seen, table.data)
         elif len(whole.rows) >= claim.fewest_prompts:
-            table.ensure(whole.searched, table.k_max)
+            searchable = table.searchable(whole.searched)
             with bounded(also=True):
-                path = self.search(table, whole.searched, claim, judging)
+                path = self.search(searchable, whole.searched, claim, judging)
 
         def test(part: Part, own: Claim) -> Rule:
             with nullcontext() if len(parts) == 1 else bounded():
@@ -286,7 +290,7 @@ class Policy(BaseEstimator, ABC):
 def _explained(rule: Any, table: Table, part: Part) -> Rule:
     """The rule, with advice from labels where nothing is certified."""
     claim = rule.claim
-    if claim.holds or claim.losses or table.is_lazy:
+    if claim.holds or claim.losses or not table.is_filled:
         return rule
     band = AchievableEpsilon.of_labels(table.labels[[*part.searched, *part.rows]] == 1)
     if (not claim.risk.counts_all or claim.audit is not None) and band.low < 1.0:

@@ -20,6 +20,7 @@ from sklearn_clm.calibration._exit_model import (
     impute_labels,
 )
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule, LevelPath
+from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -92,7 +93,7 @@ class LevelRule(SetRule):
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
         found = self.outcome
-        if found is None:
+        if found is None or not found.stops_known:
             return None
         errors = found.n_errors, found.n_counted, found.bound
         return Expected(errors, {"size": found.sizes, "draws": found.draws})
@@ -271,6 +272,7 @@ class ExitPolicy(Policy):
     """
 
     rule: ClassVar[type[Rule]] = LevelRule
+    takes_holes: ClassVar[bool] = True
     _learnt_as: ClassVar[str] = "model_"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
@@ -317,8 +319,10 @@ class ExitPolicy(Policy):
             Itself.
         """
         self._validate_params()
-        check_data(data, labels=False)
+        check_data(data, draws=False, labels=False)
         check_level(epsilon, "epsilon")
+        if data.n_made < data.quality.size:
+            data = completed(data)
         check_tiers(tiers, data.k_max)
         data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
         labels, same_text, draw_price = data.labels, self.same_text, self.draw_price
@@ -376,8 +380,10 @@ class ExitPolicy(Policy):
         hopeless, smallest = None, np.nan
         if not path.table.is_lazy or not passed:
             # lazily, what was not judged may be right
-            hopeless = int(path.entries.hopeless.sum())
-            smallest = test.smallest(hopeless)
+            entries = path.entries
+            lacking = entries.hopeless if path.table.is_lazy else entries.without_witness
+            smallest = test.smallest(int(lacking.sum()))
+            hopeless = None if path.table.has_holes else int(lacking.sum())
         return Outcome.at(
             path,
             self.risk,

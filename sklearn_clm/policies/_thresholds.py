@@ -123,6 +123,7 @@ class ThresholdPolicy(Policy):
 
     rule: ClassVar[type[Rule]] = ThresholdRule
     path_tells_losses: ClassVar[bool] = True
+    takes_holes: ClassVar[bool] = True
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "set_score": [str, callable, SetScore],
@@ -257,6 +258,7 @@ class ThresholdPolicy(Policy):
             errors_of_safest=result.errors_of_safest if self.risk.counts_all else None,
             sizes=path.sizes(step),
             draws=path.draws(step),
+            **Outcome.of_holes(path, self.risk, step),
             smallest=result.smallest_epsilon,
             smallest_bound=bound,
             means={other.name: float(other.means[step]) for other in others},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sklearn_clm import NullCalibrationWarning
-from sklearn_clm.calibration import CalibrationData, search_frontier
+from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
 from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.toy import ToyModel, drawn, questions, toy_sampler
 
@@ -84,13 +84,11 @@ def test_another_epsilon_draws_what_is_new(policy, tmp_path):
     with pytest.raises(ValueError, match="n_draws must"):
         CalibrationData(data.quality, data.similarity, np.ones((150, K)), n_draws=data.n_draws)
     labelled = data.with_labels(np.ones((150, K)))
-    for use, given in (
-        (search_frontier, data),
-        (ExitPolicy().fit, data),
-        (one.calibrate, labelled),
-    ):
+    for use, given in ((search_frontier, data), (one.calibrate, labelled)):
         with pytest.raises(ValueError, match="must hold all 6 draws"):
             use(given)
+    with pytest.raises(ValueError, match="n_draws must count all draws that have a label"):
+        learn_then_test(labelled, 0.5)
 
 
 @pytest.mark.parametrize("policy", [None, ExitPolicy(), ExitPolicy(guarantee="marginal")])

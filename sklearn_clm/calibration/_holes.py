@@ -1,0 +1,75 @@
+"""Holes: prompts whose draws end early, and what may be said of them.
+
+A table in which prompts have draws of different number was filled lazily, by somebody else. Of
+prompt i the first N_i of K draws are known, with scores and labels; the others might have been
+made, and are unknown. K is fixed beforehand; nothing is assumed of N_i.
+
+*What is unknown counts against the certificate.* Give each prompt its K draws, made or not: a full
+table. Prompts are independent and identically distributed with their rows of it, so that whatever
+is certified of the full table is certified with confidence 1 - delta. Let E_m be the prompts that
+err at step m of a path there, and B_m those not shown to be right by their known draws.
+
+(1) *Thresholds.* Whether a draw is accepted, and whether sampling stops after it, depend on that
+draw and earlier ones. A witness among the N_i known draws, accepted before the stop, is a member of
+the set whatever comes later: sets lose nothing. So a prompt outside B_m does not err, and E_m is a
+part of B_m. Where an empty set abstains, a prompt without a witness that has not stopped counts as
+a set that is not empty, and wrong. With e errors of n,
+
+    P(Bin(n, eps) <= e) <= P(Bin(n + 1, eps) <= e + 1), and P(Bin(n, eps) <= e) rises with e,
+
+so that the p-value is at least that of the full table, whether the prompt counts there or not.
+
+(2) *Exit levels.* tau(c) is a largest value over moments k, and those up to N_i are known: it can
+only grow. Values are probabilities, and m_K = -inf counts every text at last, so that 0 is a bound
+from below, too. So V_i is at least W_i, the largest such bound of a known admissible text, or -inf.
+The (c + 1)-th smallest W is at most the (c + 1)-th smallest V, u-hat, and any lower level errs no
+more; marginally as well.
+
+In both cases a step that passes here passes in the full table, on the same path: no certificate is
+given that the full table would not give. This is an inequality for every table. So it does not
+matter why draws end where they do: after a success, after m failures, at random, for want of money,
+or because an adversary who knows the rest wants it so. What does matter:
+
+* *Known draws are the first ones.* Draws that are picked, or sorted, are no first draws. A gap ends
+  what is known.
+* *Prompts are all there.* A prompt that is dropped because of its draws is no random one.
+* *Vote shares are no such case.* Later draws may take a text's majority, and raise another's:
+  answers, other losses and audits want all draws.
+
+*The path comes from other prompts*, and may come from anything. There a hole is filled by the known
+draws of its prompt, in turn (:func:`completed`). That shapes the path, not the guarantee.
+
+*Shares and means.* Where draws ended on verdicts, the prompts whose stop is known are no random
+ones, and neither are the draws that were made. Means of sizes and draws are left out where a
+prompt has not stopped, and so is Eq. 7: of the configurations that pass, that of lowest objective
+on the optimisation part is chosen, as all of them hold at once. Errors are reported as "at most".
+"""
+
+import copy
+
+import numpy as np
+
+from sklearn_clm.calibration._data import CalibrationData
+
+
+def completed(data: CalibrationData) -> CalibrationData:
+    """The data, with holes filled by copies of known draws.
+
+    Draw j is the known draw j modulo their number; a copy is as similar to its original as any two
+    draws are. A prompt without a draw gets draws that are alike, and wrong.
+    """
+    draws, counts = np.arange(data.k_max), np.maximum(data.n_draws, 1)
+    rows = np.arange(data.n_prompts)[:, np.newaxis]
+    origin = draws % counts[:, np.newaxis]
+    later = np.maximum(origin[:, :, np.newaxis], origin[:, np.newaxis])
+    earlier = np.minimum(origin[:, :, np.newaxis], origin[:, np.newaxis])
+    pairs = data.made[:, :, np.newaxis] & np.tri(data.k_max, k=-1, dtype=bool)
+    same = data.similarity[pairs].max(initial=1.0)
+    full = copy.copy(data)
+    full.quality = np.where(data.made, data.quality, 0.0)[rows, origin]
+    similarity = data.similarity[rows[:, :, np.newaxis], later, earlier]
+    full.similarity = np.where(later == earlier, same, similarity)
+    full.labels = np.where(data.made, data.labels, 0)[rows, origin]
+    full.texts = data.first[rows, origin]
+    full.n_draws = np.full(data.n_prompts, data.k_max)
+    return full
