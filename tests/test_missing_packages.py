@@ -1,11 +1,12 @@
 """What is said where an optional package is missing."""
 
+import asyncio
 import sys
 
 import pytest
 
 from sklearn_clm.caching import HumanJudge
-from sklearn_clm.evaluation import RiskMonitor
+from sklearn_clm.evaluation import InspectStopping, RiskMonitor
 from sklearn_clm.generators import OpenAIGenerator, TransformersGenerator
 from sklearn_clm.generators._logs import read_records
 from sklearn_clm.inspection import RiskMonitorDisplay
@@ -21,6 +22,10 @@ def draw_from_a_service():
     OpenAIGenerator("tiny", base_url="http://localhost:1/v1", api_key="none").sample(["one"], 1)
 
 
+def evaluate_in_inspect():
+    asyncio.run(InspectStopping().start_task(None, [], 1))
+
+
 def draw_a_figure():
     RiskMonitorDisplay.from_monitor(RiskMonitor(0.3).update([1, 0]))
 
@@ -34,6 +39,7 @@ def draw_a_figure():
         ("transformers", lambda: EntailmentScore("some/model")("one", "two"), "transformers"),
         ("matplotlib.pyplot", draw_a_figure, "plot"),
         ("uvicorn", lambda: serve(HumanJudge("never-made.sqlite")), "judge"),
+        ("inspect_ai.util", evaluate_in_inspect, "inspect"),
         ("pyarrow.parquet", lambda: list(read_records("samples.parquet")), "parquet"),
     ],
 )

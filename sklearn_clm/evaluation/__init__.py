@@ -50,8 +50,15 @@ filters, ``--filter`` names one; what it extracts are the draws, if there are as
 
 Scores (C and I, 1 and 0; other numbers with ``--threshold``) are the verdicts, of several scorers
 the one that ``--label`` names; ``--response answer`` takes what the scorer has read in a response.
-JSON is read too. Newer versions compress by Zstandard, which needs ``pip install zipfile-zstd``
-before Python 3.14. Samples in chunks, and runs that failed or were stopped, are refused.
+JSON is read too. Newer versions compress by Zstandard, which needs ``pip install
+"sklearn-clm[inspect]"`` (or zipfile-zstd alone) before Python 3.14. Samples in chunks, and runs
+that failed or were stopped, are refused.
+
+*Draws end early* where a task has ``early_stopping=InspectStopping()``: a sample is not drawn again
+after a success, and its log calibrates as well as that of all epochs, for a fraction of the price
+(:class:`InspectStopping`). So does any table in which prompts have draws of different number,
+whatever ended them: a success settles its prompt, and what the draws leave open counts as an error.
+Answers want all draws: ``--k-max`` cuts.
 
 The draws of a prompt must be independent draws of one model: no vote, and no best of several. Of
 verdicts the judge is marked as unknown. ``--data`` reads what ``CalibrationData.save`` writes.
@@ -179,6 +186,7 @@ After an alarm, calibrate again on new prompts. The absence of one renews no cer
 """
 
 from sklearn_clm.evaluation._audit_plan import AuditPlan, plan_audits
+from sklearn_clm.evaluation._inspect import InspectStopping
 from sklearn_clm.evaluation._monitor import RiskMonitor
 from sklearn_clm.evaluation._plan import Plan, chance_of_null, plan, smallest_epsilons
 from sklearn_clm.evaluation._results import TrialResults
@@ -186,6 +194,7 @@ from sklearn_clm.evaluation._trials import reference_scores, run_component_trial
 
 __all__ = [
     "AuditPlan",
+    "InspectStopping",
     "Plan",
     "RiskMonitor",
     "TrialResults",

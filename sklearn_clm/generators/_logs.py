@@ -5,6 +5,7 @@ import math
 import os
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -13,7 +14,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from sklearn_clm._exceptions import optional_module
+from sklearn_clm._exceptions import optional_module, warn
 from sklearn_clm.generators._base import Rows
 from sklearn_clm.generators._prompts import is_missing, listed, prompt_line
 from sklearn_clm.generators._records import (
@@ -68,7 +69,7 @@ class SampleLog:
                         raise ValueError(f"the prompt is missing ({prompt!r}).")
                     key = key_digest(prompt)
                     prompts.setdefault(key, prompt)
-                    verdict = None if is_missing(label) else _verdict(label, threshold)
+                    verdict = None if is_missing(label) else verdict_of(label, threshold)
                     score = None if quality is None else float(quality)
                     facts = fields.get("reference"), verdict, score, fields.get("id")
                     rows.setdefault(key, []).append((draw_from_record(fields), *facts))
@@ -175,7 +176,7 @@ def beside(name: str, values: Any, others: Sequence[Any]) -> Any:
     return values.to_numpy() if hasattr(values, "columns") else listed(values)
 
 
-def _verdict(label: Any, threshold: float | None) -> bool:
+def verdict_of(label: Any, threshold: float | None) -> bool:
     """Whether a label says "admissible"."""
     try:
         value = float(SAYS.get(label.strip().lower(), label) if isinstance(label, str) else label)
@@ -323,7 +324,7 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     except Exception as error:  # of zipfile, zlib, Zstandard: the archive is damaged, or encrypted
         raise ValueError(
             f"{where} cannot be unpacked: {error}. Where Zstandard compressed it: pip install "
-            f"zipfile-zstd, or {_AS_JSON}"
+            f"'sklearn-clm[inspect]', or zipfile-zstd alone, or {_AS_JSON}"
         ) from error
     with naming(where):
         return json_value(text)
@@ -365,8 +366,20 @@ def _of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
     for where, sample in samples:
         with naming(where):
             records.append((int(sample["epoch"]), where, _of_epoch(sample)))
-    for _, where, record in sorted(records, key=lambda one: one[0]):
+    n_read: Counter[object] = Counter()
+    n_left_out = 0
+    for epoch, where, record in sorted(records, key=lambda one: one[0]):
+        # early stopping ends epochs; what comes after a gap is no first draw
+        if epoch != n_read[record["id"]] + 1:
+            n_left_out += 1
+            continue
+        n_read[record["id"]] += 1
         yield where, record
+    if n_left_out:
+        warn(
+            f"{n_left_out} of {len(records)} samples of {path} are left out: of their prompt an "
+            "earlier epoch lacks, and draws are the first ones, without gap."
+        )
 
 
 def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
