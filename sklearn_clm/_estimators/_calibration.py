@@ -19,7 +19,8 @@ from sklearn_clm._estimators._watch import Watch
 from sklearn_clm._results import PredictionSet, counted
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance, smallest_epsilon
-from sklearn_clm.calibration._claim import MOST_NAMED, percent, repetitions_of, rounded_up
+from sklearn_clm.calibration._binomial import rounded_up
+from sklearn_clm.calibration._claim import MOST_NAMED, percent, repetitions_of
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -306,7 +307,7 @@ class SamplerCalibration(Calibration):
         return doubts
 
     def _open(self) -> list[str]:
-        """How many prompts the ends of their draws leave open, and the price."""
+        """How many prompts stay open, and what they cost."""
         found = [(rule.claim, rule.outcome) for rule in self.in_use.values()]
         n_open = sum(outcome.n_open for _, outcome in found if outcome is not None)
         if not n_open:

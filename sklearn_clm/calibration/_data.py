@@ -300,10 +300,8 @@ def split_of(
 
 def _labels_of(admissible: ArrayLike, made: np.ndarray) -> np.ndarray:
     """Labels of draws, -1 for those that were not made."""
-    given = np.asarray(admissible)
-    if given.dtype.kind == "f" and given.shape == made.shape:
-        given = np.where(np.isnan(given) & ~made, -1.0, given)
-    labels = as_labels(given, made.shape)
+    given = as_array(admissible, "admissible", made.shape, where=False)
+    labels = as_labels(np.where(np.isnan(given) & ~made, -1.0, given), made.shape)
     _refuse_labels_of_nothing(labels, made)
     return labels
 

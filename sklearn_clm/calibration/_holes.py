@@ -1,4 +1,4 @@
-"""Holes: prompts whose draws end early, and what may be said of them.
+"""Holes: what may be said where draws end early.
 
 A table in which prompts have draws of different number was filled lazily, by somebody else. Of
 prompt i the first N_i of K draws are known, with scores and labels; the others might have been

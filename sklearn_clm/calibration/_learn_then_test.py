@@ -231,7 +231,8 @@ def certify_frontier(
     smallest, band = math.nan, AchievableEpsilon(math.nan, math.nan)
     if not path.table.is_filled:
         risks, exact = _bounds(admission, n_passed, select)
-        p_values = binomial_p_value(risks.n_errors, risks.n_counted, admission.level)
+        n_counted = n if risks.n_counted is None else risks.n_counted
+        p_values = binomial_p_value(risks.n_errors, n_counted, admission.level)
         p_values[n_passed + 1 :] = np.nan
         objective = replace(risks, excess=np.zeros(m)).objective(**weights)
         if np.isnan(objective[:n_passed]).any():
@@ -274,7 +275,7 @@ def certify_frontier(
 def _bounds(
     admission: BinomialTest, n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
-    """Bounds of errors, and costs, of a table that lacks something.
+    """Bounds of errors, and costs, of an incomplete table.
 
     Errors are the most there can be where a configuration is certified, or nobody can be asked, and
     the fewest elsewhere.

@@ -98,10 +98,10 @@ class Outcome:
 
     @property
     def size(self) -> float:
-        """Mean size of the sets of these prompts; NaN if unknown."""
+        """Mean size of these sets; NaN if unknown."""
         return float(self.sizes.mean()) if self.stops_known else np.nan
 
     @property
     def samples(self) -> float:
-        """Mean number of draws for these prompts; NaN if unknown."""
+        """Mean number of their draws; NaN if unknown."""
         return float(self.draws.mean()) if self.stops_known else np.nan

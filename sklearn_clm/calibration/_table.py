@@ -88,7 +88,7 @@ class Table:
         return np.asarray((self.n_draws[rows] < self.k_max) & (self._draw is None))
 
     def searchable(self, rows: np.ndarray) -> "Table":
-        """A table of the same prompts, where those at `rows` have all draws."""
+        """The same prompts, those at `rows` with all draws."""
         if self.has_holes:
             full = completed(self.filled())
             return Table(full, judge=self.judge, budgets=self.budgets, tiers=self.tiers)

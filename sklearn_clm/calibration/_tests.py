@@ -225,7 +225,7 @@ def n_counted_at(path: Path, risk: Risk, step: int) -> int:
 
 
 def open_prompts(path: Path, risk: Risk, step: int) -> np.ndarray:
-    """Prompts that count as errors as their draws end early, bool."""
+    """Prompts that err because their draws end early, bool."""
     undecided = path.unfinished(step) & path.table.is_hole(path.rows)
     return np.asarray(undecided & ~_settled(path.members(step), risk))
 

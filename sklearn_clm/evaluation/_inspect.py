@@ -1,4 +1,4 @@
-"""A manager that stops samples of Inspect which need no further draw."""
+"""Samples of Inspect that need no further draw."""
 
 from collections.abc import Mapping
 from numbers import Real
@@ -85,7 +85,7 @@ class InspectStopping(BaseEstimator):
         self._n_samples = len(samples)
         self._n_epochs = epochs
         self._left_out = 0
-        if self.epsilon is not None and self._allowed()[1] < 0:
+        if self.epsilon is not None and self._allowed(self.epsilon)[1] < 0:
             raise ValueError(
                 f"epsilon={self.epsilon:g} must be one that {self._n_samples} samples can certify, "
                 "got too few: take more, or a larger epsilon."
@@ -126,18 +126,18 @@ class InspectStopping(BaseEstimator):
             "epochs left out": self._left_out,
         }
 
-    def _allowed(self) -> tuple[int, int]:
-        """How many samples will test, and how many of them may err."""
+    def _allowed(self, epsilon: float) -> tuple[int, int]:
+        """How many samples test, and how many may err."""
         n_searched = optimization_size(self._n_samples, self.optimization_fraction)
         n_tested = self._n_samples - n_searched
-        return n_tested, int(critical_count(n_tested, self.epsilon, self.delta))
+        return n_tested, int(critical_count(n_tested, epsilon, self.delta))
 
     def _decision(self) -> str | None:
         """Why nothing more is needed, if the test is decided."""
         if self.epsilon is None:
             return None
         n, n_witnesses = self._n_samples, len(self.witnesses_)
-        n_tested, n_allowed = self._allowed()
+        n_tested, n_allowed = self._allowed(self.epsilon)
         n_failed = sum(
             failures >= self._n_epochs
             for id, failures in self._n_failures.items()
