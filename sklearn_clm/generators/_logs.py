@@ -377,8 +377,8 @@ def _of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
         yield where, record
     if n_left_out:
         warn(
-            f"{n_left_out} of {len(records)} samples of {path} are left out: of their prompt an "
-            "earlier epoch lacks, and draws are the first ones, without gap."
+            f"{n_left_out} of {len(records)} samples of a log of Inspect are left out: an "
+            "earlier epoch of them lacks, and draws are the first ones, without gap."
         )
 
 
