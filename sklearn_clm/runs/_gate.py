@@ -261,7 +261,8 @@ class RunGate(BaseEstimator):
     def report(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> CalibrationReport:
         """Report on new runs.
 
-        It is Markdown in print and HTML in a notebook; its ``save`` writes a file."""
+        It is Markdown in print and HTML in a notebook; its ``save`` writes a file.
+        """
         stops = self._stops(X, groups)
         stopped = stops > 0
         succeeded, counts = self._outcomes(y, len(X))
@@ -378,11 +379,13 @@ class RunGate(BaseEstimator):
             raise ValueError("X must hold at least one run, got none instead.")
         arrays: list[np.ndarray] = []
         for i, run in enumerate(X):
-            array = scores_of(run if self.features is None else self._described(run))
+            steps = run if self.features is None else self._described(run)
+            array = scores_of(steps)
             if array is None:
+                by = "" if self.features is None else " by features"
                 raise ValueError(
-                    f"X[{i}] must be a non-empty run of finite numbers, or of d in each step, got "
-                    f"{run!r:.80} instead."
+                    f"X[{i}] must be{by} a non-empty run of finite numbers, or of d in each "
+                    f"step, got {steps!r:.80} instead."
                 )
             n_scores = n_scores or array.shape[1]
             if array.shape[1] != n_scores:

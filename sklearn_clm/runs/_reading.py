@@ -1,7 +1,8 @@
 """Runs from tables and logs."""
 
+import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,8 @@ def read_runs(
     ----------
     path : str or path
         CSV, TSV, JSON Lines or Parquet; or a log of Inspect (``.eval`` or ``.json``), in which each
-        epoch of a sample is a run.
+        epoch of a sample is a run. One that an error or a limit ended is unfinished, and left out
+        if it has no step yet.
     run, step, success : str
         Columns: the name of the run, the number of the step, by which steps are sorted, and whether
         the run succeeds, which is empty where it is unfinished. Of a log `success` is the scorer,
@@ -71,13 +73,15 @@ def read_runs(
                     raise ValueError(f"the table must have a column {name!r}, has {[*record]}")
             name = str(record[run])
             number = float(record[step])
-            if number in steps.setdefault(name, {}):
-                raise ValueError(f"run {name!r} must have step {number:g} once, got it again")
+            if number in steps.setdefault(name, {}) or not math.isfinite(number):
+                raise ValueError(f"steps of run {name!r} must be distinct numbers, got {number:g}")
             steps[name][number] = [float(record[column]) for column in columns]
             outcome = _outcome(record[success])
             if outcomes.setdefault(name, outcome) != outcome:
                 raise ValueError(f"run {name!r} must succeed or fail, got both")
-    runs = [_unpacked(row for _, row in sorted(rows.items())) for rows in steps.values()]
+    runs: list[list[Any]] = [[row for _, row in sorted(rows.items())] for rows in steps.values()]
+    if len(columns) == 1:
+        runs = [[number for (number,) in rows] for rows in runs]
     return Runs(runs, list(outcomes.values()), list(steps))
 
 
@@ -89,37 +93,35 @@ def _of_inspect(
 ) -> Runs:
     """Epochs as runs, unfinished after an error or a limit."""
     runs = Runs([], [], [])
+
+    def of_messages(sample: Mapping[str, Any]) -> list[Any]:
+        messages = [one for one in sample["messages"] if one["role"] == "assistant"]
+        metadata = [one.get("metadata") or {} for one in messages]
+        scored = [fields for fields in metadata if columns[0] in fields]
+        if len(columns) == 1:
+            return [fields[columns[0]] for fields in scored]
+        return [[fields[name] for name in columns] for fields in scored]
+
     with inspect_samples(path) as samples:
         for where, sample in samples:
             with naming(where):
-                steps = _of_messages(sample, columns) if scores_of is None else scores_of(sample)
+                steps = list((scores_of or of_messages)(sample))
+                is_unfinished = any(map(sample.get, ("error", "limit", "invalidation")))
+                if is_unfinished and not steps:
+                    continue  # nothing could have stopped it
+                if not steps:
+                    raise ValueError(
+                        f"no message of the assistant has {columns[0]!r} in its metadata; give "
+                        "scores_of"
+                    )
                 scores = sample.get("scores") or {}
                 if len(scores) > 1 and success not in scores:
                     raise ValueError(f"success must name one of the scorers {[*scores]}")
                 verdict: Mapping[str, Any] = scores.get(success) or next(iter(scores.values()), {})
-                is_unfinished = sample.get("error") or sample.get("limit")
-                runs.runs.append(list(steps))
+                runs.runs.append(steps)
                 runs.succeeded.append(None if is_unfinished else _outcome(verdict.get("value")))
                 runs.names.append(f"{sample.get('id')} ({sample.get('epoch')})")
     return runs
-
-
-def _of_messages(sample: Mapping[str, Any], columns: list[str]) -> list[Any]:
-    """Scores in the metadata of the assistant's messages."""
-    messages = [one for one in sample["messages"] if one["role"] == "assistant"]
-    metadata = [one.get("metadata") or {} for one in messages]
-    rows = [[fields[name] for name in columns] for fields in metadata if columns[0] in fields]
-    if not rows:
-        raise ValueError(
-            f"no message of the assistant has {columns[0]!r} in its metadata; give scores_of"
-        )
-    return _unpacked(rows)
-
-
-def _unpacked(rows: Iterable[list[Any]]) -> list[Any]:
-    """Rows, or where each has one number these."""
-    steps = list(rows)
-    return [row[0] for row in steps] if len(steps[0]) == 1 else steps
 
 
 def _outcome(value: object) -> bool | None:

@@ -301,6 +301,14 @@ def test_parameters_and_steps_are_checked():
     assert live.n_steps == 0
 
 
+def test_features_that_are_no_numbers_are_named():
+    gate = RunGate(features=lambda prefix: [1.0] * len(prefix))
+    with pytest.raises(
+        ValueError, match=r"X\[0\] must be by features .* got \[\[1\.0\], \[1\.0, 1"
+    ):
+        gate.fit([[1.0, 2.0], [3.0]], [True, False])
+
+
 def test_a_step_that_is_refused_does_not_count():
     gate = RunGate(alpha=0.2, features=lambda prefix: [sum(prefix), len(prefix)])
     live = gate.fit(RUNS, SUCCEEDED).open()

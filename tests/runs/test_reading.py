@@ -37,7 +37,8 @@ def test_names_of_columns_and_several_scores(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", 1, 0.9, 1), ("a", 1, 0.8, 1)], "must have step 1 once"),
+        ([("a", 1, 0.9, 1), ("a", 1, 0.8, 1)], "line 3.* must be distinct numbers, got 1"),
+        ([("a", "nan", 0.9, 1)], "line 2.* must be distinct numbers, got nan"),
         ([("a", 1, 0.9, 1), ("a", 2, 0.8, 0)], "line 3.* must succeed or fail, got both"),
         ([("a", 1, "high", 1)], "line 2.*could not convert"),
         ([("a", 1, 0.9, "perhaps")], "line 2.*success must be true or false"),
@@ -65,13 +66,19 @@ def inspect_log(path, *, metadata=True, status="success"):
         sample |= {"messages": messages, "scores": {"match": {"value": "CI"[i % 2]}}}
         samples.append(sample)
     samples[3]["limit"] = {"type": "message", "limit": 2}
+    crash = {"id": 2, "epoch": 1, "messages": [{"role": "user", "content": "go"}], "scores": {}}
+    samples.append(crash | {"error": {"message": "before the first step"}})
     path.write_text(json.dumps({"status": status, "samples": samples}))
     return path
 
 
 def test_a_log_of_agents(tmp_path):
     found = read_runs(inspect_log(tmp_path / "log.json"), score="p")
-    assert found.succeeded == [True, False, True, None]  # a limit ended the last one
+    assert found.succeeded == [True, False, True, None]  # a limit ended the last
+    for outcome in ("1", 1.0, True, "C", "0", 0, False, "I", "N", "", None):
+        table(tmp_path / "one.jsonl", [("a", 1, 0.5, outcome)])
+        expected = None if outcome in ("", None) else outcome in ("1", 1.0, "C")
+        assert read_runs(tmp_path / "one.jsonl").succeeded == [expected]
     assert found.names == ["0 (1)", "0 (2)", "1 (1)", "1 (2)"]
     np.testing.assert_allclose(found.runs, [[0.0, 1.0], [0.1, 1.1], [0.2, 1.2], [0.3, 1.3]])
     bare = inspect_log(tmp_path / "bare.json", metadata=False)
@@ -80,7 +87,7 @@ def test_a_log_of_agents(tmp_path):
     with pytest.raises(ValueError, match="status 'success', got 'cancelled'"):
         read_runs(inspect_log(tmp_path / "part.json", status="cancelled"), score="p")
     counted = read_runs(bare, scores_of=lambda sample: [len(sample["messages"])] * 2)
-    assert counted.runs == [[3, 3]] * 4
+    assert counted.runs == [[3, 3]] * 4 + [[1, 1]]
 
 
 def test_pictures():
