@@ -15,7 +15,7 @@ from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.policies import Groups
 from sklearn_clm.runs import RunGate
-from sklearn_clm.runs._features import PrefixState, features_of
+from sklearn_clm.runs._features import features_of
 from sklearn_clm.runs._levels import level_that_keeps, level_that_passes
 
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=40)
@@ -73,13 +73,16 @@ def test_the_level_that_passes_is_the_last_before_the_first_failure(values, seed
 
 @settings(deadline=None)
 @given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**30))
-def test_features_live_are_those_of_whole_runs(n_steps, n_scores, seed):
+def test_features_are_those_of_the_prefix_by_another_way(n_steps, n_scores, seed):
     run = np.random.default_rng(seed).normal(size=(n_steps, n_scores))
-    state = PrefixState()
-    live = [state.update(scores) for scores in run.tolist()]
-    np.testing.assert_allclose(live, features_of(run), rtol=1e-12)
-    # a prefix has the features of itself, whatever comes later
-    np.testing.assert_allclose(features_of(run[:1]), features_of(run)[:1], rtol=1e-12)
+    rows = features_of(run)
+    for k in range(1, n_steps + 1):
+        expected = []
+        for scores in run[:k].T:
+            change = scores[-1] - scores[max(k - 2, 0)]
+            course = [scores[-1], scores.min(), scores.mean(), change]
+            expected += [*course, *(k * value for value in course), scores.max()]
+        np.testing.assert_allclose(rows[k - 1], [*expected, k, k**2], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("promise", ["keeps", "passes"])
