@@ -18,8 +18,8 @@ _ERRORS = {"keeps": "successful runs stopped", "passes": "failures among runs le
 class GateDisplay(Display):
     """Runs that are stopped over alpha, and when.
 
-    Above, the share of the failing runs that is stopped over alpha, with what is promised and how
-    it was kept; below, after which share of their steps runs are stopped at
+    Left, the share of the failing runs that is stopped over alpha, with what is promised and how it
+    was kept; right, after which share of their steps runs are stopped at
     the alpha of the gate. Create it with :meth:`from_estimator`.
 
     Parameters
@@ -57,8 +57,8 @@ class GateDisplay(Display):
     stops: dict[str, np.ndarray]
 
     title = "What the gate stops, and when"
-    shape = (2, 1)
-    size = (5.6, 6.0)
+    shape = (1, 2)
+    size = (9.0, 3.6)
 
     @classmethod
     def from_estimator(
@@ -92,15 +92,15 @@ class GateDisplay(Display):
         failing = np.full(len(levels), np.nan)
         errors = np.full(len(levels), np.nan)
         for i, alpha in enumerate(levels.tolist()):
-            copy = clone(gate).set_params(alpha=alpha)
+            copy = clone(gate).set_params(alpha=alpha, on_null="raise")
             try:
                 stopped = copy.fit(X, y).stopped(X_new)
-            except ValueError:  # too few runs for this alpha
+            except ValueError:  # nothing is certified at this alpha
                 continue
-            if copy.claims_[None].holds:
-                failing[i] = share(stopped, fails)
-                keeps = share(stopped, succeeds)
-                errors[i] = keeps if gate.promise == "keeps" else share(fails, counts & ~stopped)
+            failing[i] = share(stopped, fails)
+            errors[i] = share(stopped, succeeds)
+            if gate.promise == "passes":
+                errors[i] = share(fails, counts & ~stopped)
         fitted = clone(gate).fit(X, y)
         taken = fitted.predict(X_new) / np.array([len(run) for run in X_new])
         stopped = fitted.stopped(X_new)
@@ -111,12 +111,12 @@ class GateDisplay(Display):
         return display.plot(ax=ax)
 
     def _draw(self) -> None:
-        above, below = self.axes_
-        above.plot(self.alphas, self.failing, "o-", color=RED, label="failing runs stopped")
-        above.plot(self.alphas, self.errors, "s-", color=BLUE, label=_ERRORS[self.promise])
-        above.plot(self.alphas, self.alphas, linestyle=DOTTED, label="promised at most", **LIMIT)
-        above.set(xlabel="alpha", ylabel="Share of runs", ylim=(0.0, None))
+        shares, steps = self.axes_
+        shares.plot(self.alphas, self.failing, "o-", color=RED, label="failing runs stopped")
+        shares.plot(self.alphas, self.errors, "s-", color=BLUE, label=_ERRORS[self.promise])
+        shares.plot(self.alphas, self.alphas, linestyle=DOTTED, label="promised at most", **LIMIT)
+        shares.set(xlabel="alpha", ylabel="Share of runs", ylim=(0.0, None))
         labels = [f"stopped runs that {outcome}" for outcome in self.stops]
         bins = np.linspace(0.0, 1.0, 11).tolist()
-        below.hist([*self.stops.values()], bins=bins, color=[RED, BLUE], label=labels)
-        below.set(xlabel="Share of the steps taken until the stop", ylabel="Stopped runs")
+        steps.hist([*self.stops.values()], bins=bins, color=[RED, BLUE], label=labels)
+        steps.set(xlabel="Share of the steps taken until the stop", ylabel="Stopped runs")

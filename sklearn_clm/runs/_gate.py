@@ -29,7 +29,6 @@ from sklearn_clm.inspection import CalibrationReport, Section
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.runs._features import (
-    ClassifierRisk,
     LinearRisk,
     PrefixState,
     Risk,
@@ -220,6 +219,7 @@ class RunGate(BaseEstimator):
         if nulls:
             report_null(nulls_of(nulls), self.on_null, nulls[0].sentence())
 
+        self._fitted_with = self._asked()
         self._risk = risk
         self.levels_ = levels
         self.claims_ = claims
@@ -309,7 +309,7 @@ class RunGate(BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the gate as JSON, for default scorer and "score"."""
         check_is_fitted(self, "levels_")
-        if isinstance(self._risk, ClassifierRisk):
+        if self._fitted_with["scorer"] not in (None, "score"):
             raise TypeError(
                 "scorer must be None or 'score' for a JSON file, got a classifier instead; pickle "
                 "the gate."
@@ -320,7 +320,7 @@ class RunGate(BaseEstimator):
         ]
         content = {
             "format": _FORMAT,
-            **self._asked(),
+            **self._fitted_with,
             "risk": asdict(self._risk),
             "n_scores": self.n_scores_,
             "n_unfinished": self.n_unfinished_,
@@ -345,6 +345,7 @@ class RunGate(BaseEstimator):
                     f"{name} must be {content[name]!r}, as calibrated in {os.fspath(path)!r}, got "
                     f"{value!r} instead."
                 )
+        self._fitted_with = self._asked()
         self._risk = risk
         self.levels_ = levels
         self.claims_ = claims

@@ -248,6 +248,8 @@ def test_saved_and_loaded(scorer, tmp_path):
         (tmp_path / "gate.json").write_bytes(broken)
         with pytest.raises(ValueError, match="not an intact file"):
             RunGate(scorer, alpha=0.2).load(tmp_path / "gate.json")
+    gate.set_params(alpha=0.1).save(tmp_path / "gate.json")  # what it was fitted with
+    assert RunGate(scorer, alpha=0.2, groups=Groups()).load(tmp_path / "gate.json").n_scores_ == 1
     with pytest.raises(TypeError, match="scorer must be None or 'score'"):
         RunGate(LogisticRegression()).fit(RUNS, SUCCEEDED).save(tmp_path / "other.json")
 

@@ -98,10 +98,10 @@ def test_pictures():
     )
     assert np.isnan(display.failing[0])  # too few runs for so small a share
     assert (display.errors[1:] <= display.alphas[1:]).all()
-    above, below = display.axes_
-    assert len(above.lines) == 3
+    shares, steps = display.axes_
+    assert len(shares.lines) == 3
     stopped = gate.fit(RUNS, SUCCEEDED).stopped(NEW)
-    assert sum(bar.get_height() for bar in below.patches) == stopped.sum()
+    assert sum(bar.get_height() for bar in steps.patches) == stopped.sum()
     passing = GateDisplay.from_estimator(
         RunGate(promise="passes"), RUNS, SUCCEEDED, NEW, NEW_SUCCEEDED, alphas=[0.2, 0.3]
     )
