@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
+from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.inspection._figures import BLUE, DOTTED, LIMIT, RED, AxesLike, Display
 from sklearn_clm.runs._gate import RunGate, share
 
@@ -88,7 +89,12 @@ class GateDisplay(Display):
         succeeded, counts = gate._outcomes(y_new, len(X_new))
         fails = counts & ~succeeded
         succeeds = counts & succeeded
-        levels = np.asarray(alphas, dtype=np.float64)
+        fitted = clone(gate).fit(X, y)
+        taken = fitted.predict(X_new) / np.array([len(run) for run in X_new])
+        stopped = fitted.stopped(X_new)
+        stops = {"fail": taken[stopped & fails], "succeed": taken[stopped & succeeds]}
+
+        levels = as_array(alphas, "alphas", (None,), low=0.0, high=1.0)
         failing = np.full(len(levels), np.nan)
         errors = np.full(len(levels), np.nan)
         for i, alpha in enumerate(levels.tolist()):
@@ -101,10 +107,7 @@ class GateDisplay(Display):
             errors[i] = share(stopped, succeeds)
             if gate.promise == "passes":
                 errors[i] = share(fails, counts & ~stopped)
-        fitted = clone(gate).fit(X, y)
-        taken = fitted.predict(X_new) / np.array([len(run) for run in X_new])
-        stopped = fitted.stopped(X_new)
-        stops = {"fail": taken[stopped & fails], "succeed": taken[stopped & succeeds]}
+
         display = cls(
             alphas=levels, failing=failing, errors=errors, promise=gate.promise, stops=stops
         )
