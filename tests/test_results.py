@@ -114,7 +114,20 @@ def test_a_set_is_written_as_json(strict):
 
 
 def test_equal_responses_are_shown_once():
-    assert str(one("Q", ("x", "y", "x"))).startswith("'Q' -> {2 x 'x', 'y'} (")
+    draws = [Generation(text) for text in ("x", "y", "x", "z", "x")]
+    quality = [0.1, 0.4, 0.3, 0.9, 0.2]
+    ending = {"set_score": 0.4, "stopped": False, "guaranteed": True}
+    a_set = PredictionSet.of_draws("Q", draws, quality, [[0, 2, 4], [1]], **ending)
+    assert str(a_set).startswith("'Q' -> {'x', 'y'} (5 draws")
+    assert len(a_set) == 2
+    assert (a_set.responses, a_set.quality.tolist()) == (("x", "y"), [0.3, 0.4])
+    assert (a_set.indices.tolist(), a_set.repeats) == ([0, 1], ((2, 4), ()))
+    assert a_set.accepted.tolist() == [0, 1, 2, 4]
+    sets = PredictionSets([a_set], k_max=5)
+    assert sets.to_frame()["repeats"].tolist() == [((2, 4), ())]
+    assert sets.to_html().count("draw 1 (again 3, 5), quality 0.3") == 1
+    assert a_set.to_dict()["repeats"] == [[2, 4], []]
+    assert one("Q", ()).accepted.tolist() == []
 
 
 def test_objects_that_json_does_not_have_are_texts():
@@ -149,8 +162,8 @@ def test_a_row_per_prompt():
     assert frame["size"].tolist() == [2, 0, 1]
     assert frame["guaranteed"].tolist() == [True, True, False]
     assert NUMBERS.to_frame()["responses"].tolist() == [(4, 5), (6,)]
-    assert TEXTS[:0].to_frame().shape == (0, 9)
-    by_response = frame.explode(["responses", "quality", "indices"])
+    assert TEXTS[:0].to_frame().shape == (0, 10)
+    by_response = frame.explode(["responses", "quality", "indices", "repeats"])
     assert by_response["indices"].tolist()[:2] == [0, 1]
 
 

@@ -70,10 +70,11 @@ def test_sets_are_those_of_algorithm_1(fitted):
     prompts, _ = questions(150, first=5000)
     for prompt, one in zip(prompts, fitted.predict(prompts)):
         accepted, n_samples = algorithm_1(fitted, prompt, 8)
-        assert one.indices.tolist() == accepted
+        assert one.accepted.tolist() == accepted
         assert one.n_samples == n_samples
         assert one.guaranteed
-        assert one.responses == tuple(one.generations[j].response for j in accepted)
+        drawn = [one.generations[j].response for j in accepted]
+        assert one.responses == tuple(dict.fromkeys(drawn))
         assert len(one.generations) == n_samples
 
 
@@ -238,7 +239,10 @@ def test_null_warns_and_returns_every_draw_without_guarantee():
     assert sampler.lambda_hat_ is None
     assert sampler.valid_lambdas_.shape == (0, 3)
     sets = sampler.predict(X[:7])
-    assert sets.n_samples.tolist() == sets.sizes.tolist() == [4] * 7
+    assert sets.n_samples.tolist() == [4] * 7
+    assert all(one.accepted.tolist() == [0, 1, 2, 3] for one in sets)
+    texts = [{draw.response for draw in one.generations} for one in sets]
+    assert sets.sizes.tolist() == list(map(len, texts))
     assert not sets.guaranteed
     assert not any(one.guaranteed or one.stopped for one in sets)
     assert sampler.score(X, y) == -math.inf
@@ -284,7 +288,7 @@ def test_too_few_prompts_says_how_many_it_takes():
         sampler = toy_sampler().fit(X, y)
     assert sampler.lambda_hat_ is None
     assert sampler.result_ is None
-    assert sampler.predict(X[:2]).sizes.tolist() == [8, 8]
+    assert [len(one.accepted) for one in sampler.predict(X[:2])] == [8, 8]
     with pytest.raises(NullCalibrationError, match="at least 13 prompts"):
         toy_sampler(on_null="raise").fit(X, y)
     # so many are enough where every draw is right

@@ -286,9 +286,11 @@ class SamplerCalibration(Calibration):
         if self.by_group or not self.claim.holds:
             return doubts
         size, _ = self.rule.costs
+        thresholds = self.rule.lambda_hat
+        keeps_all = size == self.k_max or (thresholds is not None and thresholds.accepts_all)
         # chances are at least 0, so that a level below keeps everything, draws that lack as well
-        keeps_all = size == self.k_max or getattr(self.rule, "level", 0.0) < 0.0
-        if keeps_all and self.k_max > 1:
+        keeps_all = keeps_all or getattr(self.rule, "level", 0.0) < 0.0
+        if keeps_all and self.k_max == self.width > 1:
             doubts.append(
                 f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
                 "returns all of them, with the guarantee. A larger epsilon or more prompts (of "

@@ -262,14 +262,14 @@ def components_of_sets(
         sampled.generations or [Generation(text) for text in sampled.responses] for sampled in sets
     ]
     members: list[Any] = [
-        sampled.indices if sampled.generations else range(len(sampled)) for sampled in sets
+        sampled.accepted if sampled.generations else range(len(sampled)) for sampled in sets
     ]
     if not getattr(component_score, "counts_taken_draws", False):
         # what was rejected need not be split, which may cost
         draws = [[row[j] for j in of] for row, of in zip(draws, members)]
         members = [range(len(row)) for row in draws]
     parts = split_draws(splitter, prompts, draws)
-    indices = [sampled.indices for sampled in sets]
+    indices = [sampled.accepted if sampled.generations else sampled.indices for sampled in sets]
     return components_of_draws(component_score, prompts, draws, parts, members, indices)
 
 

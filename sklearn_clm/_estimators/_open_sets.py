@@ -77,10 +77,10 @@ class Sampling:
 
     def _report_accepted(self, sets: Sequence[OpenSet], on_accept: OnAccept) -> None:
         for open_set in sets:
-            accepted, _ = self._batched[self._names[open_set.index]].outcome(open_set)
-            for draw in accepted:
-                if draw not in open_set.shown:
-                    open_set.shown.add(draw)
+            texts, _ = self._batched[self._names[open_set.index]].outcome(open_set)
+            for draw, *_ in texts:
+                if (text := open_set.text_of(draw)) not in open_set.shown:
+                    open_set.shown.add(text)
                     on_accept(open_set.index, open_set.draws[draw])
 
     def _draws_wanted(self, open_set: OpenSet) -> int:
@@ -89,17 +89,15 @@ class Sampling:
         batched, claim = self._batched[name], self._rules[name].claim
         if not rule.done:
             return batched.all_draws or int(rule.n_samples) + 1
-        accepted, score = batched.close(self._open.pop(open_set.index))
-        self.closed[open_set.index] = PredictionSet(
-            prompt=self._prompts.prompts[open_set.index],
-            responses=tuple(open_set.draws[j].response for j in accepted),
-            quality=np.array([open_set.qualities[j] for j in accepted], dtype=np.float64),
-            indices=np.array(accepted, dtype=np.intp),
-            n_samples=rule.n_samples,
+        texts, score = batched.close(self._open.pop(open_set.index))
+        self.closed[open_set.index] = PredictionSet.of_draws(
+            self._prompts.prompts[open_set.index],
+            open_set.draws[: rule.n_samples],
+            open_set.qualities,
+            texts,
             set_score=score,
             stopped=rule.stopped,
             guaranteed=claim.holds,
-            generations=tuple(open_set.draws[: rule.n_samples]),
             claim=claim,
         )
         self._progress.update()

@@ -3,9 +3,9 @@
 import math
 import textwrap
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -344,10 +344,10 @@ class PredictionSet(SetOfOne):
     prompt : object
         The prompt.
     responses : tuple of length m
-        The accepted responses, in the order they were drawn, and as the model gave them: leading
-        white space stays, which "exact_match" and "rouge_l" ignore. May be empty.
+        The accepted responses, each text once, in the order they were drawn, and as the model gave
+        them: leading white space stays, which "exact_match" and "rouge_l" ignore. May be empty.
     quality : ndarray of shape (m,)
-        Quality of the accepted responses.
+        Their quality; where several draws gave a text, the largest.
     indices : ndarray of shape (m,) of int
         Which draws they are, counted from 0; printed sets and pages count from 1.
     n_samples : int
@@ -363,6 +363,9 @@ class PredictionSet(SetOfOne):
         All draws taken, the rejected ones included.
     claim : Claim, default=None
         What is guaranteed, and within which group; ``claim.sentence()`` says it in words.
+    repeats : tuple of m tuples of int, default=()
+        For each response the later draws that gave it again: accepted, and part of the set score,
+        but not shown. () stands for none.
 
     Examples
     --------
@@ -386,12 +389,44 @@ class PredictionSet(SetOfOne):
     guaranteed: bool
     generations: tuple[Generation, ...] = ()
     claim: Claim | None = None
+    repeats: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
+        repeats = tuple(map(tuple, self.repeats)) or ((),) * len(self.responses)
+        object.__setattr__(self, "repeats", repeats)
         object.__setattr__(self, "quality", np.asarray(self.quality, dtype=np.float64))
         object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.intp))
         object.__setattr__(self, "generations", tuple(self.generations))
+
+    @classmethod
+    def of_draws(
+        cls,
+        prompt: Prompt,
+        draws: Sequence[Generation],
+        quality: Sequence[float] | np.ndarray,
+        texts: Iterable[Sequence[int]],
+        *,
+        set_score: float,
+        stopped: bool,
+        guaranteed: bool,
+        claim: Claim | None = None,
+    ) -> Self:
+        """The set of all `draws` taken; `texts` are the accepted draws of each text."""
+        of_texts = [list(accepted) for accepted in texts]
+        return cls(
+            prompt=prompt,
+            responses=tuple(draws[accepted[0]].response for accepted in of_texts),
+            quality=np.array([max(quality[j] for j in accepted) for accepted in of_texts]),
+            indices=np.array([accepted[0] for accepted in of_texts], dtype=np.intp),
+            n_samples=len(draws),
+            set_score=set_score,
+            stopped=stopped,
+            guaranteed=guaranteed,
+            generations=tuple(draws),
+            claim=claim,
+            repeats=tuple(tuple(accepted[1:]) for accepted in of_texts),
+        )
 
     @property
     def _members(self) -> tuple[Response, ...]:
@@ -401,9 +436,13 @@ class PredictionSet(SetOfOne):
     def _seen(self) -> Iterable[Response]:
         return [draw.response for draw in self.generations] or self.responses
 
+    @property
+    def accepted(self) -> np.ndarray:
+        """All accepted draws, those that repeat a text included."""
+        return np.sort([*self.indices, *chain.from_iterable(self.repeats)]).astype(np.intp)
+
     def __str__(self) -> str:
-        counts = Counter(map(_views.member, self.responses))
-        shown = ", ".join(f"{n} x {one}" if n > 1 else one for one, n in counts.items())
+        shown = ", ".join(map(_views.member, self.responses))
         return f"{prompt_line(self.prompt)} -> {{{shown}}} ({self._ending()})"
 
     def __repr__(self) -> str:
@@ -411,9 +450,10 @@ class PredictionSet(SetOfOne):
 
     def _text(self, marks: Mapping[int, list[_views.Mark]] | None = None) -> str:
         lines = [_views.prompt_in_full(self.prompt), f"  ({_views.plain(self._ending())})"]
-        for response, quality, draw in zip(self.responses, self.quality, self.indices.tolist()):
+        named = zip(self.responses, self.quality, self.indices.tolist(), self._drawn())
+        for response, quality, draw, drawn in named:
             text = _views.marked(str(response), (marks or {}).get(draw, []))
-            lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
+            lines.append(f"  {drawn}, quality {quality:.3g}: {text}")
         if not self.responses:
             lines.append("  (no response was accepted)")
         return "\n".join(lines)
@@ -425,16 +465,24 @@ class PredictionSet(SetOfOne):
         self, verdicts: Sequence[bool | None], marks: Mapping[int, list[_views.Mark]]
     ) -> list[_cards.Shown]:
         """The responses as a card has them."""
-        rows = zip(self.responses, self.quality, self.indices.tolist(), verdicts)
+        rows = zip(self.responses, self.quality, self.indices.tolist(), self._drawn(), verdicts)
         return [
             _cards.Shown(
                 str(response),
-                f"draw {draw + 1}, quality {quality:.2g}",
+                f"{drawn}, quality {quality:.2g}",
                 tuple(marks.get(draw, [])),
                 right,
             )
-            for response, quality, draw, right in rows
+            for response, quality, draw, drawn, right in rows
         ]
+
+    def _drawn(self) -> list[str]:
+        """The draws of each response, in words."""
+        words = []
+        for draw, repeats in zip(self.indices.tolist(), self.repeats):
+            again = ", ".join(str(j + 1) for j in repeats)
+            words.append(f"draw {draw + 1}" + (f" (again {again})" if again else ""))
+        return words
 
     def _notes(self) -> list[str]:
         """What a card says below the responses."""
@@ -536,11 +584,11 @@ class PredictionSets(SetSequence[PredictionSet]):
         -------
         pandas.DataFrame
             Its index is that of the data frame or the Series that held the prompts, and 0 to
-            n - 1 otherwise. Columns `prompt`, `responses`, `quality`, `indices` (tuples of one
-            length), `size`, `n_samples`, `set_score`, `stopped` and "guaranteed"; `group`,
+            n - 1 otherwise. Columns `prompt`, `responses`, `quality`, `indices`, `repeats` (tuples
+            of one length), `size`, `n_samples`, `set_score`, `stopped` and "guaranteed"; `group`,
             `approximate` and `guarantee`, where there are groups, estimated weights or a marginal
             guarantee; and `provenance`, where it is unknown. To have a row per response, for a
-            file say, call ``explode(["responses", "quality", "indices"])`` on it.
+            file say, call ``explode(["responses", "quality", "indices", "repeats"])`` on it.
         """
         import pandas as pd
 
@@ -549,6 +597,7 @@ class PredictionSets(SetSequence[PredictionSet]):
             "responses": [one.responses for one in self],
             "quality": [tuple(one.quality.tolist()) for one in self],
             "indices": [tuple(one.indices.tolist()) for one in self],
+            "repeats": [one.repeats for one in self],
             "size": self.sizes.tolist(),
         }
         for name in ("n_samples", "set_score", "stopped", "guaranteed"):

@@ -37,7 +37,8 @@ class CalibrationData(LabeledArrays):
     provenance : Provenance or None, default=None
         What the data were collected with; its number of draws is read off the arrays.
     texts : array-like of int, shape (n, K), default=None
-        For each draw the first draw of its prompt with an equal response, where that is known.
+        For each draw the first draw of its prompt with an equal response, where that is known: the
+        size of a set is then its number of texts, and otherwise that of draws.
     prompts : array-like of uint64, shape (n,), default=None
         Digests by which prompts are known again, whatever their scores. Rows without them are
         told apart by what they hold, which a split goes by: give them where many rows are equal.

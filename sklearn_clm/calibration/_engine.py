@@ -130,9 +130,11 @@ def _accepted_sets(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> 
 class DistinctSets(NamedTuple):
     """U distinct sets, and the threshold pairs of each.
 
-    `accepted` is (K, U); `prompt` (U,) is ascending; the pairs of set u are
-    ``pairs[begin[u]:begin[u + 1]]``.
+    `words` are (W, U), and `accepted` is the same as bool (K, U); `prompt` (U,) is ascending; the
+    pairs of set u are ``pairs[begin[u]:begin[u + 1]]``.
     """
+
+    words: np.ndarray
 
     accepted: np.ndarray
     prompt: np.ndarray
@@ -154,6 +156,24 @@ class DistinctSets(NamedTuple):
         for j in range(1, len(differs)):
             differs[j] |= differs[j - 1]
         return self.accepted & differs
+
+    def shown(self, texts: np.ndarray | None) -> np.ndarray:
+        """Accepted draws (K, U) without those that repeat a text.
+
+        `texts`, (n, K), name the first draw of each text; None: all differ.
+        """
+        if texts is None:
+            return self.accepted
+        shown, k = self.accepted.copy(), len(self.accepted)
+        bits = list(_set_bits(k))
+        for draw, (last_word, _) in enumerate(bits):
+            copies = np.zeros((last_word + 1, len(texts)), dtype=self.words.dtype)
+            for earlier, (word, bit) in enumerate(bits[:draw]):
+                copies[word] |= (texts[:, earlier] == texts[:, draw]) * bit
+            for word in range(last_word + 1):
+                if copies[word].any():
+                    shown[draw] &= (copies[word][self.prompt] & self.words[word]) == 0
+        return shown
 
 
 def sets_of_pairs(data: CalibrationData, pairs: Pairs) -> DistinctSets:
@@ -200,7 +220,7 @@ def _distinct_sets(words: np.ndarray, k: int) -> DistinctSets:
     accepted = np.empty((k, sets.shape[1]), dtype=bool)
     for draw, (word, bit) in enumerate(_set_bits(k)):
         np.not_equal(sets[word] & bit, 0, out=accepted[draw])
-    return DistinctSets(accepted, first // n_pairs, pairs, begin)
+    return DistinctSets(sets, accepted, first // n_pairs, pairs, begin)
 
 
 class Packing:
@@ -319,7 +339,7 @@ def _packed_profiles(
     stops = np.flatnonzero(stopping != 0)
     n_thresholds = stopping.reshape(-1)[stops].astype(np.intp)
 
-    state = _errors_and_size(accepted, sets.of_prompts(admissible))
+    state = _errors_and_size(accepted, sets.shown(data.texts), sets.of_prompts(admissible))
     of_state = np.arange(2 * k + 2) // 2 * packing.size_unit + np.arange(2 * k + 2) % 2
     of_prompt = np.empty(admissible.shape, dtype=np.complex128)
     of_prompt.real = np.arange(1, k + 1) * packing.samples_unit
@@ -333,16 +353,16 @@ def _packed_profiles(
         yield np.repeat(packed, n_thresholds).reshape(n_sets, len(l3))
 
 
-def _errors_and_size(accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
+def _errors_and_size(accepted: np.ndarray, shown: np.ndarray, admissible: np.ndarray) -> np.ndarray:
     """Twice the size, plus one without admissible member: (U, K)."""
-    k, n_sets = accepted.shape
+    k, n_sets = shown.shape
     state = np.empty((n_sets, k), dtype=np.min_scalar_type(2 * k + 1))
     lost = np.ones(n_sets, dtype=bool)
     twice_size = np.zeros(n_sets, dtype=state.dtype)
     for j in range(k):
         lost &= ~(accepted[j] & admissible[j])
-        twice_size += accepted[j]
-        twice_size += accepted[j]
+        twice_size += shown[j]
+        twice_size += shown[j]
         np.add(twice_size, lost, out=state[:, j])
     return state
 

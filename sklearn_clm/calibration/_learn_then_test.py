@@ -292,7 +292,8 @@ def _bounds(
         exact[step], n_errors[step] = fewest == most, most if is_most else fewest
         n_counted[step] = max(admission.n_counted(step), 1)
     for step in range(0 if select == "objective" else max(n_passed - 1, 0), n_passed):
-        if not path.accepts_all(step):
+        # how many texts all draws hold matters where another step may be as cheap
+        if not path.accepts_all(step) or (path.table.knows_texts and n_passed > 1):
             path.finish(step)
     for step in tested:
         sizes[step], samples[step] = path.costs(step)

@@ -27,7 +27,9 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 class Column(NamedTuple):
     """Sets and draws of n prompts at one step."""
 
-    accepted: np.ndarray  # bool (n, K): the draws in each set, as far as draws were made
+    # bool (n, K): the members of each set, as far as draws were made. Each text stands there once,
+    # by the first of its draws that was accepted
+    shown: np.ndarray
     samples: np.ndarray  # (n,): draws taken, the budget where those made do not reach the stop
 
 
@@ -50,7 +52,7 @@ class Path(Protocol):
         """The members of the sets, with their labels."""
 
     def sizes(self, step: int) -> np.ndarray:
-        """Number of members of each set."""
+        """Number of members of each set; NaN where unknown."""
 
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
@@ -89,7 +91,10 @@ class Path(Protocol):
 def sets_at_stop(
     data: CalibrationData, configuration: Configuration, k_max: int, set_score: SetScoreLike
 ) -> Column:
-    """The set of each prompt under a configuration (Algorithm 1)."""
+    """The set of each prompt under a configuration (Algorithm 1).
+
+    Accepted draws that repeat a text count for the set score, and are not shown.
+    """
     quality, similarity, score = data.quality, data.similarity, get_set_score(set_score)
     made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
     accepted = (quality >= configuration.quality) & made
@@ -107,7 +112,13 @@ def sets_at_stop(
     reached.reshape(-1)[places] = scores >= configuration.set_score
     reached[k_max - 1] = True
     samples = reached.argmax(axis=0) + 1
-    return Column(accepted & (np.arange(data.k_max) < samples[:, np.newaxis]), samples)
+    shown = accepted & (np.arange(data.k_max) < samples[:, np.newaxis])
+    if data.texts is not None:
+        # from the last draw on, so that those before still say what was accepted
+        for j in range(data.k_max - 1, 0, -1):
+            same = data.texts[:, :j] == data.texts[:, j, np.newaxis]
+            shown[:, j] &= ~np.any(shown[:, :j] & same, axis=1)
+    return Column(shown, samples)
 
 
 class ColumnPath(ABC):
@@ -159,20 +170,23 @@ class ColumnPath(ABC):
         new = np.flatnonzero((made > before) & (column.samples > before))
         if len(new):
             changed = self.column_of(step, self.table.part(self.rows[new]))
-            column.accepted[new], column.samples[new] = changed
+            column.shown[new], column.samples[new] = changed
         self._known[step] = column, made
         return column
 
     def members(self, step: int) -> DrawEntries:
         """The members of the sets, of highest quality first."""
-        owner, draws = np.nonzero(self[step].accepted)
-        rows = self.rows[owner]
-        quality = self.table.data.quality[rows, draws]
-        return DrawEntries(self.table, rows, draws, owner, len(self.rows), preference=quality)
+        shown, samples = self[step]
+        owner, draws = np.nonzero(shown)
+        rows, texts = self.rows[owner], self.table.texts
+        same = texts[rows] == texts[rows, draws][:, np.newaxis]
+        same &= np.arange(self.table.k_max) < samples[owner][:, np.newaxis]
+        best = np.max(self.table.data.quality[rows], axis=1, where=same, initial=-np.inf)
+        return DrawEntries(self.table, rows, draws, owner, len(self.rows), preference=best)
 
     def sizes(self, step: int) -> np.ndarray:
         """Number of members of each set."""
-        return self[step].accepted.sum(axis=1)
+        return self[step].shown.sum(axis=1)
 
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
@@ -266,15 +280,15 @@ class ThresholdPath(ColumnPath):
         return max(n_expected - 1, 1)  # the first step has all draws, and is the dearest to decide
 
     def sizes(self, step: int) -> np.ndarray:
-        if self.accepts_all(step):  # whether draws were made or not
-            return np.full(len(self.rows), self.budget(step))
+        if self.accepts_all(step) and self.unfinished(step).any():
+            most = np.nan if self.table.knows_texts else self.budget(step)
+            return np.full(len(self.rows), most)
         return super().sizes(step)
 
     def accepts_all(self, step: int) -> bool:
         """Whether a step returns every draw, the safest step."""
-        similarity, quality, set_score = self.frontier.lambdas[step]
-        everything = similarity == np.inf and quality == -np.inf and set_score == np.inf
-        return bool(everything and self.frontier.k_max[step] == self.frontier.k_max.max())
+        largest = self.frontier.k_max[step] == self.frontier.k_max.max()
+        return bool(largest and self.frontier.configuration(step).accepts_all)
 
     def costs(self, step: int) -> tuple[float, float]:
         """Mean size and draws of a step; NaN if unknown."""

@@ -25,6 +25,11 @@ class Configuration(NamedTuple):
     quality: float
     set_score: float
 
+    @property
+    def accepts_all(self) -> bool:
+        """Whether no draw is rejected, and none but the budget ends sampling."""
+        return self == (math.inf, -math.inf, math.inf)
+
 
 class SamplingRule:
     """Algorithm 1 for one prompt, fed draw by draw.
@@ -41,8 +46,19 @@ class SamplingRule:
     ----------
     accepted, n_samples : list of int, int
         Indices of the accepted draws, and the number of draws so far, rejected ones included.
+    texts : dict
+        The set as it is shown, each text once: for each text the accepted draws that gave it.
     score, stopped : float, bool
         F after the last draw, -inf while the set is empty; and whether it reached its threshold.
+
+    Notes
+    -----
+    The paper's C is a set, and its implementation counts draws: a text that is accepted twice is
+    there twice. Here draws are accepted, scored and ended as in Algorithm 1, and only what is
+    *shown* differs: of equal texts one, so that the size of Eq. 7 is the number of texts. A set
+    misses its prompt if none of its texts is admissible, which a copy does not change: loss, tests
+    and guarantee are those of Algorithm 1, for every configuration. Where texts are not known,
+    each draw is a text of its own.
 
     Examples
     --------
@@ -72,6 +88,7 @@ class SamplingRule:
         self.set_score = set_score
         self.k_max = k_max
         self.accepted: list[int] = []
+        self.texts: dict[int, list[int]] = {}
         self.n_samples = 0
         self.score = -math.inf
         self.stopped = False
@@ -83,11 +100,11 @@ class SamplingRule:
         """Whether no further draw is wanted."""
         return self.stopped or self.n_samples >= self.k_max
 
-    def update(self, quality: float, similarity: Sequence[float]) -> bool:
+    def update(self, quality: float, similarity: Sequence[float], text: int | None = None) -> bool:
         """Take the next draw; returns whether to stop.
 
         `quality` is Q(x, y_j), and `similarity` begins with S(y_j, y_l) for each earlier draw l,
-        accepted or not.
+        accepted or not. `text` is the first draw of an equal text, accepted or not; None: this one.
         """
         if self.done:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")
@@ -100,6 +117,7 @@ class SamplingRule:
             float(similarity[earlier]) <= self.configuration.similarity for earlier in self.accepted
         ):
             self.accepted.append(draw)
+            self.texts.setdefault(draw if text is None else text, []).append(draw)
             self._qualities[draw], self._members[draw] = quality, True
         if self.accepted:
             self.score = self._score_of_set()

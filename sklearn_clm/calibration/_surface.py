@@ -27,7 +27,8 @@ class ConfigurationRisks:
 
     The arrays have one entry for each of a list of configurations, or one axis for each threshold
     of a grid. `n_errors` counts prompts whose set holds no admissible response, and `loss` is their
-    share; `size` is the mean set size at the stop, `samples` the mean number of draws, rejected
+    share; `size` is the mean number of texts in the set at the stop (of draws, where texts are not
+    known), `samples` the mean number of draws, rejected
     ones included, and `excess` the mean share of draws taken after the first admissible one.
     """
 
@@ -36,7 +37,7 @@ class ConfigurationRisks:
     size: np.ndarray
     samples: np.ndarray
     excess: np.ndarray
-    # an empty set that is no error is charged as many responses as the set of all draws has
+    # an empty set that is no error is charged as many responses as there are draws
     charged: np.ndarray | float = 0.0
     n_counted: np.ndarray | None = None  # prompts that count for the risk; None for all
 

@@ -28,8 +28,16 @@ class OpenSet:
         self.index, self.rule, self.row = index, rule, row
         self.draws: list[Generation] = []
         self.qualities: list[float] = []
-        self.seen: dict[object, int] = {}
-        self.shown: set[int] = set()  # accepted draws that `on_accept` received
+        self.seen: dict[object, int] = {}  # first draw of each text
+        self.shown: set[int] = set()  # texts that `on_accept` received
+
+    def next_text(self) -> int:
+        """The text of the next draw for its rule."""
+        return self.text_of(int(self.rule.n_samples))
+
+    def text_of(self, draw: int) -> int:
+        """The draw that gave the text of a draw first."""
+        return self.seen.setdefault(text_key(self.draws[draw].response), draw)
 
 
 class DrawScores(Protocol):
@@ -68,10 +76,10 @@ class BatchedRule(ABC):
         """Give some rules their new draws, from `start` on."""
 
     @abstractmethod
-    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
-        """The draws that a set has accepted, and its score."""
+    def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+        """The accepted draws of each text in a set, and its score."""
 
-    def close(self, open_set: OpenSet) -> tuple[list[int], float]:
+    def close(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
         """The outcome of a set whose rule has stopped."""
         return self.outcome(open_set)
 
@@ -102,7 +110,7 @@ class BatchedThresholds(BatchedRule):
                 if n and similarity < np.inf and quality >= least:
                     compared.setdefault(n, []).append((open_set, quality, row))
                 else:
-                    open_set.rule.update(quality, self._unlike)
+                    open_set.rule.update(quality, self._unlike, open_set.next_text())
         for waiting in compared.values():
             accepted = [open_set.rule.accepted for open_set, _, _ in waiting]
             alike = self._scores.similarity_of([row for _, _, row in waiting], accepted).tolist()
@@ -110,10 +118,11 @@ class BatchedThresholds(BatchedRule):
                 waiting, accepted, alike, strict=True
             ):
                 known = dict(zip(earlier, values, strict=True))
-                open_set.rule.update(quality, [known.get(j, 0.0) for j in range(start)])
+                values = [known.get(j, 0.0) for j in range(start)]
+                open_set.rule.update(quality, values, open_set.next_text())
 
-    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
-        return open_set.rule.accepted, open_set.rule.score
+    def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+        return list(open_set.rule.texts.values()), open_set.rule.score
 
 
 class BatchedExit(BatchedRule):
@@ -134,12 +143,9 @@ class BatchedExit(BatchedRule):
     def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
         quality = self._scores.quality_of(sets, draws, start)[:, 0]
         similarity = self._scores.similarity_of(draws, [range(start)] * len(sets))
-        equal = np.full(len(sets), start)
-        if self._rule.equal_texts:
-            equal[:] = [
-                open_set.seen.setdefault(text_key(open_set.draws[start].response), start)
-                for open_set in sets
-            ]
+        equal = np.array([open_set.next_text() for open_set in sets], dtype=np.intp)
+        if not self._rule.equal_texts:
+            equal[:] = start
         for open_set, value in zip(sets, quality.tolist(), strict=True):
             open_set.qualities.append(value)
         rows = np.array([open_set.row for open_set in sets], dtype=np.intp)
@@ -148,10 +154,17 @@ class BatchedExit(BatchedRule):
         for m, open_set in enumerate(sets):
             open_set.rule.update(chances[m], float(arrival[m]))
 
-    def outcome(self, open_set: OpenSet) -> tuple[list[int], float]:
-        return sorted(open_set.rule.members), open_set.rule.exit
+    def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+        # the level knows a near copy by its text, and equal ones only if calibration knew them
+        text_of = self._paths.first[open_set.row, : open_set.rule.n_samples].tolist()
+        shown: dict[int, list[int]] = {}
+        for text in sorted(open_set.rule.members):
+            draws = [draw for draw, own in enumerate(text_of) if own == text]
+            shown.setdefault(open_set.text_of(text), []).extend(draws)
+        return [sorted(draws) for draws in shown.values()], open_set.rule.exit
 
-    def close(self, open_set: OpenSet) -> tuple[list[int], float]:
+    def close(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+        outcome = self.outcome(open_set)
         self._paths.clear(open_set.row)
         self._free.append(open_set.row)
-        return super().close(open_set)
+        return outcome

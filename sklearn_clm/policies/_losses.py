@@ -106,25 +106,24 @@ class SetLosses:
             # the plain rule, as in prediction
             rule = SamplingRule(path.frontier.configuration(m), path.set_score, k_max, scores.k_max)
             quality, similarity = scores.quality[position], scores.similarity[position]
+            texts = scores.first[position].tolist()
             while not rule.done:
-                rule.update(float(quality[rule.n_samples]), similarity[rule.n_samples])
+                j = rule.n_samples
+                rule.update(float(quality[j]), similarity[j], texts[j])
             values[position] = self._loss(name, i, rule, quality)
         return values
 
     def _loss(self, name: str, i: int, rule: SamplingRule, quality: np.ndarray) -> float:
         key = name, i, tuple(rule.accepted), rule.n_samples, rule.score, rule.stopped
         if key not in self._known:
-            draws = self._draws[i]
-            a_set = PredictionSet(
-                prompt=self._prompts.prompts[i],
-                responses=tuple(draws[j].response for j in rule.accepted),
-                quality=quality[rule.accepted],
-                indices=np.array(rule.accepted, dtype=np.intp),
-                n_samples=rule.n_samples,
+            a_set = PredictionSet.of_draws(
+                self._prompts.prompts[i],
+                self._draws[i][: rule.n_samples],
+                quality,
+                rule.texts.values(),
                 set_score=rule.score,
                 stopped=rule.stopped,
                 guaranteed=False,
-                generations=tuple(draws[: rule.n_samples]),
             )
             loss = self.functions[name](a_set.prompt, self._references[i], a_set)
             self._known[key] = _checked(loss, name, i)

@@ -49,14 +49,14 @@ class Expected(NamedTuple):
         """What Algorithm 1 makes of them, if enough is known."""
         if data.n_made < data.quality.size or (outcome is None and data.unknown is not None):
             return None
-        accepted, draws = sets_at_stop(data, lambdas, k_max, set_score)
-        of_prompts = {"size": accepted.sum(axis=1), "draws": draws}
+        shown, draws = sets_at_stop(data, lambdas, k_max, set_score)
+        of_prompts = {"size": shown.sum(axis=1), "draws": draws}
         if outcome is not None and data.unknown is not None:
             return cls((outcome.n_errors, outcome.n_counted, outcome.bound), of_prompts)
         right = data.admissible[:, :k_max]
         first = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0)
         counted = risk.counts(of_prompts["size"])
-        wrong = counted & ~risk.right(accepted, data.admissible)
+        wrong = counted & ~risk.right(shown, data.admissible)
         of_prompts["excess"] = relative_excess(draws, first)
         return cls((int(wrong.sum()), int(counted.sum()), ""), of_prompts)
 
@@ -189,7 +189,7 @@ class Everything(SetRule):
 
     @property
     def costs(self) -> tuple[float, ...]:
-        return float(self.k_max), float(self.k_max)
+        return np.nan, float(self.k_max)  # how many texts these are was not counted
 
     def facts(self, set_score: str) -> list[Row]:
         return []

@@ -74,7 +74,7 @@ class ThresholdRule(SetRule):
         return BatchedThresholds(self.lambda_hat, self.k_max, scores)
 
     def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        return sets_at_stop(data, self.lambda_hat, self.k_max, set_score).accepted
+        return sets_at_stop(data, self.lambda_hat, self.k_max, set_score).shown
 
     def content(self) -> dict[str, Any]:
         values = zip(Configuration._fields, map(float, self.lambda_hat))
@@ -89,7 +89,11 @@ class ThresholdRule(SetRule):
 class ThresholdPolicy(Policy):
     """Algorithm 1: thresholds on similarity, quality and set score.
 
-    ``policy=None`` of a :class:`ConformalSampler` stands for one with default parameters.
+    ``policy=None`` of a :class:`ConformalSampler` stands for one with default parameters. Draws are
+    accepted, scored and ended as in the paper, but a set shows each text once, and its size, in
+    Eq. 7 and everywhere, is the number of texts. The paper's program counts a text twice that was
+    accepted twice, as "self_consistency" wants it. A copy is right or wrong as the text is, so that
+    losses, tests and guarantee are the same, and Eq. 7 chooses what is small for those who read it.
 
     Parameters
     ----------
@@ -108,7 +112,7 @@ class ThresholdPolicy(Policy):
     abstain : bool, default=False
         Whether an empty set abstains, and is no error: `epsilon` is then the tolerated share of
         misses among the sets that are not empty. In Eq. 7 an empty set is charged as many responses
-        as the set of all draws has. With ``judging="all"``.
+        as there are draws. With ``judging="all"``.
     frontier : Frontier, default=None
         Configurations to test, in this order, searched on other data: all prompts then calibrate.
 

@@ -22,7 +22,8 @@ def run(data: CalibrationData, i: int, configuration, set_score, k_max=None) -> 
         thresholds, get_set_score(set_score), int(k_max or data.k_max), width=data.k_max
     )
     while not rule.done:
-        rule.update(float(data.quality[i, rule.n_samples]), data.similarity[i, rule.n_samples])
+        j = rule.n_samples
+        rule.update(float(data.quality[i, j]), data.similarity[i, j], int(data.first[i, j]))
     return rule
 
 
@@ -32,7 +33,7 @@ def outcome(data: CalibrationData, configuration, set_score, k_max=None) -> Outc
     for i, admissible in enumerate(data.admissible.tolist()):
         rule = run(data, i, configuration, set_score, k_max)
         errors += not any(admissible[member] for member in rule.accepted)
-        size += len(rule.accepted)
+        size += len(rule.texts)
         samples += rule.n_samples
         if any(admissible):
             excess += max(rule.n_samples - (admissible.index(True) + 1), 0) / rule.n_samples

@@ -39,7 +39,11 @@ def calibration_data(draw):
         quality, similarity = rng.choice(values, (n, k)), rng.choice(values, (n, k, k))
     # entries that must not matter
     similarity[:, *np.triu_indices(k)] = np.nan
-    return CalibrationData(quality, similarity, rng.random((n, k)) < rng.random())
+    texts, admissible = None, rng.random((n, k)) < rng.random()
+    if draw(st.booleans()):
+        texts = np.argmax((names := rng.integers(4, size=(n, k)))[:, :, None] == names[:, None], 2)
+        admissible = np.take_along_axis(admissible, texts, axis=1)
+    return CalibrationData(quality, similarity, admissible, texts=texts)
 
 
 def thresholds(max_size=4):

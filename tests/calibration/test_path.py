@@ -22,10 +22,10 @@ def test_sets_at_stop_are_those_of_the_sampling_rule(data, l1, l2, l3, draw):
     score = get_set_score(draw.draw(st.sampled_from(SET_SCORES)))
     k_max = draw.draw(st.integers(1, data.k_max))
     configuration = Configuration(l1[0], l2[0], l3[0])
-    accepted, samples = sets_at_stop(data, configuration, k_max, score)
+    shown, samples = sets_at_stop(data, configuration, k_max, score)
     for i in range(data.n_prompts):
         rule = run(data, i, configuration, score, k_max)
-        assert rule.accepted == np.flatnonzero(accepted[i]).tolist()
+        assert [draws[0] for draws in rule.texts.values()] == np.flatnonzero(shown[i]).tolist()
         assert rule.n_samples == samples[i]
 
 
@@ -47,7 +47,7 @@ def test_columns_that_are_drawn_on_demand_are_those_of_all_draws(data, grid, see
         assert np.array_equal(table.n_draws[rows][~chosen], made[~chosen])
         columns.finish(m)
         assert not columns.unfinished(m).any()
-        assert np.array_equal(columns[m].accepted, whole[m].accepted)
+        assert np.array_equal(columns[m].shown, whole[m].shown)
         assert np.array_equal(columns[m].samples, whole[m].samples)
         # draws are made up to a stop that some step wanted, and no further
         assert np.array_equal(table.n_draws[rows], np.maximum(made, whole[m].samples))

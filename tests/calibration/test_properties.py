@@ -167,7 +167,9 @@ def test_lazy_prediction_equals_the_rule_on_all_draws(set_score, n_values, lambd
     use(sampler, lambdas, 8)
     for i, one in enumerate(sampler.predict(PROMPTS[:6])):
         rule = run(data, i, lambdas, set_score)
-        assert one.indices.tolist() == rule.accepted
+        assert one.accepted.tolist() == rule.accepted
+        assert [[j, *again] for j, again in zip(one.indices, one.repeats)] == [*rule.texts.values()]
         assert (one.n_samples, one.stopped) == (rule.n_samples, rule.stopped)
         assert one.set_score == rule.score
-        assert one.quality.tolist() == data.quality[i, rule.accepted].tolist()
+        of_texts = [max(data.quality[i, draws]) for draws in rule.texts.values()]
+        assert one.quality.tolist() == of_texts

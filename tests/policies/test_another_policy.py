@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._path import Column, ColumnPath
-from sklearn_clm.calibration._table import text_key
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AuditedJudging, LazyJudging
 from sklearn_clm.policies._base import Policy
@@ -53,17 +52,16 @@ class StoppingAtTexts:
 
     def __init__(self, n_texts, k_max):
         self.n_texts, self.k_max = n_texts, k_max
-        self.members, self.n_samples, self.stopped = [], 0, False
+        self.texts, self.n_samples, self.stopped = {}, 0, False
 
     @property
     def done(self):
         return self.stopped or self.n_samples == self.k_max
 
-    def update(self, is_new):
-        if is_new:
-            self.members.append(self.n_samples)
+    def update(self, text):
+        self.texts.setdefault(text, []).append(self.n_samples)
         self.n_samples += 1
-        self.stopped = len(self.members) >= self.n_texts and self.n_samples < self.k_max
+        self.stopped = len(self.texts) >= self.n_texts and self.n_samples < self.k_max
 
 
 class BatchedTexts(BatchedRule):
@@ -76,12 +74,13 @@ class BatchedTexts(BatchedRule):
 
     def advance(self, sets, draws, start):
         quality = self._scores.quality_of(sets, draws, start)[:, 0]
-        for one, row, value in zip(sets, draws, quality.tolist()):
+        for one, value in zip(sets, quality.tolist()):
             one.qualities.append(value)
-            one.rule.update(one.seen.setdefault(text_key(row[start].response), start) == start)
+            one.rule.update(one.next_text())
 
     def outcome(self, open_set):
-        return open_set.rule.members, float(len(open_set.rule.members))
+        texts = open_set.rule.texts
+        return list(texts.values()), float(len(texts))
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ class TextRule(SetRule):
         return BatchedTexts(self, scores)
 
     def members(self, data, set_score):
-        return sets_of(data, self.n_texts).accepted
+        return sets_of(data, self.n_texts).shown
 
     def content(self):
         return {"n_texts": self.n_texts}

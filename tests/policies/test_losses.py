@@ -42,7 +42,7 @@ def sampler(**options):
 def share_of_wrong(data, rows, configuration):
     """The loss `wrong`, from the labels."""
     part = data.take(rows)
-    accepted = sets_at_stop(part, Configuration(*configuration), 4, "max").accepted
+    accepted = sets_at_stop(part, Configuration(*configuration), 4, "max").shown
     size = accepted.sum(axis=1)
     return np.sum(accepted & ~part.admissible, axis=1) / np.maximum(size, 1), accepted, part
 
