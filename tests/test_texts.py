@@ -11,7 +11,8 @@ from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import CascadeGenerator
-from sklearn_clm.metrics import set_loss, set_outcomes, set_size
+from sklearn_clm.metrics import set_loss, set_outcomes
+from sklearn_clm.metrics._sets import set_size
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
 from tests.calibration.oracle import outcome
 from tests.toy import ToyModel, questions, toy_sampler
