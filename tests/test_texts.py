@@ -128,8 +128,9 @@ def test_lazily_the_same_configuration_is_chosen_by_the_number_of_texts(
 
 
 def test_components_come_from_all_accepted_draws_and_none_is_there_twice():
-    sampler = toy_sampler(quality="self_consistency", k_max=K, epsilon=0.3)
-    selector = ComponentSelector(sampler, alpha=0.5, delta=0.2, admission="exact_match").fit(X, Y)
+    sampler = toy_sampler(quality="self_consistency", k_max=K, epsilon=0.3, policy=ExitPolicy())
+    options = {"admission": "exact_match", "component_score": "support"}
+    selector = ComponentSelector(sampler, alpha=0.5, delta=0.2, **options).fit(X, Y)
     selected = selector.predict(NEW)
     n_repeated = 0
     for one in selected:
