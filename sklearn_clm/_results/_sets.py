@@ -412,7 +412,10 @@ class PredictionSet(SetOfOne):
         guaranteed: bool,
         claim: Claim | None = None,
     ) -> Self:
-        """The set of all `draws` taken; `texts` are the accepted draws of each text."""
+        """The set of a prompt from the draws taken.
+
+        `texts` are the accepted draws of each text.
+        """
         of_texts = [list(accepted) for accepted in texts]
         return cls(
             prompt=prompt,

@@ -27,7 +27,7 @@ class Configuration(NamedTuple):
 
     @property
     def accepts_all(self) -> bool:
-        """Whether no draw is rejected, and none but the budget ends sampling."""
+        """Whether it rejects no draw, and never stops early."""
         return self == (math.inf, -math.inf, math.inf)
 
 

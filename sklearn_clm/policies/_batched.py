@@ -77,7 +77,7 @@ class BatchedRule(ABC):
 
     @abstractmethod
     def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
-        """The accepted draws of each text in a set, and its score."""
+        """A set's accepted draws, by text, and its score."""
 
     def close(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
         """The outcome of a set whose rule has stopped."""
