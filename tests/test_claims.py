@@ -5,13 +5,21 @@ import json
 import numpy as np
 import pytest
 
-from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm import (
+    ComponentSelector,
+    ComponentSet,
+    ComponentSets,
+    ConformalSampler,
+    PredictionSet,
+)
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.judging._view import pair_view
 from sklearn_clm.metrics import component_loss, component_recall
 from sklearn_clm.policies import AuditedJudging, Groups
+from sklearn_clm.scoring import Citation, GroundedIn
 from tests.claims import ClaimModel, claims_of, is_right, score_of, walk, walked_threshold
+from tests.pages import Page
 
 X = [f"p{i}" for i in range(120)]
 NEW = [f"q{i}" for i in range(60)]
@@ -138,3 +146,91 @@ def test_people_see_the_response_beside_a_claim(sampler, tmp_path):
     assert pair.response in [f"It says {text}" for text, _ in json.loads(response)]
     assert not marked
     assert view["prompt"][0]["text"] == pair.asked.prompt
+
+
+# --- how claims are shown -------------------------------------------------------------------------
+
+
+def test_a_selection_tells_of_all_claims(sampler):
+    selector = ComponentSelector(sampler, **PARTS, alpha=0.4).fit(X, Y)
+    sets = selector.predict(NEW)
+    for one in sets:
+        scores = walk(one.prediction_set.responses)
+        assert {claim.text: claim.score for claim in one.claims} == pytest.approx(scores)
+        assert [claim.text for claim in one.claims if claim.kept] == list(one.components)
+        assert all(claim.kept == (claim.score >= selector.gamma_hat_) for claim in one.claims)
+        for claim, written in zip(one.claims, json.loads(json.dumps(one.to_dict()))["claims"]):
+            assert written["span"] == list(claim.span)
+            assert (written["text"], written["kept"]) == (claim.text, claim.kept)
+            first = one.prediction_set.generations[claim.draws[0]].response
+            assert first[slice(*claim.span)] == claim.text
+    kept, everything = sets.to_frame(), sets.to_frame(left_out=True)
+    assert len(everything) == sum(len(one.claims) for one in sets) > len(kept)
+    both = ["prompt_index", "component", "score", "draws", "guaranteed"]
+    chosen = everything[everything["kept"]].reset_index(drop=True)
+    assert chosen[both].equals(kept)
+
+
+EVIL = "<script>x</script>"
+ANSWER = PredictionSet("Q", ("A b. C d.",), [0.9], [0], 1, 0.9, True, True)
+SHOWN = ComponentSet(
+    ("A b.", "B says d.", EVIL),
+    [0.9, 0.8, 0.7],
+    [[(0, (0, 4))], [(0, None)], [(0, None)]],
+    ANSWER,
+    True,
+    citations=((), (Citation(1, f"D {EVIL}", 0.6),), ()),
+)
+
+
+def test_claims_stand_under_the_text_unless_they_are_tinted_in_it():
+    page = Page(SHOWN.to_html())
+    assert page.marked == ["A b.", "B says d.", EVIL]
+    assert "trusted; passage 2: D" in SHOWN.to_html()
+    assert EVIL not in SHOWN.to_html()
+    text = str(SHOWN)
+    assert "**A b.** C d." in text  # and no claim without a place marks the response
+    assert f"0.8  B says d.  (draw 1; passage 2: D {EVIL})" in text
+    frame = ComponentSets([SHOWN]).to_frame(left_out=True)
+    assert frame["span"].tolist() == [(0, 4), None, None]
+    assert SHOWN.to_dict()["claims"][1]["citations"] == [
+        {"passage": 1, "text": f"D {EVIL}", "score": 0.6}
+    ]
+
+
+def test_passages_of_the_score_are_cited(sampler):
+    def entails(passage, claim):
+        return 0.9 * (passage.endswith(claim.split()[2][:-1])) * score_of(None, claim)
+
+    score = GroundedIn(entails, lambda prompt: ["Nothing.", f"It is of {prompt}"])
+    options = PARTS | {"component_score": score, "alpha": 0.5}
+    for one in ComponentSelector(sampler, **options).fit(X, Y).predict(NEW):
+        for claim in one.claims:
+            if claim.kept and claim.score > 0:
+                (cited,) = claim.citations
+                said = pytest.approx(0.9 * score_of(None, claim.text))
+                assert cited == Citation(1, f"It is of {one.prompt}", said)
+                assert claim.score <= cited.score  # less where it rests on less
+
+
+def test_a_rewritten_text_promises_nothing_and_says_so(sampler):
+    selector = ComponentSelector(sampler, **PARTS, alpha=0.4).fit(X, Y)
+    asked = []
+
+    async def ask(question):
+        asked.append(question)
+        return f" So it is. {EVIL} "
+
+    one = max(selector.predict(NEW), key=len)
+    written = one.rewritten(ask)
+    assert all(f"- {component}" in asked[0] for component in one.components)
+    assert (written.text, written.claims) == (f"So it is. {EVIL}", one.components)
+    sentence = selector.calibration_.claim.sentence()
+    for shown in (str(written), written.to_dict()["guarantee"], written._repr_html_()):
+        assert "about the claims of which this text was written, not about the text" in shown
+        assert sentence.split(",")[0] in shown
+    assert EVIL not in written._repr_html_()
+    asked.clear()
+    nothing = ComponentSet((), [], [], ANSWER, True).rewritten(ask)
+    assert (nothing.text, asked) == ("", [])
+    assert "(nothing is selected)" in str(nothing)

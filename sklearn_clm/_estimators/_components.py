@@ -19,7 +19,7 @@ from sklearn_clm._estimators._precision import Noise, in_batches
 from sklearn_clm._estimators._source import DrawSource, progress_bar, rows_in_order
 from sklearn_clm._estimators._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm._exceptions import warn
-from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
+from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets, ShownClaim
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
@@ -31,7 +31,7 @@ from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import labelled
-from sklearn_clm.scoring import get_splitter
+from sklearn_clm.scoring import Citation, Citing, get_splitter
 from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._components import (
     DistinctComponents,
@@ -296,14 +296,25 @@ def select_components(
     for sampled, rule in zip(sets, rules, strict=True):
         components, scores, occurrences = next(split) if rule.certified else nothing
         chosen = np.flatnonzero(scores >= rule.gamma_hat)
+        kept = tuple(components[c] for c in chosen)
+        citations: list[tuple[Citation, ...]] = []
+        if len(kept) and isinstance(record.component_score, Citing):
+            cited = record.component_score.cite(sampled.prompt, kept)
+            citations = [() if one is None else (one,) for one in cited]
+        left_out = np.flatnonzero(scores < rule.gamma_hat)
         selected.append(
             ComponentSet(
-                components=tuple(components[c] for c in chosen),
+                components=kept,
                 scores=scores[chosen],
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=sampled,
                 guaranteed=rule.certified,
                 claim=rule.claim,
+                citations=tuple(citations),
+                left_out=tuple(
+                    ShownClaim(components[c], float(scores[c]), False, tuple(occurrences[c]))
+                    for c in left_out
+                ),
             )
         )
     maker = record.sampler if sets.sampler is None else sets.sampler  # a pickle of sets loses it

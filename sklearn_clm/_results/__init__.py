@@ -1,7 +1,16 @@
 """Sets of responses and components, as arrays, text and HTML."""
 
 import sklearn_clm.scoring  # noqa: F401 - whole, before parts of it
+from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm._results._sets import ComponentSet, ComponentSets, PredictionSet, PredictionSets
 from sklearn_clm._results._views import counted
 
-__all__ = ["ComponentSet", "ComponentSets", "PredictionSet", "PredictionSets", "counted"]
+__all__ = [
+    "ComponentSet",
+    "ComponentSets",
+    "PredictionSet",
+    "PredictionSets",
+    "Rewritten",
+    "ShownClaim",
+    "counted",
+]

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, overload
 import numpy as np
 
 from sklearn_clm._results import _cards, _views
+from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import NO_GUARANTEE
 from sklearn_clm.calibration._risk import About, Risk, risk_about
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._draws import Prompt, Response
 from sklearn_clm.generators._prompts import prompt_line
-from sklearn_clm.scoring import Occurrence
+from sklearn_clm.scoring import Citation, Occurrence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -646,6 +647,11 @@ class ComponentSet(SetOfOne):
         False where no threshold could be certified; the selection is empty then.
     claim : Claim, default=None
         What is guaranteed, and within which group.
+    citations : tuple of m tuples of Citation, default=()
+        Passages of the prompt that entail each of them, where the score says so. () stands for
+        none.
+    left_out : tuple of ShownClaim, default=()
+        What the responses say besides, and is not selected.
 
     Examples
     --------
@@ -665,9 +671,13 @@ class ComponentSet(SetOfOne):
     prediction_set: PredictionSet
     guaranteed: bool
     claim: Claim | None = None
+    citations: tuple[tuple[Citation, ...], ...] = ()
+    left_out: tuple[ShownClaim, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))
+        citations = tuple(map(tuple, self.citations)) or ((),) * len(self.components)
+        object.__setattr__(self, "citations", citations)
         object.__setattr__(self, "scores", np.asarray(self.scores, dtype=np.float64))
         places = tuple(tuple(Occurrence(*place) for place in row) for row in self.occurrences)
         object.__setattr__(self, "occurrences", places)
@@ -676,6 +686,41 @@ class ComponentSet(SetOfOne):
     def prompt(self) -> Prompt:
         """The prompt."""
         return self.prediction_set.prompt
+
+    @property
+    def claims(self) -> tuple[ShownClaim, ...]:
+        """All that the responses say, first what is selected."""
+        rows = zip(self.components, self.scores.tolist(), self.occurrences, self.citations)
+        kept = (ShownClaim(text, score, True, *further) for text, score, *further in rows)
+        return (*kept, *self.left_out)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The selection as values for JSON, as of other sets.
+
+        `claims` tells of each component its text, score, whether it is kept, span, draws and
+        citations.
+        """
+        content = super().to_dict()
+        del content["citations"], content["left_out"]
+        return {**content, "claims": [_plain(one.to_dict()) for one in self.claims]}
+
+    def rewritten(self, ask: Callable[..., Any]) -> Rewritten:
+        """A text of the selected components, which is not promised.
+
+        Parameters
+        ----------
+        ask : callable
+            ``ask(question) -> str`` of a model, plain or ``async``. Nobody is asked where nothing
+            is selected.
+
+        Returns
+        -------
+        Rewritten
+            Its `text`, and in words that the promise is about the components alone. To have one of
+            texts, let them be the responses that are drawn, and judged.
+        """
+        guarantee = "nothing is promised." if self.claim is None else self.claim.sentence()
+        return Rewritten.of(ask, self.prompt, self.components, guarantee)
 
     @property
     def _members(self) -> tuple[Response, ...]:
@@ -711,9 +756,10 @@ class ComponentSet(SetOfOne):
         lines = [self.prediction_set._text(self._marks([None] * len(self)))]
         lines += [f"  ({_views.plain(remark)})" for remark in self.remarks()]
         lines.append("trusted components:" if len(self) else "no trusted component")
-        for component, score, places in zip(self.components, self.scores, self.occurrences):
-            draws = ", ".join(str(draw + 1) for draw in sorted({place.draw for place in places}))
-            lines.append(f"  {score:.3g}  {_views.plain(component)}  (draw {draws})")
+        for one in self.claims[: len(self)]:
+            draws = ", ".join(str(draw + 1) for draw in sorted(set(one.draws)))
+            cited = _views.plain("".join(f"; {said}" for said in _cited(one)))
+            lines.append(f"  {one.score:.3g}  {_views.plain(one.text)}  (draw {draws}{cited})")
         return "\n".join(lines)
 
     def _card(self, verdicts: Sequence[bool | None]) -> str:
@@ -726,15 +772,20 @@ class ComponentSet(SetOfOne):
             for part, mark in _views.pieces(one.text, one.marks)
             if mark is not None
         }
-        # what stands word for word on a tint needs no second mention
-        shown += [
-            _cards.Shown(text, "trusted", (_views.Mark(0, None, float(score), right),))
-            for component, score, right in zip(self.components, self.scores, verdicts)
-            if (text := str(component)).strip() not in tinted
-        ]
+        # what stands word for word on a tint needs no second mention, but for its citation
+        for one, right in zip(self.claims, verdicts):
+            note = "; ".join(["trusted", *_cited(one)])
+            if one.citations or str(one.text).strip() not in tinted:
+                mark = _views.Mark(0, None, one.score, right)
+                shown.append(_cards.Shown(str(one.text), note, (mark,)))
         counted = _views.counted(len(self), "trusted component")
         notes = [counted if len(self) else "no trusted component", *self.prediction_set._notes()]
         return _cards.card(self.prompt, shown, [*notes, *self.remarks()])
+
+
+def _cited(claim: ShownClaim) -> list[str]:
+    """The citations of a claim in words."""
+    return [f"passage {one.passage + 1}: {one.text}" for one in claim.citations]
 
 
 class ComponentSets(SetSequence[ComponentSet]):
@@ -780,8 +831,13 @@ class ComponentSets(SetSequence[ComponentSet]):
         """The selected components of each prompt."""
         return [list(one) for one in self]
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self, *, left_out: bool = False) -> "pd.DataFrame":
         """Return a pandas DataFrame with one row per selected component.
+
+        Parameters
+        ----------
+        left_out : bool, default=False
+            Whether to have rows for what is not selected, too.
 
         Returns
         -------
@@ -789,18 +845,22 @@ class ComponentSets(SetSequence[ComponentSet]):
             Its index is that of the data frame or the Series that held the prompts; otherwise rows
             are counted from 0. Columns `prompt_index` (position of the prompt, from 0),
             `component`, `score`, `draws` (tuple of the indices, from 0, of the draws that hold it)
-            and "guaranteed"; `group` and `provenance` as for sets of responses.
+            and "guaranteed"; with `left_out` `kept`, `span` and `citations`; `group` and
+            `provenance` as for sets of responses.
         """
         import pandas as pd
 
+        shown = [one.claims if left_out else one.claims[: len(one)] for one in self]
         rows = [
-            (i, component, score, tuple(place.draw for place in places), one.guaranteed)
-            for i, one in enumerate(self)
-            for component, score, places in zip(one.components, one.scores, one.occurrences)
+            (i, c.text, c.score, c.draws, one.guaranteed, c.kept, c.span, c.citations)
+            for i, (one, claims) in enumerate(zip(self, shown))
+            for c in claims
         ]
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
-        index = None if self._index is None else self._index.repeat(self.sizes)
-        frame = pd.DataFrame(rows, columns=columns, index=index)
+        index = None if self._index is None else self._index.repeat(list(map(len, shown)))
+        further = ["kept", "span", "citations"]
+        frame = pd.DataFrame(rows, columns=[*columns, *further], index=index)
+        frame = frame if left_out else frame[columns].copy()
         return self._with_claims(frame, [self._sets[i] for i in frame["prompt_index"]])
 
     def __repr__(self) -> str:
