@@ -14,6 +14,7 @@ from sklearn_clm import (
 )
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import critical_count
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging._view import pair_view
 from sklearn_clm.metrics import component_loss, component_recall
 from sklearn_clm.policies import AuditedJudging, Groups
@@ -58,6 +59,7 @@ def test_the_selection_is_that_of_a_plain_walk(sampler, max_wrong, judging):
     assert words in selector.calibration_.claim.sentence()
     if judging == "lazy" and max_wrong < 3:
         assert selector.n_judgements_ < selector.calibration_data_.n_components
+        assert "Other levels" not in str(CalibrationReport.from_estimator(selector))
 
 
 def test_parents_decide_what_is_selected(sampler):

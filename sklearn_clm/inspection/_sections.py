@@ -12,7 +12,13 @@ from sklearn_clm._estimators import PARTS, SCORES, SamplerCalibration, SelectorC
 from sklearn_clm._results import counted
 from sklearn_clm._results._cards import Summary
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
+from sklearn_clm.calibration import (
+    ComponentThreshold,
+    LearnThenTestResult,
+    clopper_pearson,
+    component_learn_then_test,
+    prompts_needed,
+)
 from sklearn_clm.calibration._binomial import rounded_up
 from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
@@ -23,12 +29,14 @@ from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.policies._rules import Expected
+from sklearn_clm.policies._selection import selected
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
 Row: TypeAlias = tuple[str, ...]
 
 _POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
 _INTERVAL = "95 % interval"
+_LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of alpha, for comparison
 _OF_GROUPS = (
     "Errors and costs are those of the group's calibration prompts under the rule that predict "
     "uses for them. The rule was chosen on these prompts, so new ones may do a little worse."
@@ -95,6 +103,8 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     yield from _losses(record)
     yield from facts if expected is None else [_expected(record, expected)]
     yield from _groups(record)
+    if isinstance(record, SelectorCalibration) and expected is not None:
+        yield from _levels(record)
     if data is not None:
         yield _enough(record, data.n_prompts)
     nulls = (nulls_of(record.claims_in_use) or "").splitlines()
@@ -133,6 +143,13 @@ def _summary(record: Record, expected: Expected | None) -> Summary:
         if n_tested and not bound:  # a bound is no share
             held = 1 - n_errors / n_tested
             where = f"held, of the {n_tested} prompts that tested it"
+    if expected is not None and isinstance(record, SelectorCalibration):
+        # before all else: an empty selection keeps the promise and tells nothing
+        others += [
+            (f"{values.mean():{'.1f' if name == 'components selected' else '.0%'}}", name)
+            for name, values in expected.of_prompts.items()
+            if len(values)
+        ]
     if record.data is not None:
         others.append((str(record.data.n_prompts), "calibration prompts"))
     return Summary(promised, held, tuple(others), where)
@@ -279,6 +296,10 @@ def _expected(record: Record, expected: Expected) -> Section:
 
 
 def _mean(values: np.ndarray) -> tuple[str, str]:
+    if values.dtype == bool:
+        return _share(int(values.sum()), len(values))
+    if not len(values):
+        return "", ""
     mean, low, high = mean_interval(values)
     return f"{mean:.4g}", f"{max(low, 0.0):.4g} to {high:.4g}"  # of counts, or shares
 
@@ -327,6 +348,26 @@ def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section
     elif record.claim.losses:
         text += " The p-value is the largest of those of all losses."
     return Section("Frontier and tests", (text,), table, display=display)
+
+
+def _levels(record: SelectorCalibration) -> Iterable[Section]:
+    """What would be selected at other levels."""
+    data, claim = record.data, record.claim
+    if data.unknown is not None or claim.audit is not None:
+        return  # what other levels need to know was not asked for
+    rows = []
+    for alpha in sorted({*_LEVELS, claim.level}):
+        if data.n_prompts >= prompts_needed(alpha, claim.delta):
+            tests = component_learn_then_test(data, alpha, claim.delta, max_wrong=claim.max_wrong)
+            means = [_mean(values) for values in selected(data, tests.gamma_hat).values()]
+            cells = [f"{mean} ({interval})" for mean, interval in means]
+            rows.append((f"{alpha:g}", f"{tests.gamma_hat:.4g}", *cells))
+    text = (
+        "What these prompts would be given at other levels. Choosing alpha by these numbers, and "
+        "calibrating on the same prompts, voids the guarantee: choose on other prompts."
+    )
+    header = ("alpha", "gamma-hat", *(f"{name} ({_INTERVAL})" for name in selected(data, np.inf)))
+    yield Section("Other levels", (text,), (header, *rows))
 
 
 def _band(display: AchievableBandDisplay | None) -> Iterable[Section]:

@@ -61,12 +61,11 @@ class SelectionRule(Rule):
         if tests is None or not len(tests.n_errors):
             return None
         n, chosen = data.n_prompts, data.scores >= self.gamma_hat
-        number = np.bincount(data.prompt_index[chosen], minlength=n)
         # unknown labels count as errors: an upper bound
         wrongs = np.bincount(data.prompt_index[chosen & (data.labels != 1)], minlength=n)
         wrong = int(np.sum(wrongs > self.claim.max_wrong))
         bound = "at most " if np.any(data.labels[chosen] < 0) else ""
-        return Expected((wrong, n, bound), {"components selected": number})
+        return Expected((wrong, n, bound), selected(data, self.gamma_hat))
 
     def content(self) -> dict[str, Any]:
         return {"gamma_hat": self.gamma_hat}
@@ -74,6 +73,22 @@ class SelectionRule(Rule):
     @classmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: object) -> "SelectionRule":
         return cls(claim, float(content["gamma_hat"]))
+
+
+def selected(data: ComponentCalibrationData, gamma: float) -> dict[str, np.ndarray]:
+    """What a threshold selects of each prompt, for a report.
+
+    The share of the right components is of the prompts that have any.
+    """
+    chosen = data.scores >= gamma
+    number = np.bincount(data.prompt_index[chosen], minlength=data.n_prompts)
+    of_prompts = {"components selected": number}
+    if data.unknown is None:
+        right = data.labels == 1
+        in_all = np.bincount(data.prompt_index[right], minlength=data.n_prompts)
+        found = np.bincount(data.prompt_index[right & chosen], minlength=data.n_prompts)
+        of_prompts["share of the right ones"] = found[in_all > 0] / in_all[in_all > 0]
+    return {**of_prompts, "empty selections": number == 0}
 
 
 def labelled(

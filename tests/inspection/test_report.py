@@ -471,6 +471,35 @@ def test_report_of_a_selector(parts):
     assert not Page(report.to_html()).open
 
 
+@pytest.mark.parametrize("max_wrong", [0, 2])
+def test_report_of_a_selector_leads_with_what_is_kept(parts, max_wrong):
+    selector = selecting(parts, max_wrong=max_wrong)
+    report = report_of(selector)
+    chosen = (parts.scores >= selector.gamma_hat_).reshape(300, 4)
+    right = parts.admissible.reshape(300, 4)
+    some = right.any(axis=1)
+    recall = (chosen & right)[some].sum(axis=1) / right[some].sum(axis=1)
+    empty = ~chosen.any(axis=1)
+    leading = {name: number for number, name in report.sections[0].summary.others[:3]}
+    assert leading == {
+        "components selected": f"{chosen.sum() / 300:.1f}",
+        "share of the right ones": f"{recall.mean():.0%}",
+        "empty selections": f"{empty.mean():.0%}",
+    }
+    shown = cells(report, "What to expect of predict")
+    low, high = clopper_pearson(int(empty.sum()), 300)
+    assert shown["empty selections"][1] == f"{low:.4g} to {high:.4g}"
+    assert float(shown["share of the right ones"][0]) == pytest.approx(recall.mean(), rel=1e-3)
+    wrong = (chosen & ~right).sum(axis=1) > max_wrong
+    assert float(shown["error"][0]) == pytest.approx(wrong.mean(), abs=1e-4)
+    levels = section(report, "Other levels").table[1:]
+    kept = [float(row[2].partition(" ")[0]) for row in levels]
+    assert kept == sorted(kept)
+    own = selecting(parts, alpha=0.1, max_wrong=max_wrong)
+    (row,) = (row for row in levels if row[0] == "0.1")
+    assert float(row[1]) == pytest.approx(own.gamma_hat_, rel=1e-3)
+
+
 def test_report_of_a_null_selector(parts):
     hopeless = ComponentCalibrationData(np.full(1200, 0.5), np.zeros(1200, bool), parts.offsets)
     report = report_of(selecting(hopeless, alpha=0.1))
