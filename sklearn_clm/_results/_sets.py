@@ -691,7 +691,7 @@ class ComponentSet(SetOfOne):
     def claims(self) -> tuple[ShownClaim, ...]:
         """All that the responses say, first what is selected."""
         rows = zip(self.components, self.scores.tolist(), self.occurrences, self.citations)
-        kept = (ShownClaim(text, score, True, *further) for text, score, *further in rows)
+        kept = [ShownClaim(text, score, True, places, cited) for text, score, places, cited in rows]
         return (*kept, *self.left_out)
 
     def to_dict(self) -> dict[str, Any]:

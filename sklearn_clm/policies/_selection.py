@@ -82,7 +82,7 @@ def selected(data: ComponentCalibrationData, gamma: float) -> dict[str, np.ndarr
     """
     chosen = data.scores >= gamma
     number = np.bincount(data.prompt_index[chosen], minlength=data.n_prompts)
-    of_prompts = {"components selected": number}
+    of_prompts: dict[str, np.ndarray] = {"components selected": number}
     if data.unknown is None:
         right = data.labels == 1
         in_all = np.bincount(data.prompt_index[right], minlength=data.n_prompts)

@@ -18,6 +18,7 @@ from sklearn_clm.calibration._tests import BinomialTest
 
 from .answers import ANSWER_MUTATIONS, VOTE_MUTATIONS, coin_answers
 from .audits import AUDIT_MUTATIONS, audits
+from .claims import claims
 from .deployment import DEPLOYMENT_MUTATIONS
 from .policies import (
     TIERS,
@@ -36,6 +37,7 @@ from .study import (
     PROCEDURES,
     Cell,
     audit_cell,
+    claim_cell,
     first_k_error,
     hard_group_error,
     order_cell,
@@ -204,6 +206,13 @@ MUTATIONS = {
     "repeated components scored by their mean": Mutation(
         Cell("components", "mixed", "max", Setting(150, 0.1, 0.1)),
         procedure=partial(components, combine=_mean_of_repeats),
+    ),
+    "repeated claims scored by their mean": Mutation(
+        claim_cell("claims_but_1"),
+        procedure=partial(claims, max_wrong=1, combine=_mean_of_repeats),
+    ),
+    "parents heeded in calibration alone": Mutation(
+        claim_cell("claims"), procedure=partial(claims, heeding=False)
     ),
     "groups pooled": Mutation(
         Cell("groups_each", "mixed", "max", Setting(200, hard_group_error("mixed") - 0.005, 0.1)),

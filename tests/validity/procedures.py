@@ -124,29 +124,51 @@ def components_of(world: World, positions: np.ndarray, combine=np.fmax.reduce):
     return ComponentCalibrationData(scores[present], ~errors[present], offsets)
 
 
-def component_risk(world: World, gamma: float, accepted: np.ndarray, combine=np.fmax.reduce):
-    """True probability that some selected component of the accepted draws is inadmissible."""
+def component_risk(
+    world: World,
+    gamma: float,
+    accepted: np.ndarray,
+    combine=np.fmax.reduce,
+    max_wrong=0,
+    chosen=None,
+):
+    """True probability that selected components of the accepted draws are inadmissible.
+
+    More than `max_wrong` of them, for the prompts that are `chosen`, by default all.
+    """
     visible = np.where(accepted[:, :, np.newaxis], world.component_scores, np.nan)
     scores = combine(visible, axis=1)
     with np.errstate(invalid="ignore"):
-        return float(((scores >= gamma) & world.component_errors[:, 0]).any(axis=1).mean())
+        wrong = ((scores >= gamma) & world.component_errors[:, 0]).sum(axis=1)
+    return float(np.mean(wrong[slice(None) if chosen is None else chosen] > max_wrong))
 
 
-def components(world: World, set_score, setting: Setting, rng, combine=np.fmax.reduce):
+def components(
+    world: World,
+    set_score,
+    setting: Setting,
+    rng,
+    combine=np.fmax.reduce,
+    max_wrong=0,
+    selected=None,
+):
     """Is the component threshold's true risk above alpha, in sets of any number of draws?
 
     The rule that picks the draws is unknown to the calibration of gamma, so the sets are the worst
-    of: all draws, the first one, a random half.
+    of: all draws, the first one, a random half. Scores that select are those of the world
+    `selected`, by default the same.
     """
     data = components_of(world, world.draw(setting.n, rng), combine)
-    gamma = component_learn_then_test(data, setting.epsilon, setting.delta).gamma_hat
+    levels = setting.epsilon, setting.delta
+    gamma = component_learn_then_test(data, *levels, max_wrong=max_wrong).gamma_hat
     if math.isinf(gamma):
         return None
     shape = world.population.admissible.shape
     first = np.zeros(shape, dtype=bool)
     first[:, 0] = True
     sets = (np.ones(shape, dtype=bool), first, np.random.default_rng(1).random(shape) < 0.5)
-    return any(component_risk(world, gamma, kept, combine) > setting.epsilon for kept in sets)
+    risks = [component_risk(selected or world, gamma, kept, combine, max_wrong) for kept in sets]
+    return max(risks) > setting.epsilon
 
 
 def both(world: World, set_score, setting: Setting, rng) -> bool | None:

@@ -9,6 +9,7 @@ from scipy.stats import binomtest
 
 from .answers import ANSWER_PROCEDURES
 from .audits import AUDIT_PROCEDURES, JUDGES, risk_of_all
+from .claims import CLAIM_LEVELS, CLAIM_PROCEDURES
 from .deployed import DEPLOYED_PROCEDURES
 from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
@@ -26,6 +27,7 @@ PROCEDURES = (
     | DEPLOYMENT_PROCEDURES
     | DEPLOYED_PROCEDURES
     | AUDIT_PROCEDURES
+    | CLAIM_PROCEDURES
     | ORDER_PROCEDURES
     | PRECISION_PROCEDURES
     | named(estimators, files, command_line, component_files)
@@ -134,6 +136,11 @@ def audit_cell(procedure: str, judge: str, world: str = "mixed") -> Cell:
     return Cell(procedure, world, judge, Setting(150, risk_of_all(world, procedure) - 0.003, 0.1))
 
 
+def claim_cell(procedure: str) -> Cell:
+    """A level that is within reach: of many thresholds the risk of some is just above it."""
+    return Cell(procedure, "mixed", "max", Setting(150, CLAIM_LEVELS[procedure], 0.1))
+
+
 def order_cell(procedure: str, world: str) -> Cell:
     """Epsilon just under the risk of all draws: each certificate is an error."""
     epsilon = max(first_k_error(world) - 0.001, 0.05)  # in one world no prompt is missed
@@ -201,6 +208,8 @@ def all_cells() -> Iterator[Cell]:
     for procedure in AUDIT_PROCEDURES:
         for judge in JUDGES:
             yield audit_cell(procedure, judge)
+    for procedure in CLAIM_PROCEDURES:
+        yield claim_cell(procedure)
     for procedure in THRESHOLDS_IN_ORDERS:
         for world in ALL_WORLDS:
             yield order_cell(procedure, world)

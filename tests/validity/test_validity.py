@@ -12,13 +12,14 @@ from sklearn_clm.calibration import Configuration, SamplingRule
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.scoring import get_set_score
 
+from .claims import CLAIM_PROCEDURES, claims_in, parents_of
 from .estimators import estimators, files, sampler_for
 from .monitoring import monitoring_markdown, monitoring_results
 from .mutations import MUTATIONS
 from .orders import SEEDS
 from .procedures import Setting, accepted_at_stop, mean_quality
 from .report import as_markdown
-from .study import SETTINGS, Cell, all_cells, order_cell, run_cell
+from .study import SETTINGS, Cell, all_cells, claim_cell, order_cell, run_cell
 from .worlds import WORLDS, make_world
 
 #: Cells of a kind that the tests run: the first, and others that an odd step finds.
@@ -55,6 +56,7 @@ NEAR = [
     Cell("groups_each", "mixed", "max", Setting(200, 0.617, 0.1)),
     Cell("groups_all", "mixed", "max", Setting(200, 0.617, 0.1)),
     Cell("components", "mixed", "max", Setting(150, 0.5, 0.1)),
+    *map(claim_cell, CLAIM_PROCEDURES),
     *(
         Cell(kind, "mixed", "exit policy", Setting(60, 0.4, 0.1))
         for kind in ("exit_policy", "cascade", "meaningless_policy", "marginal")
@@ -152,6 +154,17 @@ def test_true_risks_are_those_of_the_sequential_rule(world, set_score):
     n_errors = int((~(accepted & population.admissible).any(axis=1)).sum())
     risks = evaluate_configurations(population, [configuration], set_score=set_score)
     assert risks.n_errors.tolist() == [n_errors]
+
+
+def test_scores_of_claims_are_the_least_on_their_way_up():
+    world, claims = make_world("mixed"), claims_in("mixed")
+    scores, parents = world.component_scores[:50], parents_of(world.component_scores)[:50]
+    for i, j, c in np.argwhere(~np.isnan(scores)):
+        least, above = scores[i, j, c], parents[i, j, c]
+        while above >= 0:
+            least, above = min(least, scores[i, j, above]), parents[i, j, above]
+        assert claims.component_scores[i, j, c] == least
+    assert (parents[~np.isnan(scores)] >= 0).mean() > 0.2
 
 
 def test_a_cell_gives_the_same_result_again():
