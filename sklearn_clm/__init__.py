@@ -105,11 +105,39 @@ epsilon chosen after a look at what these data certify is chosen too well.
 >>> stricter.calibrate(data).predict(prompts[600:602])[0].guaranteed
 True
 
-## Sentences that can be trusted
+## Sentences and claims that can be trusted
 
 A selector after a sampler, in a pipeline, calibrates a threshold on the scores of sentences; the
 example of :class:`ComponentSelector` shows it. Both promises hold at once with probability
 1 - 2 `delta`. "Trusted" means admissible by the admission that was calibrated with, no more.
+
+What is checked may be claims in place of sentences: a model takes responses apart, draws that say
+the same support a claim, and those that are kept are all true with the promised probability.
+
+>>> import json, random
+>>> from sklearn_clm import ComponentSelector, ConformalSampler
+>>> from sklearn_clm.generators import FunctionGenerator
+>>> from sklearn_clm.policies import ThresholdPolicy
+>>> from sklearn_clm.scoring import ClaimSplitter, ClaimSupport
+>>> def ask(question, seed=0):  # stands for any model, plain or async
+...     task, _, text = question.partition("Response: ")
+...     if text:  # the question of ClaimSplitter: a claim a line
+...         return "- " + text.split("\\n")[0].replace(" and ", "\\n- ")
+...     year = random.Random(f"{question} {seed}").choice([1867] * 5 + [1868])
+...     return f"{question} was born in {year} and {question} won a prize"
+>>> def is_true(name, text):  # or people: sklearn_clm.caching.HumanJudge
+...     return "1868" not in text
+>>> people = [f"Person {i}" for i in range(150)]
+>>> late = ThresholdPolicy(size_weight=1, excess_weight=0)  # stops late: all draws are support
+>>> made = {"quality": "self_consistency", "policy": late, "admission": is_true}
+>>> drawn = ConformalSampler(FunctionGenerator(ask), k_max=5, epsilon=0.1, **made)
+>>> claims = {"splitter": ClaimSplitter(ask), "component_score": ClaimSupport(), "alpha": 0.1}
+>>> selector = ComponentSelector(drawn, admission=is_true, **claims).fit(people, people)
+>>> print(json.dumps(selector.predict(["Curie"])[0].components))
+["Curie was born in 1867", "Curie won a prize"]
+
+All that is known of each, kept or not, is in ``to_dict()["claims"]``, and
+``to_frame(left_out=True)`` is a table of it.
 
 ## Files
 
