@@ -84,7 +84,10 @@ everything*, sets of all K draws, comes first: it passes whenever any other woul
 occurrences, so a sentence of a set never scores higher than among all K draws. Selecting from all K
 with threshold gamma therefore errs wherever selecting from the set does (Proposition 4.4), and
 calibration may look at all K. The loss falls as gamma grows, so the thresholds are tested from the
-largest down, without a split.
+largest down, without a split. A component need not stand in the text: whatever has a label, and a
+score that never falls as draws are added, is one, such as a claim in other words. Where up to m
+wrong ones are tolerated (``max_wrong=m``), the (m + 1)-th largest score of a wrong one decides in
+place of the largest.
 
 *Both at once* hold with probability at least 1 - 2 delta, by the union bound.
 

@@ -45,9 +45,10 @@ and the promise is about what people say by themselves.
 A verdict that is changed later is a new row, and the last one counts: the next ``fit`` or
 ``calibrate`` looks all of them up again.
 
-## Sentences
+## Sentences and claims
 
-A sentence is judged in the response around it. ``ComponentSelector(sampler, admission=judge,
+A sentence is judged in the response around it, and a claim that does not stand in it beside it;
+passages that the prompt holds are shown with the prompt. ``ComponentSelector(sampler, admission=judge,
 judging="lazy")`` asks from the highest score down, as its test walks, and no more of a prompt that
 is known to have a wrong one; the threshold is that of all labels
 (:meth:`sklearn_clm.ComponentSelector.fit`). Give it a question of its own, such as
