@@ -1,4 +1,4 @@
-"""Claims as they are shown, and texts that are written of them."""
+"""Claims as they are shown, and texts written of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
