@@ -12,13 +12,13 @@ from sklearn_clm import (
     ConformalSampler,
     PredictionSet,
 )
-from sklearn_clm.caching import HumanJudge, VerdictsWanted
-from sklearn_clm.calibration import critical_count
+from sklearn_clm.caching import CachedSplitter, HumanJudge, VerdictsWanted
+from sklearn_clm.calibration import component_learn_then_test, critical_count
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging._view import pair_view
 from sklearn_clm.metrics import component_loss, component_recall
 from sklearn_clm.policies import AuditedJudging, Groups
-from sklearn_clm.scoring import Citation, GroundedIn
+from sklearn_clm.scoring import Citation, GroundedIn, _components
 from tests.claims import ClaimModel, claims_of, is_right, score_of, walk, walked_threshold
 from tests.pages import Page
 
@@ -71,6 +71,45 @@ def test_parents_decide_what_is_selected(sampler):
     found = [data.take([i]).scores for i in range(len(X))]
     wanted = [list(walk(rows[i]).values()) for i in selector.calibration_indices_]
     assert [sorted(row) for row in found] == [pytest.approx(sorted(row)) for row in wanted]
+
+
+def test_calibration_that_ignores_parents_is_noticed(sampler, monkeypatch):
+    selector = ComponentSelector(sampler, **PARTS, alpha=0.4)
+    heeding = selector.collect(X, Y)
+    monkeypatch.setattr(_components, "least_on_the_way_up", lambda parts, scores: scores)
+    ignoring = selector.collect(X, Y)
+    gammas = [
+        [component_learn_then_test(data, alpha).gamma_hat for alpha in (0.1, 0.2, 0.3, 0.5)]
+        for data in (heeding, ignoring)
+    ]
+    # V is larger where parents are ignored: valid, and too few claims are kept
+    assert np.all(np.less_equal(*gammas))
+    assert np.any(np.less(*gammas))
+
+
+def test_no_response_is_split_twice(sampler, tmp_path):
+    calls = []
+
+    def counted(prompt, response):
+        calls.append((prompt, response))
+        return claims_of(prompt, response)
+
+    counted.fingerprint = lambda: "claims"
+    options = PARTS | {"splitter": CachedSplitter(counted, tmp_path / "store.sqlite")}
+    selector = ComponentSelector(sampler, **options, alpha=0.4).fit(X, Y)
+    plain = ComponentSelector(sampler, **PARTS, alpha=0.4).fit(X, Y)
+    assert selector.gamma_hat_ == plain.gamma_hat_
+    drawn = {(x, text) for x, row in zip(X, all_draws(sampler, X)) for text in row}
+    assert sorted(calls) == sorted(drawn)
+    calls.clear()
+    predicted = selector.predict(NEW)
+    assert [one.components for one in predicted] == [one.components for one in plain.predict(NEW)]
+    accepted = {(one.prompt, text) for one in predicted for text in one.prediction_set.responses}
+    assert sorted(calls) == sorted(accepted)  # what was rejected is not split at all
+    calls.clear()
+    selector.predict([*NEW, *X])
+    assert not set(calls) & accepted
+    assert len(calls) == 0  # the draws of calibration are kept, too
 
 
 def test_each_group_has_its_threshold(sampler):

@@ -272,7 +272,9 @@ class CachedSplitter(_PairCache, PairSplitter):
     def split_pairs(self, prompts: Prompts, responses: Responses) -> Iterator[tuple[int, Any]]:
         """Claims of each response, kept or made."""
         rows = self._known_or_made(prompts, responses, None)
-        return enumerate([_restored(part) for part in row] for row in rows)
+        return enumerate(
+            [_restored(part, response) for part in row] for row, response in zip(rows, responses)
+        )
 
     def _make(
         self, pairs: list[Pair], keep: Callable[[int, Any], None], n_jobs: int | None
@@ -289,10 +291,11 @@ class CachedSplitter(_PairCache, PairSplitter):
             split_each(self.splitter, pairs, keep_checked, self.max_concurrency)
 
 
-def _restored(kept: list[Any]) -> Any:
-    """A component from its JSON."""
+def _restored(kept: list[Any], response: str) -> Claim:
+    """A component from its JSON; parts may stand in any order."""
     if not isinstance(kept[0], str):
-        return tuple(kept)
+        start, stop = kept
+        return Claim(response[start:stop], (start, stop))
     text, span, parents = kept
     return Claim(text, None if span is None else tuple(span), tuple(parents))
 

@@ -278,6 +278,13 @@ def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
     return np.cumsum(np.bincount(counted, minlength=n_thresholds)[::-1])
 
 
+def places_of_rank(owner: np.ndarray, scores: np.ndarray, rank: int) -> np.ndarray:
+    """Places of the entries with `rank` others of their owner above."""
+    order = np.lexsort((-scores, owner))
+    n_above = np.arange(len(order)) - np.searchsorted(owner[order], owner[order])
+    return np.asarray(order[n_above == rank])
+
+
 class _WrongEntries(Entries):
     """Components; V is the (max_wrong + 1)-th highest wrong score."""
 
@@ -287,10 +294,7 @@ class _WrongEntries(Entries):
         if not self.max_wrong:
             return self.largest(chosen)
         flat = np.flatnonzero(chosen)
-        order = flat[np.lexsort((-self.scores[flat], self.owner[flat]))]
-        owner = self.owner[order]
-        rank = np.arange(len(order)) - np.searchsorted(owner, owner)
-        last = order[rank == self.max_wrong]
+        last = flat[places_of_rank(self.owner[flat], self.scores[flat], self.max_wrong)]
         deciding = np.full(self.n_prompts, -np.inf)
         deciding[self.owner[last]] = self.scores[last]
         return deciding

@@ -20,7 +20,11 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._arrays import numbered
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._components import ComponentEntries, check_components
+from sklearn_clm.calibration._components import (
+    ComponentEntries,
+    check_components,
+    places_of_rank,
+)
 from sklearn_clm.calibration._data import check_data
 from sklearn_clm.calibration._rows import split_prompts
 from sklearn_clm.calibration._search import check_budgets
@@ -179,6 +183,7 @@ def run_component_trials(
     delta: float = 0.05,
     n_trials: int = 100,
     calibration_fraction: float = 0.3,
+    max_wrong: int = 0,
     random_state: RandomState = None,
 ) -> TrialResults:
     """Repeat calibration and test of component selection over random splits.
@@ -198,6 +203,8 @@ def run_component_trials(
     calibration_fraction : float in (0, 1), default=0.3
         Share of the prompts to calibrate on; the rest tests. (No part is needed to find a
         frontier.)
+    max_wrong : int, default=0
+        How many selected components may be wrong without an error.
     delta, n_trials, random_state
         As in :func:`run_trials`. All component scores see the same splits.
 
@@ -241,13 +248,13 @@ def run_component_trials(
     def measure(split: Split) -> dict[str, np.ndarray]:
         critical, results = critical_count(len(split.calibration), levels, delta), []
         for name, one in data.items():
-            tested = ComponentEntries(one.take(split.calibration))
+            tested = ComponentEntries(one.take(split.calibration), max_wrong=max_wrong)
             # errors rise along the sequence, from the largest threshold down
             n_errors = tested.n_at_least(tested.labels != 1)
             n_valid = np.searchsorted(n_errors, critical, side="right")
             gammas = np.append(np.inf, tested.thresholds[::-1])[n_valid]
             test, wanted = one.take(split.test), targets[name].take(split.test)
-            results.append(_of_test_part(test, wanted, gammas, levels))
+            results.append(_of_test_part(test, wanted, gammas, levels, max_wrong))
         return {name: np.stack([one[name] for one in results]) for name in results[0]}
 
     digests = next(iter(data.values())).prompts
@@ -371,12 +378,13 @@ def _of_test_part(
     wanted: ComponentCalibrationData,
     gammas: np.ndarray,
     levels: np.ndarray,
+    max_wrong: int,
 ) -> dict[str, np.ndarray]:
     """What thresholds select of test prompts, and what it covers."""
     n, wrong = test.n_prompts, test.labels != 1
-    largest, prompts = np.full(n, -np.inf), test.prompt_index[wrong]
-    np.maximum.at(largest, prompts, test.scores[wrong])
-    worst = largest[np.unique(prompts)]  # of prompts without a wrong component there is none
+    scores = test.scores[wrong]
+    # of prompts with fewer wrong components there is none
+    worst = scores[places_of_rank(test.prompt_index[wrong], scores, max_wrong)]
     n_wanted = np.diff(wanted.offsets)
     weights = wanted.admissible / n_wanted[wanted.prompt_index]
     n_counted = np.count_nonzero(n_wanted)

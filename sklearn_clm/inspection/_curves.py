@@ -92,6 +92,7 @@ class RiskCurveDisplay(Display):
         if isinstance(fitted, ComponentSelector):
             score = fitted.component_score
             name = score if isinstance(score, str) else type(score).__name__
+            options = {"max_wrong": record.claim.max_wrong, **options}
             return cls.from_trials(run_component_trials({name: record.data}, **options), ax=ax)
         if record.claim.about == "answers":
             raise ValueError(

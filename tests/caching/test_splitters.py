@@ -104,4 +104,9 @@ def test_a_splitter_of_many_may_be_one_of_yours():
         def split_pairs(self, prompts, responses):
             return enumerate([response] for response in responses)
 
-    assert CachedSplitter(Whole(), key="whole")("p", "a") == [(0, 1)]
+    assert CachedSplitter(Whole(), key="whole")("p", "a") == [Claim("a", (0, 1))]
+
+
+def test_parts_may_stand_in_any_order():
+    cached = CachedSplitter(lambda response: ["b", "a", "c"], key="order")
+    assert split_draws(cached, ["p"], [[Generation("a b")]]) == [[[(2, 3), (0, 1), Claim("c")]]]
