@@ -103,7 +103,11 @@ class PairScorer(Protocol):
 
 @runtime_checkable
 class DrawScorer(Protocol):
-    """Quality of whole rows of draws."""
+    """Quality of whole rows of draws.
+
+    With an attribute ``needs_logprobs = True`` generators without log-probabilities are refused
+    before a draw is made.
+    """
 
     def score_draws(self, prompts: Prompts, generations: Draws, start: int) -> ArrayLike:
         """Qualities of the draws from `start` on.

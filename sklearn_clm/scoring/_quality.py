@@ -214,6 +214,15 @@ def get_quality(quality: str | Quality | DrawScorer | Classifier) -> Quality | D
     return ClassifierScore(scorer)
 
 
+def needs_logprobs(quality: str | Quality | DrawScorer | Classifier) -> bool:
+    """Whether a quality scores only draws with log-probabilities.
+
+    One of your own says so by an attribute ``needs_logprobs``.
+    """
+    scorer = get_quality(quality)
+    return bool(getattr(scorer, "needs_logprobs", scorer is likelihood))
+
+
 def refuse_unfitted(classifier: Classifier, argument: str) -> None:
     """Refuse an estimator of scikit-learn that cannot predict yet."""
     if isinstance(classifier, BaseEstimator):

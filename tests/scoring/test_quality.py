@@ -9,7 +9,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from sklearn_clm.generators import Generation
+from sklearn_clm import ConformalSampler
+from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.scoring import ClassifierScore, likelihood, quality_matrix
 
 
@@ -141,3 +142,24 @@ def test_probabilities_near_one_are_told_apart():
 def test_bad_shapes_are_named(prompts, rows, start, name):
     with pytest.raises(ValueError, match=name):
         quality_matrix("likelihood", prompts, draws(*rows), start=start)
+
+
+class WithoutLogprobs(BaseGenerator):
+    gives_logprobs = False
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        raise AssertionError("nothing is drawn")
+
+
+class OfTokens:
+    needs_logprobs = True
+
+    def score_draws(self, prompts, generations, start):
+        raise AssertionError("nothing is scored")
+
+
+@pytest.mark.parametrize("quality", ["likelihood", likelihood, OfTokens()])
+def test_what_needs_log_probabilities_is_refused_before_a_draw(quality):
+    sampler = ConformalSampler(WithoutLogprobs(), quality=quality)
+    with pytest.raises(ValueError, match="needs log-probabilities, and generator"):
+        sampler.fit(["a", "b"], ["x", "y"])
