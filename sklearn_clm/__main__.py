@@ -6,7 +6,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -325,9 +324,8 @@ def _calibrate(arguments: argparse.Namespace) -> None:
                 n_draws=data.n_draws,
             )
         )
-    record = replace(sampler.calibration_, provenance=provenance)
-    claim = replace(record.claim, unknown=record.unknown)
-    record = replace(record, rules={None: replace(record.rule, claim=claim)})
+    record = sampler.calibration_.collected_with_provenance(provenance)
+    claim = record.claim
     if arguments.report is not None:
         sampler.calibration_ = record
         CalibrationReport.from_estimator(sampler).save(arguments.report)

@@ -21,16 +21,17 @@ _ADVICE = (
 
 
 def refuse_differences(
-    name: str, saved: Mapping[str, Any], own: Mapping[str, Any], named: str = ""
+    name: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], named: str = ""
 ) -> None:
     """Refuse known values that differ from the estimator's."""
-    for key, value in own.items():
-        there = saved.get(key)
-        if None not in (there, value) and there != value:
+    for key, value in wanted.items():
+        # unknown on either side is no difference: bare arrays do not say where they come from
+        saved_value = saved.get(key)
+        if None not in (saved_value, value) and saved_value != value:
             raise ValueError(
-                f"{name} was made with another {key}: {there!r:.200} there, {value!r:.200} here"
-                f"{f', {named}' if named else ''}. Restore it, or call fit again (kept draws are "
-                f"reused).{_ADVICE if key in _OF_CODE else ''}"
+                f"{name} was made with another {key}: {saved_value!r:.200} there, {value!r:.200} "
+                f"here{f', {named}' if named else ''}. Restore it, or call fit again (kept draws "
+                f"are reused).{_ADVICE if key in _OF_CODE else ''}"
             )
 
 

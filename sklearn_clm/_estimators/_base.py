@@ -243,10 +243,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             such file. One that certifies nothing warns, or raises.
         """
         self._validate_params()
-        name, own = os.fspath(path), self._asked(self.groups)
-        read = self._record_type.read(name, own)
+        name = os.fspath(path)
+        parameters = self._asked(self.groups)
+        read = self._record_type.read(name, parameters)
         saved = {**vars(read["provenance"]), **read["asked"]}
-        refuse_differences(repr(name), saved, {**self._fingerprints(), **own})
+        refuse_differences(repr(name), saved, {**self._fingerprints(), **parameters})
         groups = frozen(self.groups) or read["groups"]
         record = self._loaded(name, {**read, "groups": groups, **self._frozen()})
         if not record.certified:
@@ -276,12 +277,12 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _frozen(self) -> dict[str, Any]:
         """Copies of the parameters that predict uses."""
 
-    def _keep(self, record: Any, own: Any, doubts: list[str]) -> None:
+    def _keep(self, record: Any, collected: Any, doubts: list[str]) -> None:
         """Keep a calibration, and warn of what is doubtful."""
         report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
         repeated = record.claim.repeated if record.certified else None
         remarks = (*record.doubts(), *doubts)
-        indices = {} if own is None else {"calibration_indices_": own.indices}
+        indices = {} if collected is None else {"calibration_indices_": collected.indices}
         self._publish(replace(record, remarks=remarks), **indices)
         for remark in filter(None, (repeated, *remarks)):
             warn(remark)
@@ -308,15 +309,15 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def _own(self, data: Any) -> Any:
         """The own collection, if the data come from it."""
-        own = getattr(self, "_collected", None)
-        return own if own is not None and own.holds(data) else None
+        collected = getattr(self, "_collected", None)
+        return collected if collected is not None and collected.holds(data) else None
 
-    def _groups_of(self, data: Any, own: Any, given: object) -> list[Hashable] | None:
+    def _groups_of(self, data: Any, collected: Any, groups: object) -> list[Hashable] | None:
         """The group of each prompt of data."""
-        prompts = None if own is None else own.prompts
-        if own is not None and given is None:
-            given = own.groups
-        return groups_of(self.groups, given, data.n_prompts, prompts)
+        prompts = None if collected is None else collected.prompts
+        if collected is not None and groups is None:
+            groups = collected.groups
+        return groups_of(self.groups, groups, data.n_prompts, prompts)
 
     def _claim_of(self, provenance: Provenance, grouped: bool, **promise: Any) -> Claim:
         """The claim for all prompts, if their test passes."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,11 +18,19 @@ from sklearn_clm._estimators._source import DrawSource, progress_bar, warn_of_re
 from sklearn_clm._estimators._watch import Watch
 from sklearn_clm._results import PredictionSet, counted
 from sklearn_clm.caching import DrawMemory
-from sklearn_clm.calibration import Claim, LearnThenTestResult, Provenance, smallest_epsilon
+from sklearn_clm.calibration import (
+    Claim,
+    ComponentThreshold,
+    LearnThenTestResult,
+    Provenance,
+    smallest_epsilon,
+)
 from sklearn_clm.calibration._binomial import rounded_up
+from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import MOST_NAMED, percent, repetitions_of
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._outcome import Outcome
+from sklearn_clm.calibration._risk import MISSES, Risk
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import DrawQueue
@@ -85,14 +93,14 @@ class Calibration(ABC):
         return outcome
 
     @property
-    def tests(self) -> Any:
+    def tests(self) -> SequenceResult | None:
         """All tests of all prompts together, where they were counted."""
         return None if self.outcome is None else self.outcome.tests
 
     @property
     def by_group(self) -> Rules | None:
         """The rule of each group; None without groups."""
-        return {name: one for name, one in self.rules.items() if name is not None} or None
+        return {name: rule for name, rule in self.rules.items() if name is not None} or None
 
     @property
     def in_use(self) -> Rules:
@@ -136,6 +144,15 @@ class Calibration(ABC):
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {self.asked.get('set_score')}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
+    def collected_with_provenance(self, provenance: Provenance) -> Self:
+        """The same calibration, of data that say what collected them."""
+        record = replace(self, provenance=provenance)
+        rules = {
+            group: replace(rule, claim=replace(rule.claim, unknown=record.unknown))
+            for group, rule in self.rules.items()
+        }
+        return replace(record, rules=rules)
+
     def conditions(self) -> tuple[str, ...]:
         """Conditions of the guarantee, in sentences."""
         nulls = [repr(claim.group) for claim in self.claims_in_use if not claim.holds]
@@ -163,13 +180,13 @@ class Calibration(ABC):
     def numbers(self) -> dict[str, object]:
         """The numbers that describe the data."""
 
-    def groups_of(self, given: object, prompts: CheckedPrompts) -> list[Hashable | None]:
+    def groups_of(self, groups: object, prompts: CheckedPrompts) -> list[Hashable | None]:
         """For each prompt the group whose rule applies, or None."""
-        if self.groups is None and given is not None:
+        if self.groups is None and groups is not None:
             raise ValueError(
                 "groups must be None where calibration was given none, got groups instead."
             )
-        names = groups_of(self.groups, given, len(prompts), prompts)
+        names = groups_of(self.groups, groups, len(prompts), prompts)
         if names is None:
             return [None] * len(prompts)
         if strange := [name for name in names if name not in self.rules]:
@@ -201,24 +218,27 @@ class Calibration(ABC):
         }
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], own: Mapping[str, Any]) -> dict[str, Any]:
+    def read(cls, path: str | os.PathLike[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a record in a file."""
         with reading(path, cls.file_format) as content:
-            groups, provenance = content["groups"], record_of(Provenance, content["provenance"])
+            groups = content["groups"]
+            provenance = record_of(Provenance, content["provenance"])
             rules: Rules = {}
-            for one in content["rules"]:
-                rule: Any = Rule.of_kind(one["kind"]).of_content(claim_of(one), one, one["k_max"])
-                if "taken" in one:
-                    rule = replace(rule, taken=tuple(map(float, one["taken"])))
-                if "tested" in one:
-                    rule = replace(rule, tested=Tested(*map(int, one["tested"])))
-                rules[one["group"]] = rule
+            for content_of_rule in content["rules"]:
+                rule: Any = Rule.of_kind(content_of_rule["kind"]).of_content(
+                    claim_of(content_of_rule), content_of_rule, content_of_rule["k_max"]
+                )
+                if "taken" in content_of_rule:
+                    rule = replace(rule, taken=tuple(map(float, content_of_rule["taken"])))
+                if "tested" in content_of_rule:
+                    rule = replace(rule, tested=Tested(*map(int, content_of_rule["tested"])))
+                rules[content_of_rule["group"]] = rule
             if None not in rules:
                 raise ValueError("no rule is for all prompts")
             return {
                 **{name: content[name] for name in cls._written},
                 "rules": rules,
-                "asked": {name: content.get(name, cls._before.get(name)) for name in own},
+                "asked": {name: content.get(name, cls._before.get(name)) for name in parameters},
                 "provenance": provenance,
                 "columns": tuple(content.get("columns", ())),
                 "remarks": tuple(content.get("remarks", ())),
@@ -231,9 +251,9 @@ def _content_of(rule: Rule) -> dict[str, Any]:
     return {"kind": rule.kind, "k_max": rule.k_max, **rule.content()}
 
 
-def unknown_fields(known: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
+def unknown_fields(provenance: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the fields that are unknown in a provenance."""
-    return tuple(name for name in fields if getattr(known, name) is None)
+    return tuple(name for name in fields if getattr(provenance, name) is None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +266,7 @@ class SamplerCalibration(Calibration):
     similarity: SimilarityLike
     set_score: SetScoreLike
     source: DrawSource
+    risk: Risk = MISSES  # what an error is, and what it costs
     n_judgements: int | None = None  # number of judged responses with lazy judging
     watch: Watch = field(default_factory=Watch, repr=False, compare=False)
 
@@ -276,8 +297,11 @@ class SamplerCalibration(Calibration):
     @property
     def achievable_epsilon(self) -> AchievableEpsilon:
         """Error of K draws, and of one; NaN if unknown."""
-        known = self.data is not None and self.data.unknown is None and self.n_judgements is None
-        if not known or self.claim.audit is not None:  # labels of an audited model, not of people
+        labels_are_known = (
+            self.data is not None and self.data.unknown is None and self.n_judgements is None
+        )
+        # with an audit the labels are those of a model, not of people
+        if not labels_are_known or self.claim.audit is not None:
             return AchievableEpsilon(math.nan, math.nan)
         return AchievableEpsilon.of_labels(self.data.admissible)
 
@@ -359,6 +383,7 @@ class SamplerCalibration(Calibration):
     ) -> list[PredictionSet]:
         """Sets of new prompts, by the rules of their groups."""
         names = self.groups_of(groups, prompts)
+        # the queue asks `decide` after each draw, so that no prompt waits for another
         with progress_bar(verbose, len(prompts), "prompt") as progress:
             sets = Sampling(self, prompts, names, progress, n_jobs, on_accept)
             queue = DrawQueue(
@@ -370,8 +395,9 @@ class SamplerCalibration(Calibration):
                 chances=sets.chances,
             )
             memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
+        # a calibration from a file holds no draws to compare with
         if self.data is not None:
-            warn_of_repeated_draws([one.generations for one in sets.closed], prompts, self.data)
+            warn_of_repeated_draws([a_set.generations for a_set in sets.closed], prompts, self.data)
         # prompts that trained the generator get other sets
         new = np.flatnonzero(~self.source.has_learnt(prompts)).tolist()
         new_sets = [sets.closed[i] for i in new]
@@ -392,18 +418,26 @@ class SelectorCalibration(Calibration):
     _before: ClassVar[Mapping[str, Any]] = {"max_wrong": 0}
 
     @property
+    def tests(self) -> ComponentThreshold | None:
+        """The tests of thresholds, where they were counted."""
+        tests = super().tests
+        return tests if isinstance(tests, ComponentThreshold) else None
+
+    @property
     def parts(self) -> list[Any]:
         """The splitter and the score that predictions use."""
         return [self.splitter, self.component_score]
 
     def conditions(self) -> tuple[str, ...]:
         """Conditions of the claim, and the claim of the sampler."""
-        conditions, confidence = super().conditions(), "1 - 2 delta"
+        conditions = super().conditions()
+        confidence = "1 - 2 delta"
         if self.sampler is not None:
             sets = self.sampler.calibration_
             conditions += (f"Of the sampler's sets: {sets.claim.sentence()}",)
             if not (sets.certified and sets.claim.guarantee == "pac"):
                 return conditions
+            # two tests fail with probability delta each, and with the sum of both at most
             if sets.delta != self.delta:
                 confidence = percent(1 - self.delta - sets.delta)
         both = (
@@ -413,7 +447,8 @@ class SelectorCalibration(Calibration):
         return (*conditions, both)
 
     def numbers(self) -> dict[str, object]:
-        data, judged = self.data, {}
+        data = self.data
+        judged = {}
         if data.unknown is not None:
             judged = {"of these judged": int(np.sum(data.labels >= 0))}
         return {"prompts": data.n_prompts, "distinct components": data.n_components, **judged}

@@ -65,16 +65,20 @@ class Collection:
         groups: list[Hashable] | None = None,
         shift: Shift | None = None,
     ) -> None:
-        n, k_max = len(rows), draw_budgets(sampler.k_max)[-1]
-        self.source, self.prompts, self.indices = source, prompts.take(rows), rows
+        n = len(rows)
+        k_max = draw_budgets(sampler.k_max)[-1]
+        self.source = source
+        self.prompts = prompts.take(rows)
+        self.indices = rows
         self.groups = None if groups is None else [groups[i] for i in rows]
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
         audited = judging_of(sampler.judging).people is not None
         references = [references[i] for i in rows]
         self.place = np.argsort(rows_in_order(self.prompts, references))
-        asked = references, self.responses, sampler.n_jobs, k_max
-        self.verdicts = Verdicts(sampler.admission, *asked, bare=audited)
+        self.verdicts = Verdicts(
+            sampler.admission, references, self.responses, sampler.n_jobs, k_max, bare=audited
+        )
         self._quality, self._similarity = sampler.quality, sampler.similarity
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
         self._memory: DrawMemory = sampler.memory_
@@ -108,14 +112,15 @@ class Collection:
 
     def holds(self, data: CalibrationData) -> bool:
         """Whether data hold these draws; labels may differ."""
-        own = self.data
-        if own.prompts is None or data.prompts is None:
+        collected = self.data
+        if collected.prompts is None or data.prompts is None:
             return False
-        other = own.provenance.differences(replace(data.provenance, k_max=None))
+        # data may be truncated to fewer draws
+        other = collected.provenance.differences(replace(data.provenance, k_max=None))
         return (
             not other
-            and np.array_equal(own.prompts, data.prompts)
-            and np.array_equal(own.quality[:, : data.k_max], data.quality)
+            and np.array_equal(collected.prompts, data.prompts)
+            and np.array_equal(collected.quality[:, : data.k_max], data.quality)
         )
 
     @property
@@ -127,11 +132,11 @@ class Collection:
     def drawing(self, memory: DrawMemory) -> Iterator[None]:
         """Make draws on demand, and show their progress.
 
-        A collection that was pickled comes without the draws that were made in the process.
+        Draws go through `memory`, which a collection that was pickled has left behind.
         """
         self._memory = memory
-        left = self.data.quality.size - int(self.n_draws.sum())
-        with progress_bar(self._verbose, left, "draw") as self._progress:
+        n_missing = self.data.quality.size - int(self.n_draws.sum())
+        with progress_bar(self._verbose, n_missing, "draw") as self._progress:
             try:
                 yield
             except Exception as error:
@@ -144,9 +149,14 @@ class Collection:
         """Add to an error of a judge which prompt failed."""
         if not hasattr(error, "asked_about"):
             return
+        # the judge knows a pair; who calls it knows which prompt that was
         reference, response = error.asked_about
-        for i, given in enumerate(self.verdicts.references):
-            aliases = given if isinstance(given, (list, tuple, set)) else [given]
+        for i, reference_of_prompt in enumerate(self.verdicts.references):
+            aliases = (
+                reference_of_prompt
+                if isinstance(reference_of_prompt, (list, tuple, set))
+                else [reference_of_prompt]
+            )
             # a callable alias hides the reference that the judge was given
             same = any(alias is reference or callable(alias) for alias in aliases)
             if same and response in self.responses[i]:
@@ -159,10 +169,13 @@ class Collection:
         counts = np.minimum(n_draws, self.limits[rows])
         starts = self.n_draws[rows]
         lacking = counts > starts
-        rows, counts, starts = rows[lacking], counts[lacking], starts[lacking]
+        rows = rows[lacking]
+        counts = counts[lacking]
+        starts = starts[lacking]
         if not len(rows):
             return
         part = self.prompts.take(rows)
+        # from memory where they were made before
         new = self.source.draws(self._memory, part, counts, first=starts, progress=self._progress)
         # prompts with the same first and last new draw are scored together
         for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):
@@ -178,7 +191,8 @@ class Collection:
         self, rows: np.ndarray, prompts: Any, draws: list[list[Generation]], start: int
     ) -> None:
         """Score and keep draws from `start` on."""
-        stop, data = len(draws[0]), self.data
+        stop = len(draws[0])
+        data = self.data
         scorer = bind_quality(self._quality, self.source.generator)
         responses = [[draw.response for draw in row] for row in draws]
         data.quality[rows, start:stop] = quality_matrix(
@@ -187,11 +201,11 @@ class Collection:
         data.similarity[rows, start:stop, :stop] = similarity_tensor(
             self._similarity, responses, start=start, n_jobs=self._n_jobs
         )
-        for i, drawn, said in zip(rows.tolist(), draws, responses, strict=True):
+        for i, drawn, texts in zip(rows.tolist(), draws, responses, strict=True):
             self.draws[i] = drawn
-            self.responses[i][start:] = said[start:]  # not twice after an interrupt
+            self.responses[i][start:] = texts[start:]  # not twice after an interrupt
             first: dict[object, int] = {}
-            data.first[i, :stop] = [first.setdefault(text_key(r), j) for j, r in enumerate(said)]
+            data.first[i, :stop] = [first.setdefault(text_key(r), j) for j, r in enumerate(texts)]
             self.n_draws[i] = stop
 
     def fill(self, n_draws: int, *, judges: bool, keeps: bool) -> None:
@@ -208,9 +222,10 @@ class Collection:
                 self._judge(everybody, n_draws)
         self.data = self._with_verdicts(self.data, self.data.labels)
         if not keeps:
+            # memory has them, and the data their scores
             self.draws = [[] for _ in everybody]
-            for said in self.responses:
-                said.clear()
+            for texts in self.responses:
+                texts.clear()
         # last of all: calls change the fingerprint of a function that records them
         self.data.provenance = replace(
             self.data.provenance,
@@ -221,19 +236,21 @@ class Collection:
 
     def _try(self, n_draws: int, *, judges: bool) -> None:
         """Score and judge a few draws before others are paid."""
-        (n, k_max), n_tried = self.data.quality.shape, min(TRIED_DRAWS, n_draws)
-        few = np.flatnonzero(self.place < TRIED_PROMPTS)
-        self.draw(few, n_tried)
-        drawn = chain.from_iterable(self.responses[i] for i in few.tolist())
-        references = [self.verdicts.references[i] for i in few.tolist()]
+        n, k_max = self.data.quality.shape
+        n_tried = min(TRIED_DRAWS, n_draws)
+        first_tried = np.flatnonzero(self.place < TRIED_PROMPTS)
+        # the first prompts in the order of digests: the same whatever the order of rows
+        self.draw(first_tried, n_tried)
+        drawn = chain.from_iterable(self.responses[i] for i in first_tried.tolist())
+        references = [self.verdicts.references[i] for i in first_tried.tolist()]
         refuse_non_texts(self.verdicts.admission, references, drawn)
         if judges and not self.verdicts.of_people:  # people are asked once all draws are made
-            self._judge(few, n_tried)
+            self._judge(first_tried, n_tried)
         with noting_kept_draws():
             if not judges:
-                self.verdicts.try_on(int(few[0]))
+                self.verdicts.try_on(int(first_tried[0]))
             if n_draws == 1 < min(k_max, n):  # the first call with two draws would come late
-                first = [self.responses[i][0] for i in few.tolist()]
+                first = [self.responses[i][0] for i in first_tried.tolist()]
                 similarity_tensor(self._similarity, [first])
 
     def _judge(self, rows: np.ndarray, n_draws: int) -> None:
@@ -241,10 +258,10 @@ class Collection:
         draws = np.arange(n_draws)
         made = draws < self.n_draws[rows, np.newaxis]
         unknown = made & (self.verdicts.labels[rows, :n_draws] < 0)
-        at, asked = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
+        at, draws_of_texts = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
         try:
             with noting_kept_draws():
-                self.verdicts.ask(rows[at], asked)
+                self.verdicts.ask(rows[at], draws_of_texts)
         except VerdictsWanted as error:  # people are asked for all verdicts at once
             raise VerdictsWanted(error.wanted, len(error.wanted)) from None
 
@@ -252,9 +269,9 @@ class Collection:
         """Data with `labels`, unknown ones replaced by verdicts."""
         judged = np.take_along_axis(self.verdicts.labels, data.first, axis=1)
         labels = np.where(labels >= 0, labels, judged)
-        known = data.with_labels(labels, data.provenance.admission)
-        known.n_draws = np.minimum(self.n_draws, data.k_max)
-        return known
+        labeled = data.with_labels(labels, data.provenance.admission)
+        labeled.n_draws = np.minimum(self.n_draws, data.k_max)
+        return labeled
 
     def known(self, data: CalibrationData, *, lazily: bool) -> CalibrationData:
         """Data with all labels, or `lazily` with known labels.
@@ -282,10 +299,10 @@ class Collection:
 
     def audited_by(self, people: str | Admission) -> Verdicts:
         """Verdicts of people who audit the admission, on these draws."""
-        shown = shown_to(get_admission(people), self.prompts, self.verdicts.references)
+        references = shown_to(get_admission(people), self.prompts, self.verdicts.references)
         self._draw_again()
         responses = [[draw.response for draw in row] for row in self.draws]
-        return Verdicts(people, shown, responses, self._n_jobs, self.data.k_max)
+        return Verdicts(people, references, responses, self._n_jobs, self.data.k_max)
 
     def _draw_again(self) -> None:
         """Restore the draws, and make missing ones again."""
@@ -306,12 +323,16 @@ class Collection:
         warn_of_dependent_draws(generator, draws[some])
         # not those that were tried in a small batch before the others
         again = np.argsort(self.place)[-SCORED_AGAIN:]
-        prompts, known = self.prompts.take(again).prompts, self.data.take(again)
-        few = [draws[i] for i in again.tolist()]
-        quality, similarity = bind_quality(self._quality, generator), self._similarity
-        whole = self.n_draws.min() == self.data.k_max
-        if not (whole and warn_of_later_draws(quality, prompts, few, known.quality)):
-            self.noise = noise_of_draws(quality, get_similarity(similarity), prompts, few, known)
+        prompts = self.prompts.take(again).prompts
+        tried = self.data.take(again)
+        draws_of_tried = [draws[i] for i in again.tolist()]
+        quality = bind_quality(self._quality, generator)
+        similarity = self._similarity
+        all_made = self.n_draws.min() == self.data.k_max
+        if not (all_made and warn_of_later_draws(quality, prompts, draws_of_tried, tried.quality)):
+            self.noise = noise_of_draws(
+                quality, get_similarity(similarity), prompts, draws_of_tried, tried
+            )
 
 
 @contextmanager

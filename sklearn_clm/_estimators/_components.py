@@ -71,9 +71,12 @@ class ComponentCollection:
         *,
         groups: list[Hashable] | None = None,
     ) -> None:
-        self.source, self.prompts, self.indices = source, prompts.take(rows), rows
+        self.source = source
+        self.prompts = prompts.take(rows)
+        self.indices = rows
         self.groups = None if groups is None else [groups[i] for i in rows]
-        self._references, self._n_jobs = [references[i] for i in rows], selector.n_jobs
+        self._references = [references[i] for i in rows]
+        self._n_jobs = selector.n_jobs
         self.place = np.argsort(rows_in_order(self.prompts, self._references))
         self._splitter = get_splitter(selector.splitter)
         self._component_score = get_component_score(selector.component_score)
@@ -105,17 +108,17 @@ class ComponentCollection:
         draws: list[list[Generation]],
         split: list[DistinctComponents],
     ) -> ComponentVerdicts:
-        said = [[draw.response for draw in row] for row in draws]
+        responses = [[draw.response for draw in row] for row in draws]
         bare = self._people not in (None, admission)
-        return ComponentVerdicts(admission, references, said, split, self._n_jobs, bare=bare)
+        return ComponentVerdicts(admission, references, responses, split, self._n_jobs, bare=bare)
 
     def try_on(self, memory: DrawMemory, width: int) -> None:
         """Split, score and judge a few draws before the others."""
-        few = self.prompts.take(np.arange(min(TRIED_PROMPTS, len(self.prompts))))
-        draws = self.source.draws(memory, few, min(TRIED_DRAWS, width))
-        split = self._scored(few, draws, self._parts(few, draws))
+        tried = self.prompts.take(np.arange(min(TRIED_PROMPTS, len(self.prompts))))
+        draws = self.source.draws(memory, tried, min(TRIED_DRAWS, width))
+        split = self._scored(tried, draws, self._parts(tried, draws))
         if any(len(distinct.components) for distinct in split):
-            references = self._references[: len(few)]
+            references = self._references[: len(tried)]
             with noting_kept_draws():
                 self._judged_by(self._admission, references, draws, split).try_on(0)
 
@@ -129,16 +132,20 @@ class ComponentCollection:
             draws = self.source.draws(memory, prompts, width, progress=progress)
         # a score may be rounded otherwise in another batch
         order = np.argsort(self.place)
-        ordered = prompts.take(order), [draws[i] for i in order]
-        parts = self._parts(*ordered)
-        split = self._scored(*ordered, parts)
-        tried, half = order[:_N_TRIED], (width + 1) // 2
+        prompts_in_order = prompts.take(order)
+        draws_in_order = [draws[i] for i in order]
+        parts = self._parts(prompts_in_order, draws_in_order)
+        split = self._scored(prompts_in_order, draws_in_order, parts)
+        # Proposition 4.4: no component may score higher among half of the draws
+        tried = order[:_N_TRIED]
+        half = (width + 1) // 2
         first_half = self._scored(
             prompts.take(tried),
             [draws[i][:half] for i in tried],
             [row[:half] for row in parts[: len(tried)]],
         )
         warn_of_falling_scores(split[: len(tried)], first_half)
+        # back in the order of rows
         split = [split[place] for place in self.place]
         parts = [parts[place] for place in self.place]
         if in_batches(self._component_score):
@@ -154,12 +161,12 @@ class ComponentCollection:
             provenance=replace(known, k_max=width, **made_with),
         )
         if not all(map(callable, references)):
-            said = (draw.response for row in draws for draw in row)
-            warn_of_script("admission", self._given["admission"], said)
+            responses = (draw.response for row in draws for draw in row)
+            warn_of_script("admission", self._given["admission"], responses)
         self.verdicts = self._judged_by(self._admission, references, draws, split)
         if self._people is not None:
-            shown = shown_to(self._people, prompts, references)
-            self.people = self._judged_by(self._people, shown, draws, split)
+            references_shown = shown_to(self._people, prompts, references)
+            self.people = self._judged_by(self._people, references_shown, draws, split)
 
     def _noise_of(
         self,
@@ -176,13 +183,13 @@ class ComponentCollection:
 
     def holds(self, data: ComponentCalibrationData) -> bool:
         """Whether data are these components."""
-        own = self.data
+        collected = self.data
         return (
-            own.provenance == data.provenance
-            and own.prompts is not None
+            collected.provenance == data.provenance
+            and collected.prompts is not None
             and data.prompts is not None
-            and np.array_equal(own.prompts, data.prompts)
-            and np.array_equal(own.scores, data.scores)
+            and np.array_equal(collected.prompts, data.prompts)
+            and np.array_equal(collected.scores, data.scores)
         )
 
     def judged(
@@ -222,11 +229,12 @@ def prompts_of_sampler(
             "shift, got a fitted one instead: weights keep the prompts of both alike."
         )
     # the prompts that weights kept for the sampler, each as often as the sampler has it
-    left, kept = Counter(record.data.prompts.tolist()), []
+    n_unmatched = Counter(record.data.prompts.tolist())
+    kept = []
     for i in rows_in_order(prompts, references).tolist():
         digest = int(prompts.digests[i])
-        if left[digest] and not seen[i]:
-            left[digest] -= 1
+        if n_unmatched[digest] and not seen[i]:
+            n_unmatched[digest] -= 1
             kept.append(i)
     return np.sort(np.array(kept, dtype=np.intp))
 
@@ -289,12 +297,13 @@ def select_components(
             for name, rule in by_group.items()
         }
     rules = [by_group[name] for name in record.groups_of(groups, prompts)]
-    shown = sets[np.array([rule.certified for rule in rules], dtype=bool)]
-    split = iter(components_of_sets(record.splitter, record.component_score, shown))
-    nothing = DistinctComponents([], np.empty(0), [])
+    certified = sets[np.array([rule.certified for rule in rules], dtype=bool)]
+    # where nothing is certified nothing is selected, and nothing has to be scored
+    split = iter(components_of_sets(record.splitter, record.component_score, certified))
+    no_components = DistinctComponents([], np.empty(0), [])
     selected = []
     for sampled, rule in zip(sets, rules, strict=True):
-        components, scores, occurrences = next(split) if rule.certified else nothing
+        components, scores, occurrences = next(split) if rule.certified else no_components
         chosen = np.flatnonzero(scores >= rule.gamma_hat)
         kept = tuple(components[c] for c in chosen)
         citations: list[tuple[Citation, ...]] = []
@@ -335,14 +344,18 @@ def warn_of_falling_scores(
     of_all: Sequence[DistinctComponents], of_some: Sequence[DistinctComponents]
 ) -> None:
     """Warn if components score higher among fewer draws."""
-    scores = [score for whole in of_all for score in whole.scores.tolist() if np.isfinite(score)]
+    scores = [
+        score for of_prompt in of_all for score in of_prompt.scores.tolist() if np.isfinite(score)
+    ]
+    # sums of likelihoods round by their order
     rounding = _ROUNDING * max(map(abs, scores), default=0.0)
-    n_found, higher = 0, []
-    for whole, part in zip(of_all, of_some, strict=True):
-        known = dict(zip(_first_places(whole), whole.scores.tolist()))
+    n_found = 0
+    higher = []
+    for of_prompt, part in zip(of_all, of_some, strict=True):
+        score_of = dict(zip(_first_places(of_prompt), of_prompt.scores.tolist()))
         for name, score, place in zip(part.components, part.scores.tolist(), _first_places(part)):
             n_found += 1
-            wanted = known[place]
+            wanted = score_of[place]
             if score > wanted + rounding:
                 higher.append(f"{score:.3g} in place of {wanted:.3g} for {name!r:.80}")
     if higher:

@@ -25,8 +25,8 @@ _Record = TypeVar("_Record")
 
 def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write the content, the version, and a digest of both."""
-    whole = {**_plain(content), "versions": {"sklearn_clm": __version__}}
-    text = json.dumps({**whole, "digest": _digest(whole)}, indent=2, allow_nan=False) + "\n"
+    versioned = {**_plain(content), "versions": {"sklearn_clm": __version__}}
+    text = json.dumps({**versioned, "digest": _digest(versioned)}, indent=2, allow_nan=False) + "\n"
     with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -49,8 +49,10 @@ def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any
 
 def _digest(content: Mapping[str, Any]) -> str:
     """Digest of the content of a file, whatever its layout."""
-    said = {key: value for key, value in content.items() if key != "digest"}
-    return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).hexdigest()
+    digested = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.blake2b(
+        json.dumps(digested, sort_keys=True).encode(), digest_size=32
+    ).hexdigest()
 
 
 def _plain(value: Any) -> Any:
@@ -72,6 +74,7 @@ def record_of(kind: type[_Record], content: Mapping[str, Any]) -> _Record:
 
 def claim_content(group: Hashable, claim: Claim) -> dict[str, Any]:
     """A group and its claim, for a file."""
+    # read back as it was: a tuple would come as a list, a NumPy number as text
     is_number = type(group) is float and math.isfinite(group)
     if not is_number and group is not None and type(group) not in (str, int, bool):
         raise ValueError(

@@ -37,10 +37,14 @@ class Sampling:
         on_accept: OnAccept | None = None,
     ) -> None:
         self._prompts, self._progress, self._on_accept = prompts, progress, on_accept
-        self.set_score, self.width = get_set_score(record.set_score), record.width
+        self.set_score = get_set_score(record.set_score)
+        self.width = record.width
         self._quality = bind_quality(record.quality, record.source.generator)
-        self._similarity, self._n_jobs = record.similarity, n_jobs
-        self._names, self._rules, self._n_drawn = names, record.in_use, 0
+        self._similarity = record.similarity
+        self._n_jobs = n_jobs
+        self._names = names
+        self._rules = record.in_use
+        self._n_drawn = 0
         self._batched: dict[Hashable | None, BatchedRule] = {
             name: rule.batched(self) for name, rule in self._rules.items()
         }
@@ -54,14 +58,17 @@ class Sampling:
             if i not in self._open:
                 self._open[i] = self._batched[self._names[i]].new(i)
             self._open[i].draws.extend(draws)
+        # several draws may have arrived at once, and the rule looks at one after the other
         waiting = [self._open[i] for i, _ in arrived]
         while waiting:
             batches: dict[tuple[Hashable | None, int, int], list[OpenSet]] = {}
             for open_set in waiting:
-                name, start = self._names[open_set.index], open_set.rule.n_samples
+                name = self._names[open_set.index]
+                start = open_set.rule.n_samples
                 # a draw that the rule may not look at is not scored, which can cost as much as
                 # drawing
                 stop = len(open_set.draws) if self._batched[name].all_draws else start + 1
+                # equal numbers of draws make one array of scores
                 batches.setdefault((name, start, stop), []).append(open_set)
             for (name, start, stop), sets in batches.items():
                 draws_of = [open_set.draws[:stop] for open_set in sets]
@@ -77,6 +84,7 @@ class Sampling:
 
     def _report_accepted(self, sets: Sequence[OpenSet], on_accept: OnAccept) -> None:
         for open_set in sets:
+            # an exit policy accepts earlier draws late, so that all members are looked at
             texts, _ = self._batched[self._names[open_set.index]].outcome(open_set)
             for draw, *_ in texts:
                 if (text := open_set.text_of(draw)) not in open_set.shown:
@@ -85,8 +93,10 @@ class Sampling:
 
     def _draws_wanted(self, open_set: OpenSet) -> int:
         """Draws that a set wants; a stopped set is closed."""
-        name, rule = self._names[open_set.index], open_set.rule
-        batched, claim = self._batched[name], self._rules[name].claim
+        name = self._names[open_set.index]
+        rule = open_set.rule
+        batched = self._batched[name]
+        claim = self._rules[name].claim
         if not rule.done:
             return batched.all_draws or int(rule.n_samples) + 1
         texts, score = batched.close(self._open.pop(open_set.index))
@@ -109,9 +119,9 @@ class Sampling:
         chances = self._chances.get((name, decided))
         if chances is None:
             rule = self._rules[name]
-            taken = rule.taken[decided:]
-            if taken and taken[0]:
-                chances = tuple(share / taken[0] for share in taken)
+            shares = rule.taken[decided:]
+            if shares and shares[0]:
+                chances = tuple(share / shares[0] for share in shares)
             else:  # no prompt of the calibration went so far, or it is unknown how many did
                 chances = tuple(0.5**k for k in range(rule.k_max - decided))
             self._chances[name, decided] = chances

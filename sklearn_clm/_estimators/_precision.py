@@ -47,12 +47,13 @@ class Noise(NamedTuple):
     def between(cls, together: np.ndarray, alone: np.ndarray) -> "Noise":
         """Differences of scores in a batch and alone."""
         differ = together != alone  # not so equal infinities
-        known, other = together[differ], alone[differ]
-        if not len(known):
+        scores = together[differ]
+        other = alone[differ]
+        if not len(scores):
             return cls()
-        absolute = np.abs(other - known)
+        absolute = np.abs(other - scores)
         with np.errstate(divide="ignore", invalid="ignore"):
-            relative = np.where(np.isfinite(absolute), absolute / np.abs(known), np.inf)
+            relative = np.where(np.isfinite(absolute), absolute / np.abs(scores), np.inf)
         return cls(float(absolute.max()), float(relative.max()))
 
     def with_larger(self, other: "Noise") -> "Noise":
@@ -67,6 +68,7 @@ class Noise(NamedTuple):
     def added(self, scores: np.ndarray, sign: int) -> np.ndarray:
         """Scores that are larger, or smaller, by as much."""
         with np.errstate(invalid="ignore"):
+            # both bound what was observed, and so does the smaller one
             moved = scores + sign * np.fmin(self.absolute, self.relative * np.abs(scores))
         return np.where(np.isfinite(scores), moved, scores)
 
@@ -92,21 +94,23 @@ def noise_of_draws(
 
     `data` hold what they gave these draws among all others.
     """
-    n_draws, noise = min(_DRAWS_ALONE, *map(len, draws)), {}
+    # our own scores are computed row by row: those of users and models may see the batch
+    n_draws = min(_DRAWS_ALONE, *map(len, draws))
+    noise = {}
     if in_batches(quality):
         alone = np.zeros((len(prompts), n_draws))
         for i, row in enumerate(draws):
             for j in range(n_draws):
-                one = quality_matrix(quality, prompts[i : i + 1], [row[: j + 1]], start=j)
-                alone[i, j] = one.item()
+                scores = quality_matrix(quality, prompts[i : i + 1], [row[: j + 1]], start=j)
+                alone[i, j] = scores.item()
         noise["quality"] = Noise.between(data.quality[:, :n_draws], alone)
     if in_batches(similarity):
         alone = np.zeros((len(prompts), n_draws, n_draws))
         for i, row in enumerate(draws):
             responses = [draw.response for draw in row]
             for j in range(1, n_draws):
-                one = similarity_tensor(similarity, [responses[: j + 1]], start=j)
-                alone[i, j, :j] = one[0, 0, :j]
+                scores = similarity_tensor(similarity, [responses[: j + 1]], start=j)
+                alone[i, j, :j] = scores[0, 0, :j]
         earlier, later = np.triu_indices(n_draws, 1)
         together = data.similarity[:, later, earlier]
         noise["similarity"] = Noise.between(together, alone[:, later, earlier])
@@ -131,7 +135,7 @@ def check_precision(
             continue
         part = data
         if groups is not None:
-            part = data.take([one == group for one in groups])
+            part = data.take([name_of_row == group for name_of_row in groups])
         for name in ("quality", "similarity"):
             measured = noise.get(name, Noise())
             # the features of an exit policy are places among scores, which have room
@@ -158,8 +162,9 @@ def check_precision_of_components(
             continue
         part = data
         if groups is not None:
-            part = data.take([one == group for one in groups])
+            part = data.take([name_of_row == group for name_of_row in groups])
         allowed = noise if noise.matters else _SINGLE_PRECISION
+        # a prompt changes if any component crosses the threshold
         moved = [allowed.added(part.scores, sign) >= rule.gamma_hat for sign in (-1, 1)]
         share = len(np.unique(part.prompt_index[moved[0] != moved[1]])) / part.n_prompts
         if noise.matters:

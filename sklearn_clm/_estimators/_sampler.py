@@ -23,6 +23,8 @@ from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_data
+from sklearn_clm.calibration._risk import CostOfMisses
+from sklearn_clm.calibration._rows import at_stake
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.generators import Generation, Generator
@@ -43,10 +45,9 @@ from sklearn_clm.policies._base import Policy, draw_budgets
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._shift import weights_of
-from sklearn_clm.scoring import likelihood
 from sklearn_clm.scoring._admission import check_admissions, get_admission
 from sklearn_clm.scoring._protocols import Admission
-from sklearn_clm.scoring._quality import get_quality
+from sklearn_clm.scoring._quality import needs_logprobs
 from sklearn_clm.scoring._similarity import get_similarity
 
 _LOGGER = logging.getLogger("sklearn_clm")
@@ -274,7 +275,8 @@ class ConformalSampler(CalibratedEstimator):
 
     def _collect_unlabeled(self, X: object) -> CalibrationData:
         """Collect all draws of prompts without labels."""
-        prompts, source = check_prompts(X), self._source_of("prompts", Provenance())
+        prompts = check_prompts(X)
+        source = self._source_of("prompts", Provenance())
         rows = np.flatnonzero(~source.has_learnt(prompts))
         if not len(rows):
             raise ValueError("prompts must be others than those that trained the generator.")
@@ -315,8 +317,8 @@ class ConformalSampler(CalibratedEstimator):
         rows = np.sort(rows)  # as they were given
         level = (self.groups or Groups()).level(self.delta, names, rows)
         self._judging.refuse(self._level, level)
-        given = None if groups is None else names  # a function computes its groups again
-        return Collection(self, source, prompts, references, rows, groups=given, shift=shift)
+        groups_given = None if groups is None else names  # a function computes its groups again
+        return Collection(self, source, prompts, references, rows, groups=groups_given, shift=shift)
 
     def _fill(self, collected: Collection, *, lazily: bool) -> CalibrationData:
         """Make the draws of a collection, and keep it."""
@@ -328,7 +330,8 @@ class ConformalSampler(CalibratedEstimator):
         )
         prompts = collected.prompts
         self._forget()
-        self._source, self._collected = collected.source, collected
+        self._source = collected.source
+        self._collected = collected
         self._numeric_prompts = prompts.numeric
         self.calibration_data_, self.calibration_indices_ = collected.data, collected.indices
         if prompts.n_features is not None:
@@ -357,35 +360,38 @@ class ConformalSampler(CalibratedEstimator):
             Itself.
         """
         self._validate_params()
-        own, source = self._origin_of(data)
-        names, provenance = self._groups_of(data, own, groups), data.provenance
+        collected, source = self._origin_of(data)
+        names = self._groups_of(data, collected, groups)
+        provenance = data.provenance
         policy = self._policy
-        ties = None if own is None else own.place
+        ties = None if collected is None else collected.place
         fraction = self.optimization_fraction
         searched, tested = policy.split(data, fraction, self.random_state, ties)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         self._judging.refuse(self._level, parts[0].delta)
         losses = {} if self.losses is None else self.losses.claimed()
-        grouped, promise = names is not None, policy.promise(self.epsilon)
+        grouped = names is not None
+        promise = policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)
-        with nullcontext() if own is None else own.drawing(self.memory_):
-            table = self._table(data, own, source)
-            rules = policy.calibrate(table, parts, claim, self._judging.of(own))
-        filled, lazily = table.filled(), table.is_lazy
+        with nullcontext() if collected is None else collected.drawing(self.memory_):
+            table = self._table(data, collected, source)
+            rules = policy.calibrate(table, parts, claim, self._judging.of(collected))
+        filled = table.filled()
+        lazily = table.is_lazy
         filled.provenance = provenance
-        if own is not None and filled.k_max == own.data.k_max:
-            own.data = filled  # it holds the new labels of a lazy table
+        if collected is not None and filled.k_max == collected.data.k_max:
+            collected.data = filled  # it holds the new labels of a lazy table
         record = SamplerCalibration(
             rules=rules,
             width=table.k_max,
             weights=policy.weights,
             source=source,
-            n_judgements=own.verdicts.n_judgements if own and lazily else None,
+            n_judgements=collected.verdicts.n_judgements if collected and lazily else None,
             **self._record_fields(filled, grouped),
         )
-        noise = {} if own is None else own.noise
+        noise = {} if collected is None else collected.noise
         doubts = check_precision(record.in_use, filled, names, record.set_score, noise)
-        self._keep(record, own, doubts)
+        self._keep(record, collected, doubts)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -406,7 +412,8 @@ class ConformalSampler(CalibratedEstimator):
             One set for each prompt; if nothing is certified all draws, ``guaranteed=False``.
         """
         check_is_fitted(self)
-        checked, record = check_fitted_prompts(self, X), self.calibration_
+        checked = check_fitted_prompts(self, X)
+        record = self.calibration_
         seen = np.append(record.seen, record.source.trained_on)
         if n_seen := int(np.isin(checked.digests, seen).sum()):
             text = "predict: %d of %d prompts calibrated, or trained the generator."
@@ -516,11 +523,17 @@ class ConformalSampler(CalibratedEstimator):
             )
         if self.losses is not None and self.judging != "all":
             raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")
-        if isinstance(policy, ThresholdPolicy) and policy.abstain and self.judging != "all":
-            raise ValueError(
-                f"judging must be 'all' where thresholds may abstain, got {self.judging!r:.60} "
-                "instead."
-            )
+        if isinstance(policy, ThresholdPolicy) and self.judging != "all":
+            if policy.abstain:
+                raise ValueError(
+                    f"judging must be 'all' where thresholds may abstain, got "
+                    f"{self.judging!r:.60} instead."
+                )
+            if policy.cost is not None:
+                raise ValueError(
+                    f"judging must be 'all' where a miss has a cost, got {self.judging!r:.60} "
+                    "instead."
+                )
         marginal = policy.guarantee == "marginal"
         if marginal and self.groups is not None and self.groups.guarantee == "all":
             raise ValueError(
@@ -532,12 +545,11 @@ class ConformalSampler(CalibratedEstimator):
         """Refuse scores that must fail, before draws are paid for."""
         get_similarity(self.similarity)
         get_admission(self.admission)
-        quality = get_quality(self.quality)
-        if quality is likelihood and not trait(generator, "gives_logprobs"):
+        if needs_logprobs(self.quality) and not trait(generator, "gives_logprobs"):
             raise ValueError(
-                f"quality='likelihood' needs log-probabilities, and generator {generator!r:.60} "
-                "gives none (a table of draws has them in columns logprob= and n_tokens=); give "
-                "another quality, such as 'self_consistency' or a callable."
+                f"quality={self.quality!r:.40} needs log-probabilities, and generator "
+                f"{generator!r:.60} gives none (a table of draws has them in columns logprob= and "
+                "n_tokens=); give another quality, such as 'self_consistency' or a callable."
             )
 
     def _fingerprints(self) -> dict[str, str]:
@@ -545,7 +557,8 @@ class ConformalSampler(CalibratedEstimator):
 
     def _frozen(self) -> dict[str, Any]:
         scores = {name: frozen(getattr(self, name)) for name in ("quality", "similarity")}
-        return {**scores, "set_score": frozen(self._policy.set_score)}
+        policy = self._policy
+        return {**scores, "set_score": frozen(policy.set_score), "risk": policy.risk}
 
     def _asked(self, groups: Groups | None) -> dict[str, Any]:
         policy, losses = self._policy, self.losses
@@ -570,50 +583,69 @@ class ConformalSampler(CalibratedEstimator):
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
             )
         refuse_other_shift("data", self.shift, data.provenance)
-        own: Collection | None = self._own(data)
-        return own, self._source_of("data", data.provenance) if own is None else own.source
+        collected: Collection | None = self._own(data)
+        if collected is None:
+            return None, self._source_of("data", data.provenance)
+        return collected, collected.source
 
-    def _source_of(self, name: str, known: Provenance) -> DrawSource:
-        own = getattr(self, "_source", None)
-        source = source_of(name, known, own, self.generator, self.random_state)
+    def _source_of(self, name: str, provenance: Provenance) -> DrawSource:
+        current = getattr(self, "_source", None)
+        source = source_of(name, provenance, current, self.generator, self.random_state)
         self._check_scores(source.generator)
         return source
 
-    def _table(self, data: CalibrationData, own: Collection | None, source: DrawSource) -> Table:
+    def _table(
+        self, data: CalibrationData, collected: Collection | None, source: DrawSource
+    ) -> Table:
         """The table of the data; own data may be lazy."""
-        budgets, tiers = draw_budgets(self.k_max), self._tiers(source)
-        if own is not None:
-            data = own.known(data, lazily=self._judging.lazily)
+        budgets = draw_budgets(self.k_max)
+        tiers = self._tiers(source)
+        if collected is not None:
+            data = collected.known(data, lazily=self._judging.lazily)
         data = data.truncate(budgets[-1])
+        has_holes = collected is not None and collected.has_holes
         lacks_labels = bool(np.any((data.labels < 0) & data.made))
-        if own is not None and own.has_holes and lacks_labels:
-            table = Table(data, None, own.verdicts, budgets=budgets, tiers=tiers)
-        elif own is not None and not own.has_holes and data.unknown is not None:
-            table = Table(data, own.draw, own.verdicts, budgets=budgets, tiers=tiers)
+        if collected is not None and has_holes and lacks_labels:
+            table = Table(data, None, collected.verdicts, budgets=budgets, tiers=tiers)
+        elif collected is not None and not has_holes and data.unknown is not None:
+            table = Table(data, collected.draw, collected.verdicts, budgets=budgets, tiers=tiers)
         else:
-            check_data(data, draws=own is not None and not own.has_holes)
+            check_data(data, draws=collected is not None and not has_holes)
             table = Table(data, budgets=budgets, tiers=tiers)
         if table.has_holes:
             self._refuse_holes(data)
+        risk = self._policy.risk
+        if isinstance(risk, CostOfMisses):
+            if collected is None:
+                raise ValueError(
+                    "data must be what this sampler has collected where a miss has a cost, which "
+                    "depends on the prompt, got other data instead."
+                )
+            table.at_stake = at_stake(
+                risk.costs_of(collected.prompts.prompts), collected.prompts.digests
+            )
         if self.losses is None and self._judging.people is None:
             return table
-        if own is None or table.is_lazy:
+        if collected is None or table.is_lazy:
             raise ValueError(
                 "data must be all that this sampler has collected, with all labels, where "
                 "there are losses or people audit, got other data instead."
             )
         if self.losses is not None:
-            table.losses = own.set_losses(self.losses)
+            table.losses = collected.set_losses(self.losses)
         return table
 
     def _refuse_holes(self, data: CalibrationData) -> None:
         """Refuse prompts with fewer draws where these decide nothing."""
-        is_tested = self.losses is None and self._judging.people is None
-        if is_tested and self._policy.takes_holes:
+        whose = type(self._policy).__name__
+        if self.losses is not None:
+            whose = "losses"
+        elif self._judging.people is not None:
+            whose = "audits by people"
+        elif isinstance(self._policy.risk, CostOfMisses):
+            whose = "costs of misses"
+        elif self._policy.takes_holes:
             return
-        whose = "losses" if self.losses is not None else "audits by people"
-        if is_tested:
-            whose = type(self._policy).__name__
         fewest = int(data.n_draws.min())
         cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
         raise ValueError(

@@ -49,6 +49,7 @@ class DrawSource:
     @classmethod
     def of(cls, generator: Generator, seed: int, trained_on: np.ndarray) -> "DrawSource":
         """The source of a generator, whose fingerprint is taken here."""
+        # taken once: later requests compare what is remembered of the object
         record_fingerprints(generator)
         known = Known()
         name = known.of(generator, partial(fingerprint, generator))
@@ -68,20 +69,30 @@ class DrawSource:
 
         These are in the order of :func:`rows_in_order`.
         """
-        own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
-        digests, rest = prompts.digests, rows_in_order(prompts, references)
+        # the user's object is neither trained nor changed by later draws
+        generator_copy = own_copy(generator)
+        seed = seed_of_draws(random_state)
+        n = len(prompts)
+        digests = prompts.digests
+        rest = rows_in_order(prompts, references)
         train = rest[:0]
-        if is_trainable(own):
-            first, others = split_prompts(digests[rest], max(round(fraction * n), 1), random_state)
-            train, rest = rest[first], rest[others]
+        if is_trainable(generator_copy):
+            first, calibrating = split_prompts(
+                digests[rest], max(round(fraction * n), 1), random_state
+            )
+            # all rows of a prompt stand on one side
+            train = rest[first]
+            rest = rest[calibrating]
             if not len(rest):
                 raise ValueError(
-                    f"{type(own).__name__} is fitted on a part of the prompts that calibration "
-                    f"never sees, which takes at least 2 distinct prompts; got n_samples={n}, all "
-                    "of one."
+                    f"{type(generator_copy).__name__} is fitted on a part of the prompts that "
+                    "calibration never sees, which takes at least 2 distinct prompts; got "
+                    f"n_samples={n}, all of one."
                 )
-            own = trained(own, prompts.take(train).prompts, [references[i] for i in train])
-        return cls.of(own, seed, np.unique(digests[train])), rest
+            generator_copy = trained(
+                generator_copy, prompts.take(train).prompts, [references[i] for i in train]
+            )
+        return cls.of(generator_copy, seed, np.unique(digests[train])), rest
 
     @classmethod
     def untrained(
@@ -94,18 +105,20 @@ class DrawSource:
 
         A generator that was trained before must have the fingerprint `known`.
         """
-        nobody, seed = np.empty(0, dtype=np.uint64), seed_of_draws(random_state)
+        nobody = np.empty(0, dtype=np.uint64)
+        seed = seed_of_draws(random_state)
         if generator is not None and known is not None and _is_trained(generator, known):
             return cls.of(copy.copy(generator), seed, nobody)
-        own = own_copy(generator)
-        if is_trainable(own):
+        generator_copy = own_copy(generator)
+        if is_trainable(generator_copy):
             raise NotFittedError(
-                f"{type(own).__name__} is fitted on prompts and references, which this sampler has "
-                "not seen: call fit, or collect, first. For a calibration that was kept, give the "
-                "generator as it was trained then, generator_ of that sampler (pickle it); for "
-                "thresholds of arrays alone, call sklearn_clm.calibration.learn_then_test."
+                f"{type(generator_copy).__name__} is fitted on prompts and references, which this "
+                "sampler has not seen: call fit, or collect, first. For a calibration that was "
+                "kept, give the generator as it was trained then, generator_ of that sampler "
+                "(pickle it); for thresholds of arrays alone, call "
+                "sklearn_clm.calibration.learn_then_test."
             )
-        return cls.of(own, seed, nobody)
+        return cls.of(generator_copy, seed, nobody)
 
     def draws(
         self,
@@ -170,7 +183,8 @@ def warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) ->
     fewest = min(map(len, draws))
     if len(draws) < _ENOUGH_PROMPTS or fewest < _ENOUGH_DRAWS:
         return
-    name, half = type(generator).__name__, fewest // 2
+    name = type(generator).__name__
+    half = fewest // 2
     # the first draws may have filled a cache
     later = [{text_key(draw.response) for draw in row[half:]} for row in draws]
     n_alike = sum(len(texts) == 1 for texts in later)
@@ -198,14 +212,15 @@ def warn_of_repeated_draws(
     """Warn if first draws are all equal, unlike in calibration."""
     if data.texts is None or data.k_max < _FIRST_DRAWS:
         return
-    taken = [i for i, row in enumerate(rows) if len(row) >= _FIRST_DRAWS]
+    long_enough = [i for i, row in enumerate(rows) if len(row) >= _FIRST_DRAWS]
     # the cheap check comes first: most calls of predict end here
-    texts = ([text_key(draw.response) for draw in rows[i][:_FIRST_DRAWS]] for i in taken)
-    if not taken or any(other != first for first, *others in texts for other in others):
+    texts = ([text_key(draw.response) for draw in rows[i][:_FIRST_DRAWS]] for i in long_enough)
+    if not long_enough or any(other != first for first, *later in texts for other in later):
         return
-    n_taken = len(np.unique(prompts.digests[taken]))  # copies of a prompt have the same draws
-    made = data.texts[data.n_draws >= _FIRST_DRAWS]  # a lazy calibration may lack them
-    alike = (made[:, :_FIRST_DRAWS] == made[:, :1]).all(axis=1)
+    n_taken = len(np.unique(prompts.digests[long_enough]))  # copies of a prompt have the same draws
+    drawn_before = data.texts[data.n_draws >= _FIRST_DRAWS]  # a lazy calibration may lack them
+    alike = (drawn_before[:, :_FIRST_DRAWS] == drawn_before[:, :1]).all(axis=1)
+    # how often first draws agree in calibration, never 0: chance alone may do it once
     share = (1.0 + alike.sum()) / (1.0 + len(alike))
     if share**n_taken < _BY_CHANCE:
         warn(
@@ -220,27 +235,27 @@ def warn_of_repeated_draws(
 def source_of(
     name: str,
     known: Provenance,
-    own: DrawSource | None,
+    current: DrawSource | None,
     generator: Generator | None,
     random_state: int | np.random.RandomState | None,
 ) -> DrawSource:
     """The source of draws of data, or of a file.
 
-    It is the estimator's `own` source where they were drawn from it. All others must be drawn from
-    the `generator` that the parameters name now; so must bare arrays, unless `own` was trained.
+    It is the estimator's `current` one where they were drawn from it. All others must be drawn from
+    the `generator` that the parameters name now; so must bare arrays, unless `current` was trained.
     """
     source = None
-    if own is not None and known.generator is None:
-        source = own if is_trainable(own.generator) else None
-    elif own is not None and known.generator == own.fingerprint:
-        source = own
+    if current is not None and known.generator is None:
+        source = current if is_trainable(current.generator) else None
+    elif current is not None and known.generator == current.fingerprint:
+        source = current
     if source is None:
         try:
             source = DrawSource.untrained(generator, random_state, known.generator)
         except NotFittedError:
-            if own is None:
+            if current is None:
                 raise
-            source = own
+            source = current
     here = {"generator": source.fingerprint}
     refuse_differences(name, vars(known), here, title_of(source.generator))
     return source if known.seed is None else replace(source, seed=known.seed)
@@ -251,7 +266,9 @@ def rows_in_order(prompts: CheckedPrompts, references: list[Reference]) -> np.nd
 
     Rows of one prompt are in the order of what identifies their references.
     """
-    digests, ties = prompts.digests, [""] * len(prompts)
+    # references tell equal prompts apart; they are digested for these alone, which is slow
+    digests = prompts.digests
+    ties = [""] * len(prompts)
     for i in np.flatnonzero(repeated(digests)).tolist():
         ties[i] = digest_of(type(references[i]), {"reference": references[i]})
     return np.lexsort((np.array(ties), digests))
@@ -261,10 +278,12 @@ def own_copy(generator: Generator | None) -> Generator:
     """A copy of a generator, which shares its model."""
     if generator is None:
         return ResamplingGenerator()
+    # what stands inside is copied by the same rules
     if isinstance(generator, WrappingGenerator):
         return clone(generator).set_params(generator=own_copy(generator.generator))
     if hasattr(generator, "get_params"):
         return clone(generator)
+    # training must not reach the user's object, whatever it holds
     if hasattr(generator, "fit"):
         return copy.deepcopy(generator)
     copied = copy.copy(generator)
@@ -284,7 +303,7 @@ def _is_trained(generator: Generator, known: str) -> bool:
 def seed_of_draws(random_state: int | np.random.RandomState | None) -> int:
     """The seed that the parameter `random_state` stands for."""
     if random_state is None:
-        return 0
+        return 0  # trying again changes nothing
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     return int(random_state)

@@ -50,14 +50,16 @@ class Verdicts:
         for other, verdicts in self._others:
             if other is admission:
                 return verdicts
-        asked = self.references, self._responses, self._n_jobs, self.labels.shape[1]
-        verdicts = Verdicts(admission, *asked, bare=True)
+        k_max = self.labels.shape[1]
+        verdicts = Verdicts(
+            admission, self.references, self._responses, self._n_jobs, k_max, bare=True
+        )
         self._others.append((admission, verdicts))
         return verdicts
 
     def __getstate__(self) -> dict[str, Any]:
         # functions as admissions, often of a notebook, would prevent a pickle of the sampler
-        kept = [None if callable(given) else given for given in self.references]
+        kept = [None if callable(reference) else reference for reference in self.references]
         return {**self.__dict__, "references": kept, "_others": []}
 
     @property
@@ -73,8 +75,13 @@ class Verdicts:
     def try_on(self, prompt: int) -> None:
         """Ask about one draw, so that a failure shows early."""
         if not self.of_people:
-            row = [self.references[prompt]], [self._responses[prompt]]
-            trial = Verdicts(self.admission, *row, n_jobs=None, bare=self._bare)
+            trial = Verdicts(
+                self.admission,
+                [self.references[prompt]],
+                [self._responses[prompt]],
+                n_jobs=None,
+                bare=self._bare,
+            )
             trial.ask(np.zeros(1, int), np.zeros(1, int))
 
     def pairs(self, prompts: np.ndarray, draws: np.ndarray) -> tuple[dict[str, WantedVerdict], int]:
@@ -82,6 +89,7 @@ class Verdicts:
         pairs: dict[str, WantedVerdict] = {}
         n_to_come = 0
         for i, j in zip(prompts.tolist(), draws.tolist()):
+            # what the question will be about is not known before the draw is made
             if j >= len(self._responses[i]):
                 n_to_come += 1
                 continue
@@ -95,6 +103,7 @@ class Verdicts:
         """Verdicts on draws, sorted by prompt, in one call."""
         if not len(prompts):
             return np.empty(0, dtype=bool)
+        # one call for all, with the draws of a prompt side by side
         starts = np.flatnonzero(np.diff(prompts, prepend=-1))
         rows = prompts[starts].tolist()
         references = [self.references[i] for i in rows]
@@ -103,15 +112,18 @@ class Verdicts:
                 "admissions that are functions are not in a pickle, and more labels are needed; "
                 "call collect again."
             )
+        # a model gets the references themselves, not the prompt that people are shown with them
         if self._bare:
             references = [
-                list(given.references) if isinstance(given, JudgedPrompt) else given
-                for given in references
+                list(shown_reference.references)
+                if isinstance(shown_reference, JudgedPrompt)
+                else shown_reference
+                for shown_reference in references
             ]
-        own = np.split(draws, starts[1:])
-        responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, own)]
-        said = judge(self.admission, references, responses, n_jobs=self._n_jobs)
-        verdicts = np.concatenate(said)
+        draws_of_prompts = np.split(draws, starts[1:])
+        responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, draws_of_prompts)]
+        answers = judge(self.admission, references, responses, n_jobs=self._n_jobs)
+        verdicts = np.concatenate(answers)
         self.labels[prompts, draws] = verdicts
         self.n_judgements += len(verdicts)
         return verdicts
@@ -141,16 +153,20 @@ class Verdicts:
             people = get_admission(self.admission)
             if not isinstance(people, HumanJudge):
                 raise
+            # draw by draw: first texts of all prompts come before second ones
             draws, prompts = np.nonzero(may_ask().T)
             pairs, n_to_come = self.pairs(rows[prompts], draws)
             n_left = len(pairs)
             later: list[WantedVerdict] = []
+            # the store may hold some of these verdicts: looking up very many would take long
             if n_left <= _MOST_LOOKED_UP:
-                known = people.verdicts(list(pairs.values()))
-                n_left = known.count(None)
-                asked = {pair.id for pair in error.wanted}
-                unknown = [pair for pair, said in zip(pairs.values(), known) if said is None]
-                later = [pair for pair in unknown if pair.id not in asked]
+                verdicts = people.verdicts(list(pairs.values()))
+                n_left = verdicts.count(None)
+                wanted = {pair.id for pair in error.wanted}
+                unknown = [
+                    pair for pair, verdict in zip(pairs.values(), verdicts) if verdict is None
+                ]
+                later = [pair for pair in unknown if pair.id not in wanted]
             n_more = n_to_come + (len(error.wanted) if also else 0)
             n_at_most = max(n_left + n_more, len(error.wanted))
             raise VerdictsWanted(error.wanted, n_at_most, later) from None
@@ -158,7 +174,7 @@ class Verdicts:
 
 def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) -> list[Any]:
     """References for people who audit, with prompts for a HumanJudge."""
-    if any(callable(given) or given is None for given in references):
+    if any(callable(reference) or reference is None for reference in references):
         raise ValueError(
             "admissions must be references where people audit the admission, got functions "
             "instead: these would judge in place of people."
@@ -166,7 +182,9 @@ def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) 
     if not isinstance(people, HumanJudge):
         return references
     pairs = zip(references, people.asked(prompts.prompts, references))
-    return [given if isinstance(given, JudgedPrompt) else shown for given, shown in pairs]
+    return [
+        reference if isinstance(reference, JudgedPrompt) else judged for reference, judged in pairs
+    ]
 
 
 class ComponentVerdicts(Verdicts):

@@ -33,6 +33,7 @@ class Counts:
         """Count new prompts; return whether it is time to look."""
         before = len(self.digests)
         _, first = np.unique(digests, return_index=True)
+        # so many prompts are enough, and memory would grow with traffic
         new = first[~np.isin(digests[first], self.digests)][: _MOST - before]
         self.digests = np.concatenate((self.digests, digests[new]))
         self.of_kinds += kinds[new].sum(axis=0)
@@ -67,19 +68,22 @@ class Watch:
             of_group = [i for i, name in enumerate(groups) if name == group]
             if not of_group or not rule.certified or rule.tested is None:
                 continue
+            # empty, and out of draws: what can be counted without a judge
             kinds = [(not len(sets[i]), sets[i].n_samples >= rule.k_max) for i in of_group]
             with self._locks.setdefault(os.getpid(), threading.Lock()):
                 counts = self._counts.setdefault(group, Counts())
                 has_doubled = counts.add(digests[of_group], np.array(kinds))
-                n, of_kinds = len(counts.digests), counts.of_kinds.tolist()
+                n = len(counts.digests)
+                of_kinds = counts.of_kinds.tolist()
             if has_doubled:
                 self._compare(group, rule, of_kinds, n)
 
     def _compare(self, group: Hashable, rule: Rule, counts: list[int], n: int) -> None:
         tested: Tested = rule.tested  # type: ignore[assignment]
-        nothing = "no answer" if rule.claim.about == "answers" else "an empty set"
-        kinds = {nothing: tested.empty, f"all {rule.k_max} draws": tested.used_up}
+        what_is_empty = "no answer" if rule.claim.about == "answers" else "an empty set"
+        kinds = {what_is_empty: tested.empty, f"all {rule.k_max} draws": tested.used_up}
         for (kind, before), now in zip(kinds.items(), counts):
+            # one warning for each: a service would otherwise repeat it with every request
             if (group, kind) in self._warned or not is_impossible(now, n, before, tested.prompts):
                 continue
             self._warned.add((group, kind))
@@ -95,5 +99,6 @@ class Watch:
 
 def is_impossible(now: int, n: int, before: int, n_before: int) -> bool:
     """Whether chance hardly makes two shares so different."""
+    # Fisher's exact test, on both sides
     same = hypergeom(n + n_before, now + before, n)
     return bool(2 * min(same.cdf(now), same.sf(now - 1)) < _BY_CHANCE)

@@ -134,7 +134,9 @@ def chances_to_pass(
     Of `n_seen` other rows the share that counts at each level was `shares`, and of these were
     errors `risks`; n rows are tested.
     """
-    share, risk = shares[:, np.newaxis], risks[:, np.newaxis]
+    share = shares[:, np.newaxis]
+    risk = risks[:, np.newaxis]
+    # how many will be answered is not known, nor is the risk: both are averaged over
     m = np.maximum(binom.ppf(_QUANTILES, n, share), 1.0).astype(np.int64)
     wrong, right = np.array([risk, 1.0 - risk]) * (n_seen * share + 1.0)
     passing = betabinom.cdf(critical_count(m, alpha, delta), m, wrong, right)
@@ -159,16 +161,28 @@ def search_answers(
     by the cheapest draws. A `vote` of `n_vote` prompts is taken, unless it is expected to answer
     clearly less.
     """
-    in_use, labeled = data.k_max, np.any(data.labels >= 0)
+    in_use = data.k_max
+    labeled = np.any(data.labels >= 0)
     data = with_references(data)
-    scores = data.quality, data.similarity
-    paths, present, features = TextPaths.of_all_draws(*scores, data.first, tiers)
+    paths, present, features = TextPaths.of_all_draws(
+        data.quality, data.similarity, data.first, tiers
+    )
     right = np.broadcast_to(data.admissible[:, np.newaxis, :], present.shape)
     folds = folds_of(data.n_prompts)
     classifier, score = learnt(new_classifier, folds, features, right, present, present)
-    scales, never = (paths.quality_scale, paths.similarity_scale), (ConstantClassifier(0.0),)
-    model = ExitModel(classifier, None, never, *scales, 1.0, in_use, tiers)
-    texts, chance = score.argmax(axis=2), score.max(axis=2)
+    # whether to go on is decided by the best text so far, not by what may still arrive
+    model = ExitModel(
+        text_classifier=classifier,
+        added_classifier=None,
+        arrival_classifiers=(ConstantClassifier(0.0),),
+        quality_scale=paths.quality_scale,
+        similarity_scale=paths.similarity_scale,
+        rho=1.0,
+        k_max=in_use,
+        tiers=tiers,
+    )
+    texts = score.argmax(axis=2)
+    chance = score.max(axis=2)
     wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
     draws = np.arange(1, in_use + 1)
     costs = draws if tiers is None else tiers.price_of(draws)
@@ -183,8 +197,10 @@ def search_answers(
         chances = path.chances(n, alpha, level * delta)
         start = int(np.argmax(chances))
         last = _likely_last(chances[start:])
+        # without labels the risks are a guess: any level may be the last
         if not labeled:
             last = np.full(len(last), chances[start] / len(last))
+        # prices are those where something passes: where nothing does, all draws are made
         total = max(chances[start], np.finfo(float).tiny)
         for cut in [0.0] if draw_price == 0.0 else levels[start] * _CUTS:
             sure = sureness(chance, patience, cut)
@@ -193,9 +209,15 @@ def search_answers(
             candidates.append((with_cut, last @ shares[start:], last @ prices[start:] / total))
     if draw_price is None:
         enough = _NEARLY * max(share for _, share, _ in candidates)
-        return min((one for one in candidates if one[1] >= enough), key=lambda one: one[2])[0]
-    learnt_path, share, price = max(candidates, key=lambda one: one[1] - draw_price * one[2])
+        return min(
+            (candidate for candidate in candidates if candidate[1] >= enough),
+            key=lambda candidate: candidate[2],
+        )[0]
+    learnt_path, share, price = max(
+        candidates, key=lambda candidate: candidate[1] - draw_price * candidate[2]
+    )
     if vote is not None:
+        # a vote tests on all prompts, and needs no trust in what was learnt: it wins a near tie
         clearly = _CLEARLY_OF_FEW if n_vote < FEW else _CLEARLY
         of_vote, price_of_vote = _expected_of_vote(data, vote, score, costs, alpha, n_vote, delta)
         if of_vote - draw_price * price_of_vote >= share - draw_price * price - clearly:
@@ -205,6 +227,7 @@ def search_answers(
 
 def _patiences(draws: np.ndarray, costs: np.ndarray, draw_price: float | None) -> list[np.ndarray]:
     """Ways to count what was spent."""
+    # doubt that counts so often lets nothing be answered before the last draw
     after_all = np.where(draws < draws[-1], _NOTHING, 1.0)
     if draw_price == 0.0:
         return [after_all]
@@ -214,6 +237,7 @@ def _patiences(draws: np.ndarray, costs: np.ndarray, draw_price: float | None) -
 
 def _likely_last(chances: np.ndarray) -> np.ndarray:
     """How likely each level passes last."""
+    # a fixed sequence: a level passes only if all before it do
     passed = np.minimum.accumulate(chances)
     return np.asarray(passed - np.append(passed[1:], 0.0))
 
@@ -231,18 +255,21 @@ def _expected_of_vote(
 
     `score`, (prompts, K, K), is what was learnt of texts after each draw.
     """
-    rows, model = np.arange(data.n_prompts), replace(vote, k_max=data.k_max)
+    # of the prompts at hand as many must reach the first level as their share of n says
+    rows = np.arange(data.n_prompts)
+    model = replace(vote, k_max=data.k_max)
     fewest = max(round(fewest_answers(alpha, delta) * len(rows) / n), 1)
-    found = PlainSteps(Table(data), rows, PlainPath(model), fewest)
-    levels, chosen = found.levels, found.texts[:, -1]
+    answers = PlainSteps(Table(data), rows, PlainPath(model), fewest)
+    levels = answers.levels
+    chosen = answers.texts[:, -1]
     wrong = ~data.admissible[rows, chosen]
     doubt = 1.0 - score[rows, -1, chosen]
-    answered = found.sure[:, -1:] >= levels
+    answered = answers.sure[:, -1:] >= levels
     m = answered.sum(axis=0)
     risks = _risks(m, wrong @ answered, doubt @ answered)
     shares = m / len(rows)
     last = _likely_last(chances_to_pass(shares, risks, len(rows), n, alpha, delta))
-    prices = np.array([costs[found.draws(step) - 1].mean() for step in range(len(levels))])
+    prices = np.array([costs[answers.draws(step) - 1].mean() for step in range(len(levels))])
     total = max(last.sum(), np.finfo(float).tiny)
     return float(last @ shares), float(last @ prices / total)
 
@@ -251,6 +278,7 @@ def sureness(chance: np.ndarray, patience: Sequence[float], cut: float = 0.0) ->
     """s_k of each prompt, (n, draws); -inf once hopeless."""
     draws = np.arange(1, chance.shape[1] + 1)
     low = hopeless_after(chance, draws, len(patience), cut)
+    # the draw at which a prompt is given up still counts: it may answer there
     sure = sure_after(chance, np.array(patience)[draws - 1])
     return np.where(np.cumsum(low, axis=1) > low, -np.inf, sure)
 
@@ -283,11 +311,12 @@ def _measured(
     """Share answered, share of wrong answers, price: by level."""
     k_max = sure.shape[1]
     before = np.sum(np.maximum.accumulate(sure, axis=1)[..., np.newaxis] < levels, axis=1)
-    answered, at = before < k_max, np.minimum(before, k_max - 1)
+    answered = before < k_max
+    at = np.minimum(before, k_max - 1)
     m = answered.sum(axis=0)
     n_wrong, doubt = (
-        np.sum(np.take_along_axis(one, at, axis=1) * answered, axis=0)
-        for one in (wrong, 1.0 - chance)
+        np.sum(np.take_along_axis(values, at, axis=1) * answered, axis=0)
+        for values in (wrong, 1.0 - chance)
     )
     draws = np.where(answered, before + 1, np.isfinite(sure).sum(axis=1, keepdims=True))
     return m / len(sure), _risks(m, n_wrong, doubt), costs[draws - 1].mean(axis=0)
@@ -295,7 +324,9 @@ def _measured(
 
 def _risks(m: np.ndarray, n_wrong: np.ndarray, doubt: np.ndarray) -> np.ndarray:
     """Expected shares of wrong answers."""
-    counted, believed = (n_wrong + 0.5) / (m + 1.0), doubt / np.maximum(m, 1)
+    # few errors are counted at selective levels: what the model believes steadies their share
+    counted = (n_wrong + 0.5) / (m + 1.0)
+    believed = doubt / np.maximum(m, 1)
     return np.asarray(_COUNTED * counted + (1.0 - _COUNTED) * believed)
 
 
@@ -320,13 +351,17 @@ class AnswerSteps:
         self.sure = np.full((len(rows), table.k_max), -np.inf)
         self.texts = np.zeros(self.sure.shape, dtype=np.intp)
         self.made = np.zeros(len(rows), dtype=np.intp)  # draws
-        paths, waiting = path.model.paths(len(rows)), np.arange(len(rows))
+        paths = path.model.paths(len(rows))
+        waiting = np.arange(len(rows))
         for k in range(table.k_max):
             text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
-            chance, self.texts[waiting, k] = text.max(axis=1), text.argmax(axis=1)
+            # the answer is the text of the largest chance after this draw
+            chance = text.max(axis=1)
+            self.texts[waiting, k] = text.argmax(axis=1)
             self.made[waiting] = k + 1
             self.sure[waiting, k] = sure_after(chance, path.patience[k])
             hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
+            # who answers at the highest level answers, with the same draw, at every lower one
             waiting = waiting[(self.sure[waiting, k] < path.levels[0]) & ~hopeless]
 
     def __len__(self) -> int:
@@ -393,13 +428,18 @@ class AnswerRule(ExitRule):
 
     def __init__(self, level: float, patience: Sequence[float], cut: float = 0.0) -> None:
         super().__init__(level, 1.0, len(patience))
-        self.patience, self.cut, self.exit = patience, cut, -np.inf
+        self.patience = patience
+        self.cut = cut
+        self.exit = -np.inf
 
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
         self.n_samples += 1
-        k, best = self.n_samples, int(np.argmax(text))
+        k = self.n_samples
+        best = int(np.argmax(text))
         if sure_after(text[best], self.patience[k - 1]) >= self.level:
-            self.members, self.exit, self.stopped = [best], float(text[best]), True
+            self.members = [best]
+            self.exit = float(text[best])
+            self.stopped = True
         elif hopeless_after(text[best], k, self.k_max, self.cut):
             self.stopped = True
         return self.done

@@ -247,14 +247,16 @@ class LabeledArrays(ABC):
             with open(path, "rb") as file, NpzFile(file, allow_pickle=False) as archive:
                 arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
             is_intact = str(arrays.pop("digest")) == _digest(arrays)
+            # another version has another format, and perhaps another digest: the format says more
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":
                 raise ValueError(f"it was written in the format {format_!r}.")
             # an unknown field of another version says nothing
-            known = json.loads(str(arrays["provenance"])).items()
-            fields = {name: value for name, value in known if value is not None}
+            fields_of_file = json.loads(str(arrays["provenance"])).items()
+            fields = {name: value for name, value in fields_of_file if value is not None}
             arrays["provenance"] = Provenance(**fields)
             data = cls(**arrays)
+            # ... and so does what the class itself refuses
             if not is_intact:
                 raise ValueError("its arrays were changed since it was written.")
             return data

@@ -233,11 +233,15 @@ def audit_power(
     """
     size = n_prompts // n_audits
     share = np.arange(size + 1) / size
-    a, b = (np.asarray(one)[..., np.newaxis] for one in np.broadcast_arrays(refused, rejected))
+    a, b = (
+        np.asarray(probability)[..., np.newaxis]
+        for probability in np.broadcast_arrays(refused, rejected)
+    )
     of_share = binom.pmf(np.arange(size + 1), size, a)
     b = np.where(share < 1.0, b, 1.0)
     stake = _audit_stake(n_audits, epsilon, delta)
-    right, wrong = np.log1p(stake * (epsilon - share)), math.log1p(stake * (epsilon - 1.0))
+    right = np.log1p(stake * (epsilon - share))
+    wrong = math.log1p(stake * (epsilon - 1.0))
     drift = np.sum(of_share * ((1.0 - b) * right + b * wrong), axis=-1, keepdims=True)
     square = np.sum(of_share * ((1.0 - b) * right**2 + b * wrong**2), axis=-1, keepdims=True)
     variance = np.maximum(square - drift**2, 1e-6)
@@ -307,12 +311,14 @@ def confidence_sequence(
 
 def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:
     """Largest m against which the log wealth reaches `level`."""
-    low, high = np.zeros(total.shape), np.ones(total.shape)
+    low = np.zeros(total.shape)
+    high = np.ones(total.shape)
     zeros = (n - total)[..., np.newaxis] * np.log1p(-_STAKES)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         ones = total[..., np.newaxis] * np.log(1.0 - _STAKES + _STAKES / middle[..., np.newaxis])
         wealth = np.logaddexp.reduce(zeros + ones, axis=-1) - math.log(len(_STAKES))
         rejected = wealth >= level
-        low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
+        low = np.where(rejected, middle, low)
+        high = np.where(rejected, high, middle)
     return low  # rounded downwards

@@ -36,7 +36,8 @@ def check_level(value: Any, name: str) -> float:
 
 def check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of errors among n, as arrays, checked."""
-    counts, totals = np.asarray(n_errors), np.asarray(n)
+    counts = np.asarray(n_errors)
+    totals = np.asarray(n)
     for array, name in ((counts, "n_errors"), (totals, "n")):
         if array.dtype.kind not in "iu":
             raise TypeError(
@@ -96,7 +97,7 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
     counts, totals = check_counts(n_errors, n)
     level = check_probability(delta, "delta")
     limit = betainccinv(counts + 1.0, np.maximum(totals - counts, 1), level)
-    limit = np.where(counts == totals, 1.0, limit)
+    limit = np.where(counts == totals, 1.0, limit)  # nothing is excluded
     # the inverse is right up to rounding: step upwards until the test agrees with it
     step = 2.0**-52
     while np.any(short := (limit < 1.0) & (_tail(counts, totals, limit) > level)):
@@ -120,14 +121,17 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
     array([-1,  1, 38])
     """
     _, totals = check_counts(0, n)
-    risk, level = check_probability(epsilon, "epsilon"), check_probability(delta, "delta")
+    risk = check_probability(epsilon, "epsilon")
+    level = check_probability(delta, "delta")
     totals, risk, level = np.broadcast_arrays(totals, risk, level)
     # bisection: `passes` passes (or is -1), `fails` does not (n errors have p-value 1)
-    passes, fails = np.full(totals.shape, -1), totals.astype(np.int64)
+    passes = np.full(totals.shape, -1)
+    fails = totals.astype(np.int64)
     while np.any(fails - passes > 1):
         middle = (passes + fails) // 2
         rejected = (middle < 0) | (_tail(np.maximum(middle, 0), totals, risk) <= level)
-        passes, fails = np.where(rejected, middle, passes), np.where(rejected, fails, middle)
+        passes = np.where(rejected, middle, passes)
+        fails = np.where(rejected, fails, middle)
     return int(passes) if passes.ndim == 0 else passes
 
 
@@ -169,7 +173,8 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
     So many that zero errors have a p-value of at most `delta`, with tolerated risk `epsilon`, both
     in (0, 1), where `optimization_fraction`, in [0, 1), of the prompts is not used for the tests.
     """
-    epsilon, delta = check_level(epsilon, "epsilon"), check_level(delta, "delta")
+    epsilon = check_level(epsilon, "epsilon")
+    delta = check_level(delta, "delta")
     # one less than the logarithms say, which may be rounded upwards
     n = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon)) - 1)
     while binomial_p_value(0, n, epsilon) > delta:

@@ -88,6 +88,7 @@ class Entries(ABC):
 
     def largest(self, chosen: np.ndarray) -> np.ndarray:
         """Largest chosen score of each prompt; -inf if none."""
+        # unbuffered: a prompt may have many entries among the chosen
         largest = np.full(self.n_prompts, -np.inf)
         np.maximum.at(largest, self.owner[chosen], self.scores[chosen])
         return largest
@@ -108,7 +109,7 @@ class Entries(ABC):
 
 def ranked(values: np.ndarray, r: int) -> float:
     """The r-th largest value; -inf if there are fewer."""
-    if r > len(values):
+    if r > len(values):  # more witnesses are needed than there are prompts
         return -np.inf
     return float(np.partition(values, len(values) - r)[len(values) - r])
 
@@ -118,16 +119,22 @@ def settle(entries: Entries, r: int) -> float:
     while True:
         labels = entries.labels
         low, seen, high = _bounds(entries, labels)
-        floor, ceiling = ranked(low, r), ranked(high, r)
+        floor = ranked(low, r)
+        ceiling = ranked(high, r)
         if floor == ceiling:
             return floor
+
+        # what may be asked of each prompt is its highest entry that is not known to be unwanted
         heads = entries.heads(labels != 1 - entries.wanted)
         tie = np.full(len(heads), -np.inf)
         tie[heads >= 0] = entries.preference[heads[heads >= 0]]
         is_open = low < ceiling
         # among equal prompts the settled ones come first: they count among the r
         top = np.lexsort((-tie, is_open, -high))[:r]
+        # any walk to the answer needs so many labels: asked for at once, none is in vain
         top = top[is_open[top]][: _fewest_labels(low, high, r)]
+
+        # a prompt whose draws to come may score higher than all that was seen is drawn from first
         undrawn = high[top] > seen[top]
         if undrawn.any():
             entries.draw(top[undrawn])
@@ -161,7 +168,8 @@ def may_ask(entries: Entries, r: int) -> np.ndarray:
     low, _, high = _bounds(entries, labels)
     if ranked(low, r) == ranked(high, r):
         return np.zeros(len(entries.owner), dtype=bool)
-    floor, scores = np.maximum(low, ranked(low, r)), entries.scores
+    floor = np.maximum(low, ranked(low, r))
+    scores = entries.scores
     if entries.reach is not None:
         # an entry without a score may still get the largest score within reach
         scores = np.where(scores == -np.inf, entries.reach[entries.owner], scores)
@@ -177,6 +185,7 @@ def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) ->
     before, which then cost nothing.
     """
     start = min(start, n_steps - 1)
+    # where the expected last step fails, nothing after it matters
     if n_steps and not passes(start):
         n_steps = start
     for m in range(n_steps):

@@ -36,11 +36,11 @@ class Claim:
         The tolerated risk: epsilon of responses, alpha of components and of answers.
     delta : float
         Level of the tests; it has no part in a marginal guarantee.
-    about : {"responses", "responses if any", "components", "answers", "runs that succeed", \
-"runs that pass"}
-        A set holds an admissible response, or does if it is not empty, or only admissible
-        components (but for `max_wrong`), or is one right answer, or empty; runs that would succeed
-        are not stopped, or those that are let through succeed.
+    about : {"responses", "responses if any", "cost", "components", "answers", \
+"runs that succeed", "runs that pass"}
+        A set holds an admissible response, or does if it is not empty, or costs little where it
+        does not, or holds only admissible components (but for `max_wrong`), or is one right answer,
+        or empty; runs that would succeed are not stopped, or those that are let through succeed.
     guarantee : {"pac", "marginal"}
         With confidence 1 - delta over the calibration prompts, or on average over calibration and
         new prompts together.
@@ -140,13 +140,15 @@ class Claim:
         promise = self.risk.promise.format(who=who)
         if self.audit is not None:
             promise += ", by people's standard,"
-        text = f"{promise} with probability at least {percent(1 - self.level)}"
+        how_much = self.risk.how_much.format(share=percent(1 - self.level), level=f"{self.level:g}")
+        text = f"{promise} {how_much}"
         if self.guarantee == "marginal":
             together = "on average over calibration prompts and new prompts together"
             text = f"{text[0].upper()}{text[1:]}, {together} (marginal guarantee)"
         else:
             confidence = percent(1 - self.delta)
             text = f"With confidence {confidence} over the {self.risk.tested_on}, {text}"
+        # of all groups together: which of their claims hold at once
         if self.within_groups is not None and self.group is None:
             each = self.within_groups == "each"
             how = "each certified group on its own" if each else "all certified groups at once"
@@ -181,7 +183,7 @@ class Claim:
 
     def conditions(self) -> tuple[str, ...]:
         """Conditions from audit, repetitions, weights and provenance, in sentences."""
-        texts = [text for text in (self.audit, self.repeated) if text is not None]
+        texts = [text for text in (self.audit, self.risk.condition, self.repeated) if text]
         if self.approximate:
             texts.append("The guarantee is approximate: weights are estimated.")
         if self.unknown:
@@ -212,7 +214,8 @@ def too_few(n: int, claim: Claim, searched: float = 0.0) -> str:
 
     `searched` is the share of all prompts that is spent on a search.
     """
-    at, needed = f"{claim.level_name}={claim.level:g}", claim.fewest_prompts
+    at = f"{claim.level_name}={claim.level:g}"
+    needed = claim.fewest_prompts
     reason = f"no p-value can reach delta={claim.delta:g} at {at}"
     if claim.guarantee == "marginal":
         reason = f"no level is certified on average at {at}"
@@ -252,6 +255,7 @@ def nothing_passed(
 def nulls_of(claims: Iterable[Claim]) -> str | None:
     """Reasons of null claims, a line each; None without nulls."""
     whys = [claim.why_null() for claim in claims]
+    # hundreds of groups would bury the message
     nulls = [why for why in whys if why is not None]
     n_more = len(nulls) - MOST_NAMED
     rest = [f"So are {n_more} more, {len(nulls)} of {len(whys)} in all."] if n_more > 0 else []

@@ -93,6 +93,7 @@ class ComponentCalibrationData(LabeledArrays):
 
         They are those of the scores, and of the labels where scores are equal.
         """
+        # digests are of rows of an array: shorter ones are filled up
         counts = np.diff(self.offsets)
         place = np.arange(self.n_components) - np.repeat(self.offsets[:-1], counts)
         rows = np.full((self.n_prompts, max(counts.max(), 1)), np.nan)
@@ -129,7 +130,8 @@ class ComponentCalibrationData(LabeledArrays):
         """Data of the prompts at some positions, as :meth:`CalibrationData.take`."""
         chosen = np.arange(self.n_prompts)[np.asarray(indices)]
         counts = np.diff(self.offsets)[chosen]
-        offsets, flat = np.concatenate([[0], np.cumsum(counts)]), self.components_of(chosen)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        flat = self.components_of(chosen)
         prompts = None if self.prompts is None else self.prompts[chosen]
         return ComponentCalibrationData(
             self.scores[flat], self.labels[flat], offsets, self.provenance, prompts
@@ -138,6 +140,7 @@ class ComponentCalibrationData(LabeledArrays):
     def components_of(self, rows: np.ndarray) -> np.ndarray:
         """Positions of the components of prompts at `rows`, in turn."""
         counts = np.diff(self.offsets)[rows]
+        # of each chosen prompt: its first component, then one after the other
         before = np.cumsum(counts) - counts
         return np.repeat(self.offsets[rows] - before, counts) + np.arange(counts.sum())
 
@@ -236,24 +239,31 @@ def component_learn_then_test(
     True
     """
     check_components(data)
-    alpha, delta, n = check_level(alpha, "alpha"), check_level(delta, "delta"), data.n_prompts
+    alpha = check_level(alpha, "alpha")
+    delta = check_level(delta, "delta")
+    n = data.n_prompts
     refuse_too_few(n, Claim(alpha, delta, about="components"))
     if not isinstance(max_wrong, Integral) or max_wrong < 0:
         raise ValueError(f"max_wrong must be an integer of at least 0, got {max_wrong!r} instead.")
     entries = ComponentEntries(data, max_wrong=max_wrong)
-    thresholds, labels = entries.thresholds[::-1], data.labels
-    fewest, most = entries.n_at_least(labels == 0), entries.n_at_least(labels != 1)
+    thresholds = entries.thresholds[::-1]
+    labels = data.labels
+    fewest = entries.n_at_least(labels == 0)
+    most = entries.n_at_least(labels != 1)
     n_selected = _count_from(entries.scores, len(thresholds))
     # counts rise along the sequence, so that all comparisons together are a fixed sequence
     allowed = critical_count(n, alpha, delta)
     certified = most <= allowed
+    # where unknown labels leave a test open, neither answer would be that of the whole table
     if not np.array_equal(certified, fewest <= allowed):
         raise ValueError(
             f"data must have the labels that decide the tests at alpha={alpha:g}, got "
             f"{int(np.sum(labels < 0))} unknown labels instead; lazy judging asks for them."
         )
     n_valid = int(certified.sum())
-    exact, n_errors = fewest == most, np.where(certified, most, fewest).astype(np.int64)
+    exact = fewest == most
+    # whoever passes has at most so many errors, whoever fails at least so many
+    n_errors = np.where(certified, most, fewest).astype(np.int64)
     shares = np.where(exact, most / n, np.nan)
     return ComponentThreshold(
         n_valid=n_valid,
@@ -316,11 +326,13 @@ class ComponentEntries(_WrongEntries):
     ) -> None:
         self.max_wrong = max_wrong
         self.thresholds = np.unique(middles_below(data.scores))
+        # below -inf there is no gap: that threshold selects everything
         if np.any(data.scores == -np.inf):
             self.thresholds = np.append(-np.inf, self.thresholds)
         ranks = np.searchsorted(self.thresholds, data.scores, side="right") - 1
         super().__init__(data.prompt_index, data.n_prompts, ranks.astype(np.float64), wanted=0)
-        self._labels, self._judge = data.labels.copy(), judge
+        self._labels = data.labels.copy()
+        self._judge = judge
 
     @property
     def labels(self) -> np.ndarray:
@@ -408,6 +420,7 @@ class ComponentPath:
 
     def draws(self, step: int) -> np.ndarray:
         """Number of draws for each prompt; 0 if unknown."""
+        # components are those of all K draws of a prompt (Proposition 4.4)
         return np.full(len(self.rows), self.data.provenance.k_max or 0)
 
     def unfinished(self, step: int) -> np.ndarray:

@@ -92,7 +92,9 @@ def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray
     # a pair that exceeds exactly r thresholds is in conflict below position r: so note each pair
     # once, at its r, and let a running OR carry it downwards
     sets = np.zeros((k, -(-k // 64), n_thresholds + 1, n), dtype=_word_type(k))
-    stride_draw, stride_word, stride_r = sets[0].size, sets[0, 0].size, n
+    stride_draw = sets[0].size
+    stride_word = sets[0, 0].size
+    stride_r = n
     position = _count_passed(np.greater, pairs, thresholds).astype(np.intp)
     position *= stride_r
     position += (later * stride_draw)[:, np.newaxis]
@@ -104,7 +106,7 @@ def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray
         flat[position[start:end] + word * stride_word] |= bit
     for r in range(n_thresholds - 1, 0, -1):
         sets[:, :, r] |= sets[:, :, r + 1]
-    return sets[:, :, 1:]
+    return sets[:, :, 1:]  # position 0 exceeds no threshold
 
 
 def _accepted_sets(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> np.ndarray:
@@ -119,6 +121,7 @@ def _accepted_sets(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> 
         for w in range(word + 1):
             np.take(conflicts[draw, w], pairs.a, axis=0, out=rejected, mode="clip")
             rejected &= accepted[w]
+            # any conflict in an earlier word rejects; in the same word the minimum tells
             if w < word:
                 rejected[rejected != 0] = bit
             np.minimum(rejected, bits, out=rejected)
@@ -208,6 +211,7 @@ def _distinct_sets(words: np.ndarray, k: int) -> DistinctSets:
         keys &= dtype.type((1 << pair_bits) - 1)
         pairs = keys.reshape(-1).astype(np.int32)
     else:
+        # sets of several words: pairs go with them by the order of the sort
         rows = words.swapaxes(1, 2)
         order = np.lexsort(rows[::-1], axis=1)
         rows = np.take_along_axis(rows, order[np.newaxis], axis=2)
@@ -235,7 +239,9 @@ class Packing:
         finest = min(_FINEST, 2 ** (62 - n_prompts.bit_length()))
         common = math.lcm(*range(1, min(k, 64) + 1))
         self.unit = min(common, finest)
-        count_bits, draw_bits = 1, k.bit_length()
+        # as many prompts as fit: draws, size and errors side by side in 53 bits
+        count_bits = 1
+        draw_bits = k.bit_length()
         while (
             3 * (count_bits + 1) + 2 * draw_bits <= _EXACT_BITS
             and count_bits + 1 + self.unit.bit_length() <= _EXACT_BITS
@@ -278,7 +284,8 @@ def scores_of_prefixes(
     k, n_sets = accepted.shape
     draw = prefixes // n_sets
     row = prefixes - draw * n_sets
-    values, members = np.ascontiguousarray(quality.T), np.ascontiguousarray(accepted.T)
+    values = np.ascontiguousarray(quality.T)
+    members = np.ascontiguousarray(accepted.T)
     if set_score.of_sets is not None:
         prefix = np.take(members, row, axis=0)
         prefix &= np.take(np.tri(k, dtype=bool), draw, axis=0)
@@ -298,8 +305,8 @@ def _codes(
     """How many of l3 the set reaches by each draw."""
     accepted = sets.accepted
     if set_score.counts_draws:
-        everything = np.arange(accepted.size)
-        scores = scores_of_prefixes(set_score, quality, accepted, everything)
+        every_prefix = np.arange(accepted.size)
+        scores = scores_of_prefixes(set_score, quality, accepted, every_prefix)
         codes = _count_passed(np.greater_equal, scores, l3).reshape(accepted.shape)
         codes *= np.logical_or.accumulate(accepted, axis=0)
     else:
@@ -339,11 +346,13 @@ def _packed_profiles(
     stops = np.flatnonzero(stopping != 0)
     n_thresholds = stopping.reshape(-1)[stops].astype(np.intp)
 
+    # a stop has errors and size of its set, and draws and excess of its prompt: two tables
     state = _errors_and_size(accepted, sets.shown(data.texts), sets.of_prompts(admissible))
     of_state = np.arange(2 * k + 2) // 2 * packing.size_unit + np.arange(2 * k + 2) % 2
     of_prompt = np.empty(admissible.shape, dtype=np.complex128)
     of_prompt.real = np.arange(1, k + 1) * packing.samples_unit
     of_prompt.imag = packing.excess(admissible)
+    # who does not stop by a threshold stops with the last draw
     draws = np.append(np.arange(k), k - 1)
     for budget in budgets:
         last = np.minimum(draws, budget - 1)
@@ -380,10 +389,12 @@ def sum_over_prompts(
     block = int(np.clip(_BLOCK_SETS // len(pairs.a), *_BLOCK_PROMPTS))
     block = min(block, packing.max_prompts)
     shape = len(pairs.a), len(budgets), len(l3)
-    totals, n_packed = np.zeros((4, *shape), dtype=np.int64), 0
+    totals = np.zeros((4, *shape), dtype=np.int64)
+    n_packed = 0
     packed = np.zeros(shape, dtype=np.complex128)
     for start in range(0, data.n_prompts, block):
         part = data.take(slice(start, start + block))
+        # before the fields of the packed numbers run over into each other
         if n_packed + part.n_prompts > packing.max_prompts:
             totals += packing.unpack(packed)
             packed[:], n_packed = 0.0, 0

@@ -44,14 +44,14 @@ def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray)
     none_before = np.concatenate((np.ones((len(right), 1)), none_before[:, :-1]), axis=1)
     above = rank[:, np.newaxis, :] < rank[:, :, np.newaxis]
     nearest = np.where(above, alike, np.float32(0.0))
-    found = (
+    added = (
         certain,
         np.take_along_axis(none_before, rank, axis=1),
         nearest.max(axis=2),
         (nearest * certain[:, np.newaxis, :]).max(axis=2),
         features[:, :, TEXT_FEATURES.index("largest quality")],
     )
-    return np.stack(found, axis=2)
+    return np.stack(added, axis=2)
 
 
 def _arrival_features(
@@ -64,11 +64,17 @@ def _arrival_features(
     budget that is left. Their products come after them; with tiers their depth, since few draws are
     of a dear one.
     """
-    found = np.maximum(text, 0.0)
+    features_of_text = np.maximum(text, 0.0)
     # one by one, so that any batch rounds sums alike
-    total = np.cumsum(found, axis=-1)[..., -1]
+    total = np.cumsum(features_of_text, axis=-1)[..., -1]
     draws = np.broadcast_to(n_draws, total.shape).astype(np.float64)
-    single = (found.max(axis=-1), total, n_texts / draws, np.log(draws), 1.0 - draws / k_max)
+    single = (
+        features_of_text.max(axis=-1),
+        total,
+        n_texts / draws,
+        np.log(draws),
+        1.0 - draws / k_max,
+    )
     features = np.stack(single, axis=-1)
     if tiers is not None:
         return np.concatenate((features, tiers.depth(draws)), axis=-1)
@@ -136,8 +142,14 @@ class ExitModel(TextModel):
     seen: np.ndarray | None = field(default=None, repr=False)
 
     def paths(self, n_prompts: int) -> TextPaths:
-        scales = self.quality_scale, self.similarity_scale
-        return TextPaths(n_prompts, self.k_max, *scales, self.tiers, self.same_text)
+        return TextPaths(
+            n_prompts,
+            self.k_max,
+            self.quality_scale,
+            self.similarity_scale,
+            self.tiers,
+            self.same_text,
+        )
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         present, features = paths.text_features(rows)
@@ -147,7 +159,7 @@ class ExitModel(TextModel):
             text = probabilities(self.added_classifier, present, added)
         draws = paths.n_draws[rows]
         features = _arrival_features(present.sum(axis=1), draws, text, self.k_max, self.tiers)
-        chances = [probability(one, features) for one in self.arrival_classifiers]
+        chances = [probability(classifier, features) for classifier in self.arrival_classifiers]
         _, prices = horizons(draws, self.k_max, 1, self.tiers)
         return text, np.max(chances / prices, axis=0)
 
@@ -164,7 +176,7 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
     These are given after each draw k: (n, K, K) and (n, K).
     """
     exits = np.minimum.accumulate(arrival / rho, axis=1)
-    exits[:, -1] = -np.inf
+    exits[:, -1] = -np.inf  # after the last draw nothing is waited for
     before = np.concatenate((np.full((len(exits), 1), np.inf), exits[:, :-1]), axis=1)
     return counted(before, text, exits).max(axis=1), exits
 
@@ -178,6 +190,7 @@ def with_references(data: CalibrationData) -> CalibrationData:
     if data.k_max == 1 or np.any(data.labels >= 0):
         return data
     right = data.first[:, :-1] == data.first[:, -1:]
+    # the reference itself would always be admissible
     return data.truncate(data.k_max - 1).with_labels(right.astype(np.int8))
 
 
@@ -202,22 +215,30 @@ def fit_exit_model(
     alike, or prompts are too few for folds, the probabilities are constants, and the policy orders
     texts by when they arrived.
     """
-    in_use, data = data.k_max, with_references(data)
+    in_use = data.k_max
+    data = with_references(data)
     n, k_max = data.quality.shape
     learn = partial(learnt, new_classifier, folds_of(n))
     labels = data.admissible
-    scores = data.quality, data.similarity
-    paths, present, features = TextPaths.of_all_draws(*scores, data.first, tiers)
+    paths, present, features = TextPaths.of_all_draws(
+        data.quality, data.similarity, data.first, tiers
+    )
     # after the first draws each one more tells much, later ones little
     moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
     taught = np.zeros_like(present)
     taught[:, moments] = present[:, moments]
+
+    # first stage: whether a text is admissible
     of_texts = np.broadcast_to(labels[:, np.newaxis, :], present.shape)
     text_classifier, chance = learn(features, of_texts, taught, present)
+
+    # second stage: whether it is so, and none ranked above it
     added = np.stack(
         [_added_features(chance[:, k], features[:, k], paths.alike) for k in range(k_max)], axis=1
     )
     added_classifier, text = learn(added, _highest(chance, labels), taught, present)
+
+    # how likely a first admissible text arrives within the next draws, by horizon
     draws = np.arange(1, k_max + 1)
     so_far = _arrival_features(present.sum(axis=2), draws, text, k_max, tiers)
     stops, prices = horizons(draws, k_max, look_ahead, tiers)
@@ -262,10 +283,11 @@ def learnt(
     """
     chances = np.full(present.shape, -np.inf)
     for fold in np.unique(folds):
-        held, rows = folds == fold, taught.copy()
+        held = folds == fold
+        rows = taught.copy()
         rows[held] = False
-        others = fitted(new_classifier, features[rows], labels[rows])
-        chances[held] = probabilities(others, present[held], features[held])
+        fitted_on_others = fitted(new_classifier, features[rows], labels[rows])
+        chances[held] = probabilities(fitted_on_others, present[held], features[held])
     return fitted(new_classifier, features[taught], labels[taught]), chances
 
 
@@ -282,9 +304,11 @@ class ConstantClassifier:
 
 def fitted(new_classifier: Callable[[], Any], features: np.ndarray, labels: np.ndarray) -> Any:
     """A classifier of rows; constant where labels are all alike."""
+    # with one class alone scikit-learn's classifiers refuse, or give one column
     n_positive = int(np.sum(labels))
     if 0 < n_positive < len(labels):
         return new_classifier().fit(features, labels)
+    # never 0 or 1: so few labels do not prove a certainty
     return ConstantClassifier((n_positive + 0.5) / (len(labels) + 1.0))
 
 
@@ -298,19 +322,21 @@ def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
         return 1.0 / (1.0 + np.exp(-np.cumsum(terms, axis=1)[:, -1]))
     if not len(features):
         return np.empty(0)
-    found = np.asarray(classifier.predict_proba(features))[:, 1]
-    return np.round(found, 6)
+    chances = np.asarray(classifier.predict_proba(features))[:, 1]
+    # its last digits may depend on the batch, and an exit level stands between probabilities
+    return np.round(chances, 6)
 
 
 def probabilities(classifier: Any, present: np.ndarray, features: np.ndarray) -> np.ndarray:
     """:func:`probability` where there is something, -inf elsewhere."""
-    found = np.full(present.shape, -np.inf)
-    found[present] = probability(classifier, features[present])
-    return found
+    chances = np.full(present.shape, -np.inf)
+    chances[present] = probability(classifier, features[present])
+    return chances
 
 
 def _highest(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Which admissible text has the largest chance so far."""
+    # admissible texts that rank below another admissible one add nothing to a set
     ranked = np.where(labels[:, np.newaxis, :], chance, -np.inf)
     highest = np.zeros(chance.shape, dtype=bool)
     # of equals the first
@@ -321,6 +347,7 @@ def _highest(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _arrives(labels: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """Whether the first admissible draw follows k, before `stops`[k]."""
     k_max = labels.shape[1]
+    # without an admissible draw the first one lies beyond all horizons
     first = np.where(labels.any(axis=1), labels.argmax(axis=1), np.max(stops))[:, np.newaxis]
     return (first > np.arange(k_max)) & (first < stops)
 
@@ -338,8 +365,8 @@ def _best_rho(
     averages = np.zeros(len(_RHOS))
     for place, rho in enumerate(_RHOS):
         tau, exits = exit_scores(text, arrival, rho)
-        found = np.sort(np.where(labels, tau, -np.inf).max(axis=1))
-        for level in found[ranks]:
+        best_levels = np.sort(np.where(labels, tau, -np.inf).max(axis=1))
+        for level in best_levels[ranks]:
             stops = np.sum(exits[:, :-1] >= level, axis=1)
             price = np.sum(tau >= level) + np.sum(costs[stops])
             averages[place] += np.log(price) / len(ranks)
@@ -349,7 +376,7 @@ def _best_rho(
 def impute_labels(
     data: CalibrationData,
     first: np.ndarray,
-    known: np.ndarray,
+    labels: np.ndarray,
     new_classifier: Callable[[], Any],
     random_state: int = 0,
 ) -> np.ndarray:
@@ -362,31 +389,36 @@ def impute_labels(
     copies is learnt from the pairs of judged texts.
 
     Only for the optimisation part: there labels shape the path of the tests, and the guarantee
-    needs nothing of them. `known`, (n, K), is 1, 0, or -1 where a draw was not judged.
+    needs nothing of them. `labels`, (n, K), are 1, 0, or -1 where a draw was not judged.
     """
-    first = texts_of_draws(data.similarity, first, same_text_of(data.similarity, first, known))
-    known = _shared(known, first)
+    first = texts_of_draws(data.similarity, first, same_text_of(data.similarity, first, labels))
+    labels = _shared(labels, first)
     paths, present, features = TextPaths.of_all_draws(data.quality, data.similarity, first)
-    present, features = present[:, -1], features[:, -1]
+    present = present[:, -1]
+    features = features[:, -1]
+    # similarity is known to earlier draws alone: each pair counts for both of its texts
     lower = np.tril(data.similarity, -1)
     scaled = paths.similarity_scale(lower + np.swapaxes(lower, 1, 2))
+    # a text is no evidence about itself
     other = first[:, :, np.newaxis] != first[:, np.newaxis, :]
     nearest = [
-        np.max(np.where(other & (known == label)[:, np.newaxis, :], scaled, 0.0), axis=2)
+        np.max(np.where(other & (labels == label)[:, np.newaxis, :], scaled, 0.0), axis=2)
         for label in (0, 1)
     ]
     features = np.concatenate((features, np.stack(nearest, axis=2)), axis=2)
-    judged = present & (known >= 0)
-    classifier = fitted(new_classifier, features[judged], known[judged] > 0)
+    judged = present & (labels >= 0)
+    classifier = fitted(new_classifier, features[judged], labels[judged] > 0)
     chance = probabilities(classifier, present, features)
+    # drawn, not rounded: shares of admissible texts would otherwise be too extreme
     drawn = np.random.default_rng(random_state).random(chance.shape) < chance
-    return np.where(known >= 0, known > 0, np.take_along_axis(drawn, first, axis=1))
+    return np.where(labels >= 0, labels > 0, np.take_along_axis(drawn, first, axis=1))
 
 
-def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:
+def _shared(labels: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Labels; unknown ones follow the text's first judged draw."""
-    shared = known.copy()
-    for draw in range(known.shape[1]):
-        same = (first == first[:, [draw]]) & (known[:, [draw]] >= 0)
-        shared = np.where(same & (shared < 0), known[:, [draw]], shared)
+    # a judge was asked about one draw of a text, not always the first
+    shared = labels.copy()
+    for draw in range(labels.shape[1]):
+        same = (first == first[:, [draw]]) & (labels[:, [draw]] >= 0)
+        shared = np.where(same & (shared < 0), labels[:, [draw]], shared)
     return shared

@@ -72,13 +72,16 @@ class ExitRule:
         """
         if self.done:
             raise RuntimeError("the exit rule has stopped; it takes no further draw")
-        before, self.n_samples = self.exit, self.n_samples + 1
+        before = self.exit
+        self.n_samples += 1
         last = self.n_samples == self.k_max
+        # the running minimum, so that sets are nested in the level
         self.exit = -np.inf if last else min(before, float(arrival) / self.rho)
         for c, chance in enumerate(text):
             value = min(before, float(chance))
             if value >= self.level and value > self.exit and c not in self.members:
                 self.members.append(c)
+        # at the budget sampling ends, too, but then the level has not stopped it
         self.stopped = self.exit < self.level and not last
         return self.done
 
@@ -92,13 +95,16 @@ class ExitEntries(DrawEntries):
     reach: np.ndarray  # m_k after the last draw made, +inf before the first
 
     def __init__(self, table: Table, rows: np.ndarray, model: ExitModel) -> None:
-        n, k_max = len(rows), model.k_max
+        n = len(rows)
+        k_max = model.k_max
         # tau(c) at first draws of texts, m_k after draw k; -inf where draws do not tell yet
         self.tau, self.exits = np.full((2, n, k_max), -np.inf)
         owner, draws = np.indices((n, k_max)).reshape(2, -1)
         # scores are a view of tau
         super().__init__(table, rows[owner], draws, owner, n, scores=self.tau.reshape(-1))
-        self._of_prompt, self._model, self._paths = rows, model, model.paths(n)
+        self._of_prompt = rows
+        self._model = model
+        self._paths = model.paths(n)
         self.reach = np.full(n, np.inf)
         # m_k after the last known draw, where draws end early; -inf elsewhere
         self.cut = np.full(n, -np.inf)
@@ -108,12 +114,14 @@ class ExitEntries(DrawEntries):
         self._end(np.flatnonzero(table.n_draws[rows] == 0))
 
     def draw(self, prompts: np.ndarray) -> None:
-        k, before = self._paths.n_draws[prompts], self.reach[prompts]
+        k = self._paths.n_draws[prompts]
+        before = self.reach[prompts]
         text, arrival = self._model.after_next_draw(
             self._table, self._of_prompt[prompts], self._paths, prompts
         )
         after = np.minimum(before, arrival / self._model.rho)
-        after[k == self._model.k_max - 1] = -np.inf
+        after[k == self._model.k_max - 1] = -np.inf  # no draw is left to wait for
+        # tau(c) is the largest value over all draws: a later one never takes a text away
         self.tau[prompts] = np.maximum(self.tau[prompts], counted(before, text, after))
         self.exits[prompts, k] = self.reach[prompts] = after
         known = text > -np.inf
@@ -138,9 +146,10 @@ class ExitEntries(DrawEntries):
     @property
     def hopeless(self) -> np.ndarray:
         """Which prompts are known to have no admissible text."""
-        draws, labels = np.arange(self.tau.shape[1]), self.labels.reshape(self.tau.shape)
-        made = draws < self._paths.n_draws[:, np.newaxis]
-        return np.asarray(np.all((labels == 0) | (made & (self._paths.first != draws)), axis=1))
+        draws = np.arange(self.tau.shape[1])
+        labels = self.labels.reshape(self.tau.shape)
+        is_made = draws < self._paths.n_draws[:, np.newaxis]
+        return np.asarray(np.all((labels == 0) | (is_made & (self._paths.first != draws)), axis=1))
 
     def below(self, level: float) -> float:
         """The middle of the gap below a level.
@@ -154,6 +163,7 @@ class ExitEntries(DrawEntries):
 
     def draw_to(self, level: float) -> None:
         """Make as many draws as prediction makes at a level."""
+        # those with m_k below the level have stopped there, and at every higher level
         while level > -np.inf and len(waiting := np.flatnonzero(self.reach >= level)):
             self.draw(waiting)
 
@@ -237,6 +247,7 @@ class LevelPath:
         if not len(every):  # of a group that was not searched
             path.levels = [0.0]
             return path
+        # between two V of prompts the same prompts err: one level for each is enough
         observed = np.append(largest[largest > -np.inf], every.min())
         levels = middles_below(np.append(every, entries.exits), observed)
         path.levels = np.unique(levels).tolist()

@@ -187,6 +187,7 @@ def learn_then_test(
     epsilons = np.atleast_1d(check_probability(epsilon, "epsilon")).tolist()
     if np.ndim(epsilon) > 1 or not epsilons:
         raise ValueError(f"epsilon must be one number or several, got {epsilon!r} instead.")
+    # too few prompts for the largest epsilon are too few for all
     largest = Claim(max(epsilons), check_level(delta, "delta"))
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     budgets = check_budgets(k_max if frontier is None else frontier.k_max.tolist(), data.k_max)
@@ -200,9 +201,11 @@ def learn_then_test(
             part, set_score=score, n_lambdas=n_lambdas, k_max=budgets.tolist(), **weights
         )
     else:
-        seen, tested = np.arange(0), data.order()
+        seen = np.arange(0)
+        tested = data.order()
         refuse_common_prompts("frontier", frontier.seen, data)
         refuse_too_few(data.n_prompts, largest)
+    # one frontier for all levels: it was fixed before the calibration part was looked at
     path = ThresholdPath(Table(data), tested, frontier, score)
     tests = [BinomialTest(path, MISSES, level, delta) for level in epsilons]
     results = tuple(certify_frontier(test, searched=seen, weights=weights) for test in tests)
@@ -210,8 +213,8 @@ def learn_then_test(
 
 
 def certify_frontier(
-    admission: BinomialTest,
-    others: Sequence[BettingTest] = (),
+    main_test: BinomialTest,
+    other_tests: Sequence[BettingTest] = (),
     *,
     searched: np.ndarray,
     weights: Weights,
@@ -219,34 +222,40 @@ def certify_frontier(
 ) -> LearnThenTestResult:
     """Test a frontier on other prompts than those at `searched`.
 
-    All of `others` must pass as well. Of a table that is filled on demand, or has holes, the result
+    The other tests must pass as well. Of a table that is filled on demand, or has holes, the result
     holds bounds of errors and p-values, and the objective leaves out the excess, which needs labels
     that no test asks for. Where costs are not known, the objective is that of the search.
     """
-    path: Any = admission.path
-    n, m = admission.n_prompts, len(path)
-    lazily, before = path.table.is_lazy, path.table.n_judgements
-    tests: list[StepTest] = [admission, *others]
-    n_passed = count_steps(path, tests, admission.likely_last() if lazily else 0)
-    smallest, band = math.nan, AchievableEpsilon(math.nan, math.nan)
+    path: Any = main_test.path
+    n = main_test.n_prompts
+    lazily = path.table.is_lazy
+    judged_before = path.table.n_judgements
+    tests: list[StepTest] = [main_test, *other_tests]
+    n_passed = count_steps(path, tests, main_test.likely_last() if lazily else 0)
+
+    band = AchievableEpsilon(math.nan, math.nan)
     if not path.table.is_filled:
-        risks, exact = _bounds(admission, n_passed, select)
+        risks, exact = _bounds(main_test, n_passed, select)
         n_counted = n if risks.n_counted is None else risks.n_counted
-        p_values = binomial_p_value(risks.n_errors, n_counted, admission.level)
-        p_values[n_passed + 1 :] = np.nan
-        objective = replace(risks, excess=np.zeros(m)).objective(**weights)
+        p_values = binomial_p_value(risks.n_errors, n_counted, main_test.level)
+        p_values[n_passed + 1 :] = np.nan  # after the first failure nothing is tested
+        # the excess needs the first admissible draw, a label that no test asks for
+        objective = replace(risks, excess=np.zeros(len(path))).objective(**weights)
         if np.isnan(objective[:n_passed]).any():
             objective = path.frontier.objective
     else:
-        risks, exact = path.risks, np.ones(m, dtype=bool)
+        risks = path.risks
+        exact = np.ones(len(path), dtype=bool)
         p_values = np.max([test.p_values() for test in tests], axis=0)
         objective = risks.objective(**weights)
         labels = path.table.labels[np.concatenate((searched, path.rows))]
         band = AchievableEpsilon.of_labels(labels == 1)
-    if not others:
-        smallest = float(
-            smallest_epsilon(risks.n_errors[0], admission.n_counted(0), admission.delta)
-        )
+
+    # with other losses no epsilon alone would have certified the first step
+    smallest = math.nan
+    if not other_tests:
+        n_counted = main_test.n_counted(0)
+        smallest = float(smallest_epsilon(risks.n_errors[0], n_counted, main_test.delta))
     chosen = None
     if n_passed:
         # of equals argmin takes the first, the safest
@@ -260,37 +269,41 @@ def certify_frontier(
         p_values=p_values,
         n_optimization=len(searched),
         n_calibration=n,
-        epsilon=admission.level,
-        delta=admission.delta,
+        epsilon=main_test.level,
+        delta=main_test.delta,
         smallest_epsilon=smallest,
         achievable_epsilon=band,
         risks=risks,
         provenance=path.table.data.provenance,
         exact=exact,
         open_err=path.table.has_holes and not lazily,
-        n_judgements=path.table.n_judgements - before if lazily else None,
+        n_judgements=path.table.n_judgements - judged_before if lazily else None,
     )
 
 
 def _bounds(
-    admission: BinomialTest, n_passed: int, select: str
+    main_test: BinomialTest, n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
     """Bounds of errors, and costs, of an incomplete table.
 
     Errors are the most there can be where a configuration is certified, or nobody can be asked, and
     the fewest elsewhere.
     """
-    path: Any = admission.path
-    n, m = admission.n_prompts, len(path)
-    exact, n_errors = np.zeros(m, dtype=bool), np.full(m, n)
+    path: Any = main_test.path
+    n = main_test.n_prompts
+    m = len(path)
+    exact = np.zeros(m, dtype=bool)
+    n_errors = np.full(m, n)
     n_counted = np.full(m, n)
     sizes, samples = np.full((2, m), np.nan)
     tested = range(min(n_passed + 1, m))
     for step in tested:
-        fewest, most = admission.errors(step)
+        fewest, most = main_test.errors(step)
         is_most = step < n_passed or not path.table.is_lazy
-        exact[step], n_errors[step] = fewest == most, most if is_most else fewest
-        n_counted[step] = max(admission.n_counted(step), 1)
+        exact[step] = fewest == most
+        n_errors[step] = most if is_most else fewest
+        n_counted[step] = max(main_test.n_counted(step), 1)
+    # costs choose among the steps that passed: their draws are made up to the stop
     for step in range(0 if select == "objective" else max(n_passed - 1, 0), n_passed):
         # how many texts all draws hold matters where another step may be as cheap
         if not path.accepts_all(step) or (path.table.knows_texts and n_passed > 1):

@@ -66,7 +66,7 @@ class Outcome:
     tests: SequenceResult | None = field(default=None, repr=False)  # of all steps, if counted
 
     @classmethod
-    def at(cls, path: Path, risk: Risk, step: int, *, passed: bool, **found: Any) -> Self:
+    def at(cls, path: Path, risk: Risk, step: int, *, passed: bool, **fields: Any) -> Self:
         """What is known of a step of a path."""
         fewest, most = errors_at(path, risk, step)
         # where nobody can be asked, what is not known counts as an error
@@ -80,7 +80,7 @@ class Outcome:
             sizes=path.sizes(step),
             draws=path.draws(step),
             **cls.of_holes(path, risk, step),
-            **found,
+            **fields,
         )
 
     @staticmethod

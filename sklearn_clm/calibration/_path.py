@@ -95,22 +95,25 @@ def sets_at_stop(
 
     Accepted draws that repeat a text count for the set score, and are not shown.
     """
-    quality, similarity, score = data.quality, data.similarity, get_set_score(set_score)
-    made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
-    accepted = (quality >= configuration.quality) & made
+    quality = data.quality
+    similarity = data.similarity
+    score = get_set_score(set_score)
+    is_made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
+    accepted = (quality >= configuration.quality) & is_made
+    # Algorithm 1: a draw meets the accepted earlier draws, never the rejected ones
     for j in range(1, data.k_max):
         alike = similarity[:, j, :j] > configuration.similarity
         accepted[:, j] &= ~np.any(accepted[:, :j] & alike, axis=1)
     not_empty = np.logical_or.accumulate(accepted, axis=1)
     # F changes only with an accepted draw, unless it counts draws
-    changes = (not_empty & made if score.counts_draws else accepted).T
+    changes = (not_empty & is_made if score.counts_draws else accepted).T
     places = np.flatnonzero(changes)
     reached = np.zeros(changes.shape, dtype=bool)
     scores = scores_of_prefixes(
         score, np.ascontiguousarray(quality.T), np.ascontiguousarray(accepted.T), places
     )
     reached.reshape(-1)[places] = scores >= configuration.set_score
-    reached[k_max - 1] = True
+    reached[k_max - 1] = True  # the budget stops in any case
     samples = reached.argmax(axis=0) + 1
     shown = accepted & (np.arange(data.k_max) < samples[:, np.newaxis])
     if data.texts is not None:
@@ -162,16 +165,16 @@ class ColumnPath(ABC):
         return None
 
     def __getitem__(self, step: int) -> Column:
-        made = self.table.n_draws[self.rows]
+        n_draws = self.table.n_draws[self.rows]
         if step not in self._known:
-            self._known[step] = self.column_of(step, self.table.part(self.rows)), made
+            self._known[step] = self.column_of(step, self.table.part(self.rows)), n_draws
         column, before = self._known[step]
         # further draws change nothing for prompts that have stopped
-        new = np.flatnonzero((made > before) & (column.samples > before))
+        new = np.flatnonzero((n_draws > before) & (column.samples > before))
         if len(new):
             changed = self.column_of(step, self.table.part(self.rows[new]))
             column.shown[new], column.samples[new] = changed
-        self._known[step] = column, made
+        self._known[step] = column, n_draws
         return column
 
     def members(self, step: int) -> DrawEntries:
@@ -204,6 +207,7 @@ class ColumnPath(ABC):
             if not waiting.any():
                 return
             rows = self.rows[waiting]
+            # one draw each, then the rule looks again: none is made beyond the stop
             self.table.ensure(rows, self.table.n_draws[rows] + 1)
 
     def budget(self, step: int) -> int:
@@ -257,9 +261,16 @@ class ThresholdPath(ColumnPath):
     def risks(self) -> ConfigurationRisks:
         """Exact errors and costs of all steps (filled tables)."""
         lambdas, budgets = self.frontier.lambdas, self.frontier.k_max
+        # draws beyond the largest budget are in no set
         part = self.table.part(self.rows).truncate(int(np.max(budgets)))
+        at_stake = self.table.at_stake
         return evaluate_configurations(
-            part, lambdas, set_score=self.set_score, k_max=budgets, risk=self.risk
+            part,
+            lambdas,
+            set_score=self.set_score,
+            k_max=budgets,
+            risk=self.risk,
+            at_stake=None if at_stake is None else at_stake[self.rows],
         )
 
     def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
@@ -275,11 +286,13 @@ class ThresholdPath(ColumnPath):
         return self.frontier.loss
 
     def likely_last(self, n_allowed: int) -> int:
+        # a frontier may stand in another order than that of its losses
         losses = np.maximum.accumulate(self.frontier.loss)
         n_expected = int(np.sum(losses * len(self.rows) <= n_allowed))
         return max(n_expected - 1, 1)  # the first step has all draws, and is the dearest to decide
 
     def sizes(self, step: int) -> np.ndarray:
+        # nobody needs to make the draws of a set that holds all of them
         if self.accepts_all(step) and self.unfinished(step).any():
             most = np.nan if self.table.knows_texts else self.budget(step)
             return np.full(len(self.rows), most)

@@ -5,6 +5,8 @@ many members its set has, and whether the set is *right*. For the usual one a se
 holds a witness, an admissible member, and every prompt counts.
 """
 
+from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -13,7 +15,13 @@ if TYPE_CHECKING:
     from sklearn_clm.calibration._path import Path
 
 About = Literal[
-    "responses", "responses if any", "components", "answers", "runs that succeed", "runs that pass"
+    "responses",
+    "responses if any",
+    "cost",
+    "components",
+    "answers",
+    "runs that succeed",
+    "runs that pass",
 ]
 
 
@@ -26,6 +34,7 @@ class Risk:
     about: ClassVar[About] = "responses"  # its name in a claim
     level_name: ClassVar[str] = "epsilon"  # of the parameter that tolerates it
     promise: str = "the set for {who} holds an admissible response"
+    how_much: ClassVar[str] = "with probability at least {share}"  # `share` is 1 - level
     null: ClassVar[str] = (  # in place of the promise, where nothing is certified
         "None. Nothing could be certified{of}, so predict returns all draws for {each}, "
         "without any guarantee."
@@ -40,6 +49,10 @@ class Risk:
     counts_all: ClassVar[bool] = True  # whether every prompt counts
     of_counted: ClassVar[str] = "that tested"  # those that count, in a report
     max_wrong: int = 0  # members that may be wrong, where each one counts
+    mean_error: ClassVar[str] = "error"  # what the share of errors is, in a report
+    held: ClassVar[str] = "held"  # what one minus that share is
+    has_band: ClassVar[bool] = True  # whether the band of epsilon (Appendix C) is about it
+    condition: ClassVar[str] = ""  # what has to be said beside the promise
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         """Which prompts count, by the sizes of their sets."""
@@ -52,6 +65,10 @@ class Risk:
         path.finish(step)
         # a set that is still empty where draws end early may not stay so
         return self.counts(path.sizes(step)) | path.unfinished(step)
+
+    def costs_of(self, prompts: Sequence[object]) -> np.ndarray | None:
+        """What an error for each prompt costs; None: 1."""
+        return None
 
     def right(self, accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
         """Which sets are right; bool (n,).
@@ -73,9 +90,49 @@ class MissesIfAny(Risk):
     of_counted: ClassVar[str] = "sets that are not empty"
     safest: ClassVar[str] = "the safest rule"
     counts_all: ClassVar[bool] = False
+    has_band: ClassVar[bool] = False
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         return sizes > 0
+
+
+class CostOfMisses(Risk):
+    """The expected cost of a set without an admissible response.
+
+    ``cost(prompt)``, in [0, 1], is what a miss costs. A prompt is *at stake* with the probability
+    of its cost, by a coin that its digest throws, and a miss is an error where the prompt is at
+    stake. Errors are then independent, and each has the expected cost for its probability, so that
+    the exact binomial test holds as it is. Sums of costs are known to measures alone.
+    """
+
+    about: ClassVar[About] = "cost"
+    promise: str = "the expected cost of a set for {who} that holds no admissible response"
+    how_much: ClassVar[str] = "is at most {level}"
+    mean_error: ClassVar[str] = "cost of misses"
+    held: ClassVar[str] = "held, by cost"
+    has_band: ClassVar[bool] = False
+    condition: ClassVar[str] = (
+        "A calibration prompt without an admissible response counts as an error with the "
+        "probability of its cost."
+    )
+
+    def __init__(self, cost: Callable[[object], float] | None = None) -> None:
+        self.cost = cost
+
+    def costs_of(self, prompts: Sequence[object]) -> np.ndarray:
+        if self.cost is None:
+            raise ValueError(
+                "sets must know the sampler that made them where a miss has a cost (a pickle "
+                "leaves it behind)."
+            )
+        costs = [self.cost(prompt) for prompt in prompts]
+        for position, cost in enumerate(costs):
+            if not isinstance(cost, Real) or not 0.0 <= float(cost) <= 1.0:
+                raise ValueError(
+                    f"cost must return a number in [0, 1], got {cost!r:.40} for prompt {position} "
+                    "instead."
+                )
+        return np.array(costs, dtype=np.float64)
 
 
 class WrongAnswers(Risk):
@@ -86,6 +143,7 @@ class WrongAnswers(Risk):
     promise: str = "the answer to {who}, where one is given, is right"
     safest: ClassVar[str] = "the safest rule"
     counts_all: ClassVar[bool] = False
+    has_band: ClassVar[bool] = False
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         return sizes > 0
@@ -105,6 +163,7 @@ class WrongComponents(Risk):
         "selection holds no wrong component."
     )
     safest: ClassVar[str] = "the safest rule"
+    has_band: ClassVar[bool] = False
     settled_by: ClassVar[int] = 0
 
     def __init__(self, max_wrong: int = 0) -> None:
@@ -129,6 +188,7 @@ class StoppedSuccesses(Risk):
     unit: ClassVar[str] = "run"
     tested_on: ClassVar[str] = "calibration runs that succeed"
     scope: ClassVar[str] = "the agent, tools, tasks and scores"
+    has_band: ClassVar[bool] = False
 
 
 class PassedFailures(StoppedSuccesses):
@@ -144,8 +204,18 @@ class PassedFailures(StoppedSuccesses):
 
 MISSES = Risk()
 
-_OTHERS = (MissesIfAny, WrongAnswers, WrongComponents, StoppedSuccesses, PassedFailures)
-_RISKS: dict[str, type[Risk]] = {risk.about: risk for risk in (Risk, *_OTHERS)}
+_RISKS: dict[str, type[Risk]] = {
+    risk.about: risk
+    for risk in (
+        Risk,
+        MissesIfAny,
+        CostOfMisses,
+        WrongAnswers,
+        WrongComponents,
+        StoppedSuccesses,
+        PassedFailures,
+    )
+}
 
 
 def risk_about(about: str) -> type[Risk]:

@@ -40,6 +40,7 @@ from sklearn_clm.calibration._arrays import as_array
 
 _FEW_REPEATED = 0.9
 
+_SEED_OF_STAKES = 0x636F7374  # of the coins that put prompts at stake
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
@@ -145,7 +146,8 @@ def describe_repetitions(digests: np.ndarray) -> str | None:
     rows of one test.
     """
     n_rows = np.unique(digests, return_counts=True)[1]
-    n, squares = len(digests), int(np.sum(n_rows**2))
+    n = len(digests)
+    squares = int(np.sum(n_rows**2))
     if n >= _FEW_REPEATED * squares:
         return None
     return (
@@ -196,6 +198,12 @@ def keep_by_weight(
     # 53 bits make a uniform number in [0, 1)
     uniform = (mixed(numbers ^ start) >> np.uint64(11)) * 2.0**-53
     return uniform * bound < values
+
+
+def at_stake(costs: np.ndarray, digests: np.ndarray) -> np.ndarray:
+    """Prompts chosen with the probability of their cost."""
+    # a seed of its own: the coins of a shift, or of audits, must not decide here as well
+    return keep_by_weight(costs, 1.0, digests, seed=_SEED_OF_STAKES)
 
 
 def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarray:

@@ -118,13 +118,16 @@ class SamplingRule:
         ):
             self.accepted.append(draw)
             self.texts.setdefault(draw if text is None else text, []).append(draw)
-            self._qualities[draw], self._members[draw] = quality, True
+            self._qualities[draw] = quality
+            self._members[draw] = True
+        # an empty set never stops, whatever the threshold
         if self.accepted:
             self.score = self._score_of_set()
             self.stopped = self.score >= self.configuration.set_score
         return self.done
 
     def _score_of_set(self) -> float:
+        # a score of whole arrays is asked as calibration asks it: sums round by their order
         if self.set_score.running is None and self.set_score.of_sets is not None:
             return float(self.set_score.of_sets(self._qualities[None], self._members[None])[0])
         return self.set_score.of_set(self._qualities[self.accepted], self.n_samples)

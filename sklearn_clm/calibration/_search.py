@@ -69,6 +69,7 @@ def search_frontier(
     draw_weight: float = 0.0,
     k_max: int | Sequence[int] | None = None,
     risk: Risk = MISSES,
+    at_stake: np.ndarray | None = None,
 ) -> Frontier:
     """Search the configurations that are worth testing: a :class:`Frontier`.
 
@@ -80,12 +81,17 @@ def search_frontier(
         As in :func:`learn_then_test`.
     risk : Risk, default=MISSES
         What is an error, and who counts.
+    at_stake : ndarray of bool, shape (n,), default=None
+        Prompts whose misses are errors; None: all.
     """
     check_data(optimization)
     budgets = check_budgets(k_max, optimization.k_max)
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     # in the order of their digests, since set scores are observed on some prompts alone
-    optimization = optimization.take(optimization.order()).truncate(int(budgets.max()))
+    order = optimization.order()
+    optimization = optimization.take(order).truncate(int(budgets.max()))
+    if at_stake is not None:
+        at_stake = at_stake[order]
     score = get_set_score(set_score)
     l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
@@ -94,7 +100,7 @@ def search_frontier(
     similarity, quality, budget_of, set_scores = (axis.ravel() for axis in axes)
     lambdas = np.column_stack((similarity, quality, set_scores))
     risks = evaluate_configurations(
-        optimization, lambdas, set_score=score, k_max=budget_of, risk=risk
+        optimization, lambdas, set_score=score, k_max=budget_of, risk=risk, at_stake=at_stake
     )
     objective = risks.objective(**weights)
     chosen = pareto_frontier(np.column_stack((risks.loss, objective)))
@@ -171,12 +177,14 @@ def threshold_grid(
     score = get_set_score(set_score)
     if not isinstance(n_lambdas, Integral) or n_lambdas < 1:
         raise ValueError(f"n_lambdas must be an integer >= 1, got {n_lambdas!r} instead.")
-    l1, l2 = np.array([np.inf]), np.array([-np.inf])
+    l1 = np.array([np.inf])
+    l2 = np.array([-np.inf])
     if score.rejects_similarity:
         later, earlier = np.tril_indices(data.k_max, -1)
         l1 = _between_infinities(middles_above(data.similarity[:, later, earlier]), n_lambdas)
     if score.rejects_quality:
         l2 = _between_infinities(middles_below(data.quality), n_lambdas)
+    # sizes and draws are whole numbers, whatever was observed
     if score in _COUNTING:
         return l1, l2, np.arange(1.0, data.k_max + 1.0)
     observed = _observed_set_scores(data, score, l1, l2)
@@ -207,6 +215,7 @@ def _observed_set_scores(
     # from no rejection to the rejection of nearly half by either criterion
     l1 = np.unique(l1[[len(l1) // 4, len(l1) // 2, 3 * len(l1) // 4, -1]])
     l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
+    # enough prompts for quantiles: each pair of thresholds makes a set of each
     step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))
     thinned = data.take(slice(None, None, step))
     a, b = np.indices((len(l1), len(l2))).reshape(2, -1)

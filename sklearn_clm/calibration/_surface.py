@@ -1,6 +1,6 @@
 """Losses and costs of many configurations on the same prompts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
@@ -77,13 +77,13 @@ def risk_surface(
     >>> surface.n_errors[1, 0]
     array([25, 10,  6])
     """
-    given = {
+    thresholds_of = {
         "similarity_thresholds": similarity_thresholds,
         "quality_thresholds": quality_thresholds,
         "set_score_thresholds": set_score_thresholds,
     }
-    axes = [as_array(thresholds, name, (None,)) for name, thresholds in given.items()]
-    for name, axis in zip(given, axes):
+    axes = [as_array(thresholds, name, (None,)) for name, thresholds in thresholds_of.items()]
+    for name, axis in zip(thresholds_of, axes):
         if not axis.size:
             raise ValueError(f"{name} must hold a threshold, got none instead.")
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
@@ -100,10 +100,12 @@ def evaluate_configurations(
     set_score: SetScoreLike,
     k_max: ArrayLike | None = None,
     risk: Risk = MISSES,
+    at_stake: np.ndarray | None = None,
 ) -> ConfigurationRisks:
     """Losses and costs of Algorithm 1 for m configurations.
 
-    `k_max` gives one budget, or that of each configuration; None is ``data.k_max``.
+    `k_max` gives one budget, or that of each configuration; None is ``data.k_max``. Only prompts
+    `at_stake` err, bool of shape (n,); None: all may.
     """
     check_data(data)
     configurations = np.asarray(lambdas, dtype=np.float64)
@@ -112,18 +114,33 @@ def evaluate_configurations(
     l2, b = np.unique(configurations[:, 1], return_inverse=True)
     l3, c = np.unique(configurations[:, 2], return_inverse=True)
     budgets, k = np.unique(budget_of, return_inverse=True)
+    # acceptance depends on similarity and quality alone: one pass for each pair of thresholds
     codes, pair = np.unique(a * len(l2) + b, return_inverse=True)
     pairs = Pairs(l1, l2, codes // len(l2), codes % len(l2))
-    score, n = get_set_score(set_score), data.n_prompts
+    score = get_set_score(set_score)
+    n = data.n_prompts
     totals, unit = sum_over_prompts(data, pairs, l3, score, budgets)
     n_errors, size, samples, excess = totals[:, pair, k, c]
-    costs = size / n, samples / n, excess / unit / n
+    # the excess is counted in whole units, so that its sum is exact
+    risks = ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n)
+    if at_stake is not None:
+        n_errors = np.zeros_like(n_errors)
+        if at_stake.any():
+            staked = data.take(np.flatnonzero(at_stake))
+            n_errors = sum_over_prompts(staked, pairs, l3, score, budgets)[0][0, pair, k, c]
+        risks = replace(risks, n_errors=n_errors, loss=n_errors / n)
     if risk.counts_all:
-        return ConfigurationRisks(n_errors, n_errors / n, *costs)
+        return risks
     # where every draw is admissible only empty sets err
     all_right = data.with_labels(np.ones(data.labels.shape, dtype=np.int8))
     n_empty = sum_over_prompts(all_right, pairs, l3, score, budgets)[0][0, pair, k, c]
-    n_errors, n_counted = n_errors - n_empty, n - n_empty
+    n_errors = n_errors - n_empty
+    n_counted = n - n_empty
     loss = np.where(n_counted > 0, n_errors / np.maximum(n_counted, 1), 1.0)
-    charged = n_empty * budget_of / n
-    return ConfigurationRisks(n_errors, loss, *costs, charged, n_counted)
+    return replace(
+        risks,
+        n_errors=n_errors,
+        loss=loss,
+        charged=n_empty * budget_of / n,
+        n_counted=n_counted,
+    )

@@ -36,6 +36,7 @@ class Table:
     """
 
     losses: Callable[[str, Any, int], np.ndarray]
+    at_stake: np.ndarray | None = None  # bool (n,): where a miss is an error; None: everywhere
 
     def __init__(
         self,
@@ -47,16 +48,17 @@ class Table:
         tiers: Tiers | None = None,
     ) -> None:
         self.data = data
-        self.budgets, self.tiers = budgets or [data.k_max], tiers
+        self.budgets = budgets or [data.k_max]
+        self.tiers = tiers
         self._draw, self.judge = draw, judge
         n, k_max = data.quality.shape
         self.n_judgements = 0  # distinct texts that were judged
         self.n_draws = data.n_draws.copy()
         self.texts = data.first
         self._of_text = np.full((n, k_max), -1, dtype=np.int8)  # at the first draw of each text
-        known = data.labels
-        rows, draws = np.nonzero(known >= 0)
-        self._learn(rows, self.texts[rows, draws], known[rows, draws])
+        labels = data.labels
+        rows, draws = np.nonzero(labels >= 0)
+        self._learn(rows, self.texts[rows, draws], labels[rows, draws])
 
     @property
     def k_max(self) -> int:
@@ -121,24 +123,32 @@ class Table:
 
     def ensure(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
         """Make draws up to `n_draws` of each prompt at `rows`."""
+        # draws are keyed: those that are there are those that would be made
         wanted = np.broadcast_to(n_draws, rows.shape)
         lacking = self.n_draws[rows] < wanted
         if not lacking.any():
             return
         if self._draw is None:
-            raise ValueError("data must hold each draw where there is nobody to make it.")
+            raise ValueError(
+                "data must hold all draws, got data with missing draws and no generator to make "
+                "them instead."
+            )
         self._draw(rows[lacking], wanted[lacking])
         self.n_draws[rows[lacking]] = wanted[lacking]
 
     def ask(self, rows: np.ndarray, draws: np.ndarray) -> None:
         """Ask for labels; those given before an error are kept."""
         if self.judge is None:
-            raise ValueError("data must have a label for each draw where there is no judge.")
+            raise ValueError(
+                "data must hold all labels, got data with unknown labels and no judge instead."
+            )
+        # the judge sees the first draw of a text, so that it is asked once about equal ones
         texts = self.texts[rows, draws]
         verdicts: list[bool] = []
         try:
             verdicts.extend(bool(verdict) for verdict in self.judge(rows, texts))
         finally:
+            # what was given before an error was paid for
             n_given = min(len(verdicts), len(rows))
             self.n_judgements += n_given
             labels = np.array(verdicts[:n_given], dtype=np.int8)

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from sklearn_clm.calibration._betting import betting_p_value
+from sklearn_clm.calibration._betting import audit_p_values, betting_p_value
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     critical_count,
@@ -20,6 +20,11 @@ from sklearn_clm.calibration._binomial import (
 from sklearn_clm.calibration._certify import Entries, count_passed, may_ask, settle
 from sklearn_clm.calibration._path import Path
 from sklearn_clm.calibration._risk import Risk
+from sklearn_clm.calibration._two_phase import (
+    smallest_level,
+    two_phase_p_value,
+    two_phase_smallest_epsilon,
+)
 
 
 class StepTest(Protocol):
@@ -56,6 +61,7 @@ class BinomialTest:
         n_errors, n_counted = tally
         if self.risk.counts_all:
             return np.asarray(n_errors <= self.n_allowed(0))
+        # many steps have as many prompts that count: one critical count for each such number
         first = np.unique(n_counted, return_index=True, return_inverse=True)
         allowed = np.array([self.n_allowed(int(step)) for step in first[1]])
         return np.asarray(n_errors <= allowed[first[2]])
@@ -77,10 +83,12 @@ class BinomialTest:
             return bool(self._passed[step])
         allowed = self.n_allowed(step)
         fewest, most = self.errors(step)
+        # known labels may decide already; where no error is allowed nothing can pass
         if allowed < 0 or most <= allowed or fewest > allowed:
             return most <= allowed
         # prompts with a witness need neither labels nor later draws
         self.path.finish(step, ~_settled(self.path.members(step), self.risk))
+        # it passes if and only if so many sets are right: the n_right-th largest V is finite
         n_right = self.n_counted(step) - allowed
         return settle(self.path.members(step), n_right) > -np.inf
 
@@ -119,19 +127,20 @@ class BinomialTest:
             allowed = self.n_allowed(step)
             fewest, most = self.errors(step)
             if fewest > allowed:
-                break
+                break  # this step fails, and no later one is tested
             if most > allowed:
                 members = path.members(step)
                 chosen = may_ask(members, self.n_counted(step) - allowed)
                 _, texts = members.places
                 wanted[members.owner[chosen], texts[chosen]] = True
-                left = path.unfinished(step) & ~_settled(members, self.risk)
+                lacks_draws = path.unfinished(step) & ~_settled(members, self.risk)
                 budget = path.budget(step)
-                wanted[left, :budget] |= to_come[left, :budget]
+                wanted[lacks_draws, :budget] |= to_come[lacks_draws, :budget]
+        # equal responses of a prompt share one verdict
         rows, draws = np.nonzero(wanted)
-        asked = np.zeros_like(wanted)
-        asked[rows, table.texts[path.rows[rows], draws]] = True
-        return asked
+        texts_wanted = np.zeros_like(wanted)
+        texts_wanted[rows, table.texts[path.rows[rows], draws]] = True
+        return texts_wanted
 
 
 class BettingTest:
@@ -196,11 +205,67 @@ class NestedTest:
         """The smallest level that tolerates so many errors."""
         if self.guarantee == "pac":
             return float(smallest_epsilon(n_errors, self.n_prompts, self.delta))
+        # floor((n + 1) epsilon) - 1 >= n_errors
         return min((n_errors + 1) / (self.n_prompts + 1), 1.0)
 
     def may_ask(self) -> np.ndarray:
         """Texts that may still be asked for, bool (n, K)."""
         return may_ask(self.entries, self.n_prompts - self.allowed).reshape(self.n_prompts, -1)
+
+
+class TwoPhaseTest:
+    """Exact test by a model's verdicts and audits of people.
+
+    Of `n_prompts` the model refuses `n_refused`, and of `n_audited` others people reject
+    `n_missed`, as in :func:`two_phase_p_value`.
+    """
+
+    def __init__(
+        self,
+        n_refused: int,
+        n_prompts: int,
+        n_missed: int,
+        n_audited: int,
+        level: float,
+        delta: float,
+    ) -> None:
+        self.p_value = float(two_phase_p_value(n_refused, n_prompts, n_missed, n_audited, level))
+        self.smallest = two_phase_smallest_epsilon(n_refused, n_prompts, n_missed, n_audited, delta)
+
+
+class AuditBettingTest:
+    """Betting on audits that are made one after the other.
+
+    Each block of prompts is bet on in turn. `losses` are the mean losses of the blocks where people
+    reject nothing; a witness that they reject makes that of its block 1.
+    """
+
+    def __init__(self, losses: np.ndarray, level: float, delta: float) -> None:
+        self._losses = losses.copy()
+        self.level = level
+        self.delta = delta
+
+    def reject(self, blocks: np.ndarray) -> None:
+        """Note that people reject the witness of some blocks."""
+        self._losses[blocks] = 1.0
+
+    def blocks_needed(self) -> int:
+        """Blocks after which the risk is certified; 0 if never.
+
+        If people reject no witness that they have not seen yet.
+        """
+        return int(np.argmax(self._p_values(self.level) <= self.delta))
+
+    def p_value(self, n_blocks: int) -> float:
+        """P-value after so many blocks."""
+        return float(self._p_values(self.level)[n_blocks])
+
+    def smallest(self, n_blocks: int) -> float:
+        """The smallest level that so many blocks certify."""
+        return smallest_level(lambda level: bool(self._p_values(level)[n_blocks] <= self.delta))
+
+    def _p_values(self, level: float) -> np.ndarray:
+        return audit_p_values(self._losses, level, self.delta)
 
 
 def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
@@ -209,6 +274,7 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
     if tally is not None:
         exact = int(tally[0][step])
         return exact, exact
+    # a prompt that is still open may err, or not: both ends are counted
     counted = risk.counted(path, step)
     members = path.members(step)
     settled = _settled(members, risk)

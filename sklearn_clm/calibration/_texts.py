@@ -37,7 +37,9 @@ class ScoreScale:
             return cls([0.0], [0.0])
         places = np.linspace(0, len(ordered) - 1, min(_KNOTS, len(ordered))).round()
         knots = ordered[places.astype(np.intp)]
-        low, high, finite = knots.copy(), knots.copy(), np.isfinite(knots)
+        low = knots.copy()
+        high = knots.copy()
+        finite = np.isfinite(knots)
         low[finite] = middles_below(ordered, knots[finite])
         high[finite] = middles_above(ordered, knots[finite])
         return cls(low, high)
@@ -104,11 +106,12 @@ class TextPaths:
         earlier, later = np.triu_indices(k_max, 1)
         of_similarity = ScoreScale.of(similarity[:, later, earlier])
         paths = cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity, tiers)
-        rows, found = np.arange(n_prompts), []
+        rows = np.arange(n_prompts)
+        after_each_draw = []
         for k in range(k_max):
             paths.update(rows, quality[:, k], similarity[:, k], texts[:, k])
-            found.append(paths.text_features(rows))
-        present, features = (np.stack(one, axis=1) for one in zip(*found))
+            after_each_draw.append(paths.text_features(rows))
+        present, features = (np.stack(arrays, axis=1) for arrays in zip(*after_each_draw))
         return paths, present, features
 
     def update(
@@ -120,25 +123,29 @@ class TextPaths:
         far), is that to earlier draws, and `equal` the draw that holds an equal response first, the
         draw itself where there is none.
         """
+        # a response alike an earlier text is a draw of that text
         draw = self.n_draws[rows]
         first = text_of_draw(self.first[rows], equal, draw, similarity, self.same_text)
         self.first[rows, draw] = first
         new = first == draw
+        # a text is as good as its best draw
         scaled = self.quality_scale(quality)
         self.quality[rows, first] = np.where(
             new, scaled, np.maximum(scaled, self.quality[rows, first])
         )
         self.counts[rows, first, self.tier_of_draw[draw]] += 1.0
         earlier = np.arange(int(draw.max(initial=0)))
-        there = earlier < draw[:, np.newaxis]
+        is_earlier = earlier < draw[:, np.newaxis]
         texts = self.first[rows, : len(earlier)]
         scores = similarity[:, : len(earlier)]
-        alike = np.where(there, self.similarity_scale(scores), 0.0)
+        alike = np.where(is_earlier, self.similarity_scale(scores), 0.0)
         # a new text meets all earlier draws; one by one, so that any batch rounds sums alike
         met = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
         self.similarity[rows, draw] += np.where(new, met, 0.0)
         # ... and every other text one draw more, at its first occurrence
-        other = np.where(there & (texts == earlier) & (texts != first[:, np.newaxis]), alike, 0.0)
+        other = np.where(
+            is_earlier & (texts == earlier) & (texts != first[:, np.newaxis]), alike, 0.0
+        )
         at = rows[:, np.newaxis]
         self.similarity[at, earlier] += other
         pair = np.where(new[:, np.newaxis], other, 0.0)
@@ -164,31 +171,37 @@ class TextPaths:
         Of shapes (m, K) and (m, K, 6), see :data:`TEXT_FEATURES`. With tiers, the share of the text
         in each and the depth come after them.
         """
-        counts, quality = self.counts[rows].sum(axis=2), self.quality[rows]
+        counts = self.counts[rows].sum(axis=2)
+        quality = self.quality[rows]
         present = counts > 0
         draws = self.n_draws[rows][:, np.newaxis].astype(np.float64)
         share = counts / draws
+        # the rival is the most frequent other text: of the most frequent one, the second
         ordered = np.sort(counts, axis=1)
-        most, second = ordered[:, -1:], ordered[:, -2:-1] if counts.shape[1] > 1 else 0.0
+        most = ordered[:, -1:]
+        second = ordered[:, -2:-1] if counts.shape[1] > 1 else 0.0
         rival = np.where(counts == most, second, most)
         texts = np.sum(present, axis=1, keepdims=True)
         ranked = np.where(present, quality, -1.0)
         higher = np.sum(ranked[:, np.newaxis, :] > ranked[:, :, np.newaxis], axis=2)
-        others = draws - counts
-        found = [
+        n_other_draws = draws - counts
+        columns = [
             share,
             share - rival / draws,
             quality,
             higher / texts,
-            self.similarity[rows] / np.maximum(others, 1.0),
+            self.similarity[rows] / np.maximum(n_other_draws, 1.0),
             np.broadcast_to(np.log(draws), share.shape),
         ]
         if self.tiers is not None:
-            made = self.tiers.counts(self.n_draws[rows])[:, np.newaxis]
+            n_of_tier = self.tiers.counts(self.n_draws[rows])[:, np.newaxis]
             depth = self.tiers.depth(self.n_draws[rows])[:, np.newaxis]
-            found += list(np.moveaxis(self.counts[rows] / np.maximum(made, 1), 2, 0))
-            found += [np.broadcast_to(one, share.shape) for one in np.moveaxis(depth, 2, 0)]
-        return present, np.stack(found, axis=2)
+            columns += list(np.moveaxis(self.counts[rows] / np.maximum(n_of_tier, 1), 2, 0))
+            columns += [
+                np.broadcast_to(share_of_tier, share.shape)
+                for share_of_tier in np.moveaxis(depth, 2, 0)
+            ]
+        return present, np.stack(columns, axis=2)
 
 
 def texts_of_draws(
@@ -223,33 +236,37 @@ def text_of_draw(
     text = np.where(new, draw, texts[np.arange(len(texts)), equal])
     if same_text is None or not draw.any():
         return text
+    # a copy of a copy is none: only first occurrences stand for a text
     earlier = np.arange(int(draw.max()))
     alike = similarity[:, : len(earlier)] > same_text
     alike &= (texts[:, : len(earlier)] == earlier) & (earlier < draw[:, np.newaxis])
     return np.where(new & alike.any(axis=1), alike.argmax(axis=1), text)
 
 
-def same_text_of(similarity: np.ndarray, first: np.ndarray, known: np.ndarray) -> float | None:
+def same_text_of(similarity: np.ndarray, first: np.ndarray, labels: np.ndarray) -> float | None:
     """Similarity above which labels of two texts agree, or None.
 
     Pairs are taken from the most similar on, as long as they differ at most a quarter as often as
     all judged pairs of a prompt do. It stands in the gap below the last of them.
     """
     earlier, later = np.triu_indices(first.shape[1], 1)
-    judged = (known >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
+    judged = (labels >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
     pairs = judged[:, earlier] & judged[:, later]
     values = similarity[:, later, earlier][pairs]
-    differ = (known[:, earlier] != known[:, later])[pairs]
+    differ = (labels[:, earlier] != labels[:, later])[pairs]
     if not differ.any():
         return None  # all labels are alike, whatever the similarity
+    # pairs from the most similar on, and what is gained by taking so many of them as copies
     order = np.argsort(-values, kind="stable")
-    values, differ = values[order], differ[order]
+    values = values[order]
+    differ = differ[order]
     # one that differs before all others, so that a few pairs show nothing
     gain = np.cumsum(_COPIES_DIFFER * differ.mean() - differ) - 1.0
     gain[:-1][values[1:] == values[:-1]] = -np.inf  # those that are as similar stand together
     best = int(gain.argmax())
     if gain[best] < 0:
         return None
+    # a threshold stands in the gap: the similarity of the same pair may differ in its last digits
     least = values[best]
     if not np.isfinite(least):
         return float(np.nextafter(least, -np.inf))

@@ -38,8 +38,8 @@ class Tiers:
 
     def counts(self, n_draws: object) -> np.ndarray:
         """Draws of each tier among the first, (..., tiers)."""
-        made = np.asarray(n_draws)[..., np.newaxis] - np.array(self.starts[:-1])
-        return np.clip(made, 0, np.array(self.n_draws))
+        begun = np.asarray(n_draws)[..., np.newaxis] - np.array(self.starts[:-1])
+        return np.clip(begun, 0, np.array(self.n_draws))
 
     def depth(self, n_draws: object) -> np.ndarray:
         """log(1 + draws) of later tiers, on a last axis."""

@@ -99,7 +99,8 @@ class _Design:
 
     def _statistic(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
         n_prompts, n_audited, epsilon = self.n_prompts, self.n_audited, self.epsilon
-        share, rejected = refused / n_prompts, missed / n_audited
+        share = refused / n_prompts
+        rejected = missed / n_audited
         # the smaller root of A a^2 - B a + C, without cancellation; B = 0 only where C = 0
         square = n_prompts - n_audited + missed
         linear = refused + (n_prompts - n_audited) * epsilon + missed
@@ -111,6 +112,7 @@ class _Design:
             gain = self._log_likelihood(refused, missed, share, rejected)
             gain = gain - self._log_likelihood(refused, missed, a, b)
         gain = np.where(share + (1.0 - share) * rejected < epsilon, gain, -np.inf)
+        # step 4: the largest G of all that is worse, which makes {G >= g} a down-set
         for axis in (0, 1):
             gain = np.flip(np.maximum.accumulate(np.flip(gain, axis), axis=axis), axis)
         return np.asarray(gain)
@@ -136,7 +138,9 @@ class _Design:
     def rejected(self, delta: float) -> np.ndarray:
         """For each K the largest X that certifies at delta."""
         levels = np.unique(self.statistic[self.statistic > -np.inf])
-        low, high = 0, len(levels)  # p-values fall as G rises
+        # p-values fall as G rises
+        low = 0
+        high = len(levels)
         while low < high:
             middle = (low + high) // 2
             if self.p_value(levels[middle]) <= delta:
@@ -160,10 +164,11 @@ def _p_value(
 ) -> float:
     _check_counts(n_refused, n_prompts, n_missed, n_audited)
     design = _design(n_prompts, n_audited, check_level(epsilon, "epsilon"))
+    # step 3 of the proof: verdicts that are lacking count as rejections
     missed = n_missed + max(n_audited - (n_prompts - n_refused), 0)
     n_rows, n_columns = design.statistic.shape
     if n_refused >= n_rows or missed >= n_columns:
-        return 1.0
+        return 1.0  # beyond the boundary of the statistic, where G is -inf
     return design.p_value(float(design.statistic[n_refused, missed]))
 
 
@@ -217,12 +222,17 @@ def two_phase_smallest_epsilon(
     does not hold; 1.0 where none was found.
     """
     level = check_level(delta, "delta")
-    counts = n_refused, n_prompts, n_missed, n_audited
-    return smallest_level(lambda epsilon: two_phase_p_value(*counts, epsilon) <= level)
+
+    def certified(epsilon: float) -> bool:
+        p_value = two_phase_p_value(n_refused, n_prompts, n_missed, n_audited, epsilon)
+        return bool(p_value <= level)
+
+    return smallest_level(certified)
 
 
 def smallest_level(certified: Callable[[float], bool]) -> float:
     """Smallest certified risk, rounded up to 1e-5; 1.0 without one."""
+    # bisection keeps `high` certified, so that rounding never claims too much
     low, high = 0.0, 1.0
     while high - low > 1e-5:
         middle = (low + high) / 2
@@ -244,7 +254,8 @@ def two_phase_power(
     a witness with probability `missed`, in [0, 1]; numbers and arrays broadcast.
     """
     _check_counts(0, n_prompts, 0, n_audited)
-    risk, level = check_level(epsilon, "epsilon"), check_level(delta, "delta")
+    risk = check_level(epsilon, "epsilon")
+    level = check_level(delta, "delta")
     a, b = np.broadcast_arrays(refused, missed)
     largest = _rejected(n_prompts, n_audited, risk, level)
     k = np.arange(len(largest))

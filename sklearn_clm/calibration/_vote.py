@@ -125,6 +125,7 @@ class PlainPath:
 
 def fewest_answers(alpha: float, delta: float) -> int:
     """Number of prompts, m_0, that the first level must answer."""
+    # a first level that tolerates no error would fail by one unlucky prompt
     m = 1
     while critical_count(m, alpha, delta) < _TOLERATED:
         m += 1
@@ -145,7 +146,9 @@ def count_of_chosen(m: int, n_chose: int, alpha: float, delta: float, instead: f
 
     `instead` is the level at which what was learnt would have been tested.
     """
-    errors, allowed = np.arange(n_chose + 1), int(critical_count(m, alpha, delta))
+    errors = np.arange(n_chose + 1)
+    allowed = int(critical_count(m, alpha, delta))
+    # E[max(A(e'), b)] <= delta, where e' are errors of the prompts that chose (see above)
     chance = binom.pmf(errors, n_chose, alpha)
     while allowed >= 0 and n_chose:
         passes = binom.cdf(allowed - errors, m - n_chose, alpha)
@@ -180,12 +183,15 @@ class PlainSteps:
         chose: Sequence[int] | np.ndarray = (),
     ) -> None:
         self.table, self.rows, self.path = table, rows, path
-        self.fewest, self.chose = fewest, np.isin(rows, chose)
-        model, shape = path.model, (len(rows), path.k_max)
+        self.fewest = fewest
+        self.chose = np.isin(rows, chose)
+        model = path.model
+        shape = (len(rows), path.k_max)
         self.texts = np.zeros(shape, dtype=np.intp)
         self.sure = np.full(shape, -np.inf)  # score of an answer that no later draw changes
         self.reach = np.full(shape, np.inf)  # largest score that later draws can bring
-        paths, every = model.paths(len(rows)), np.arange(len(rows))
+        paths = model.paths(len(rows))
+        every = np.arange(len(rows))
         for k in range(model.k_max):
             scores, _ = model.after_next_draw(table, rows, paths, every)
             self.texts[:, k], self.sure[:, k], self.reach[:, k] = decided(scores, k + 1, model)
@@ -209,7 +215,7 @@ class PlainSteps:
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
         ended = (self.sure >= self.levels[step]) | (self.reach < self.levels[step])
-        ended[:, -1] = True
+        ended[:, -1] = True  # at the budget in any case
         return np.asarray(1 + ended.argmax(axis=1))
 
     def unfinished(self, step: int) -> np.ndarray:
@@ -227,9 +233,9 @@ class PlainSteps:
 
     def on(self, rows: np.ndarray) -> "PlainSteps":
         """The same levels on other prompts."""
-        others = PlainSteps(self.table, rows, self.path, self.fewest)
-        others.levels = self.levels
-        return others
+        steps = PlainSteps(self.table, rows, self.path, self.fewest)
+        steps.levels = self.levels  # the path's, not those that these prompts would reach
+        return steps
 
     def laid_out(self) -> "PlainSteps":
         """All levels of this path."""
@@ -257,7 +263,8 @@ class PlainTest(BinomialTest):
         """How many answers may be wrong at a step."""
         path: Any = self.path
         answered = path.sizes(step) > 0
-        m, n_chose = int(answered.sum()), int(np.sum(answered & path.chose))
+        m = int(answered.sum())
+        n_chose = int(np.sum(answered & path.chose))
         instead = path.path.instead * self.delta
         return count_of_chosen(m, n_chose, self.level, self.delta, instead) if m else -1
 
@@ -292,9 +299,11 @@ def levels_of(scores: np.ndarray, score: PlainScore, fewest: int, k_max: int) ->
     ordered = np.sort(scores)[::-1]
     n = len(ordered)
     if score == "vote":
+        # votes are few numbers: all of them are levels, each half a step below its score
         start = ordered[min(fewest, n) - 1]
         votes = scores_of_votes(k_max)
         return votes[votes <= start] - 0.5 / _steps(k_max)
+    # a continuous score has as many levels as prompts: evenly spaced ranks are enough
     ranks = np.linspace(min(fewest, n), n, _N_LEVELS).astype(np.intp)
     reached = ordered[ranks - 1]
     levels = np.where(np.isfinite(reached), reached, np.sign(reached) * np.finfo(float).max)
@@ -311,21 +320,24 @@ def decided(
     `scores`, of shape (m, K), are those of texts after some draws, -inf where there is none. A
     score is -inf as long as later draws may bring another answer.
     """
-    best, top = scores.argmax(axis=1), scores.max(axis=1)
-    left = model.k_max - draws
+    best = scores.argmax(axis=1)
+    top = scores.max(axis=1)
+    n_to_come = model.k_max - draws
     if model.score != "vote":
-        return best, np.where(left == 0, top, -np.inf), np.where(left == 0, top, np.inf)
+        return best, np.where(n_to_come == 0, top, -np.inf), np.where(n_to_come == 0, top, np.inf)
     # of equals the first wins, so that texts to come would lose against it
     texts = np.arange(model.k_max)
     later = texts > best[:, np.newaxis]
-    votes = np.where((scores == -np.inf) & (texts >= draws), 0.0, scores) + left
+    # the most votes that each text can still get, those that have not come yet included
+    votes = np.where((scores == -np.inf) & (texts >= draws), 0.0, scores) + n_to_come
     overtakes = (votes > top[:, np.newaxis]) | ((votes == top[:, np.newaxis]) & ~later)
     overtakes[np.arange(len(best)), best] = False
-    others = np.where(texts == best[:, np.newaxis], 0.0, scores).max(axis=1)
-    of_next = np.maximum(others, 0.0)
-    least = _score(top, of_next + left, model.k_max)
+    best_of_others = np.where(texts == best[:, np.newaxis], 0.0, scores).max(axis=1)
+    of_next = np.maximum(best_of_others, 0.0)
+    # all draws to come may go to the next text: the score is at least this
+    least = _score(top, of_next + n_to_come, model.k_max)
     sure = np.where(overtakes.any(axis=1), -np.inf, least)
-    return best, sure, _score(top + left, of_next, model.k_max)
+    return best, sure, _score(top + n_to_come, of_next, model.k_max)
 
 
 class PlainRule(ExitRule):
@@ -336,14 +348,17 @@ class PlainRule(ExitRule):
 
     def __init__(self, level: float, model: PlainModel) -> None:
         super().__init__(level, 1.0, model.k_max)
-        self.model, self.exit = model, -np.inf
+        self.model = model
+        self.exit = -np.inf
 
     def update(self, text: "np.ndarray | Sequence[float]", arrival: float) -> bool:
         self.n_samples += 1
         scores = np.asarray(text)[np.newaxis]
         (best,), (sure,), (reach,) = decided(scores, self.n_samples, self.model)
         if sure >= self.level:
-            self.members, self.exit, self.stopped = [int(best)], float(sure), True
+            self.members = [int(best)]
+            self.exit = float(sure)
+            self.stopped = True
         elif reach < self.level:
             self.stopped = True
         return self.done

@@ -22,7 +22,9 @@ from sklearn_clm.evaluation._plan import chance_to_certify
 _N_SIZES = 15
 _QUANTILES = (np.arange(8) + 0.5) / 8
 # a judge that somebody takes to audit is rarely lenient, and may well be strict
-_REFUSED, _REJECTED, _MISTAKEN = (0.5, 0.5), (0.5, 24.5), (0.5, 1.0)
+_REFUSED = (0.5, 0.5)
+_REJECTED = (0.5, 24.5)
+_MISTAKEN = (0.5, 1.0)
 _FURTHER = (5, 10, 20, 40)
 _BETTER = {"two-phase": "Two phases are", "betting": "Betting is", "people": "People alone are"}
 
@@ -166,7 +168,8 @@ def plan_audits(
     >>> plan.design, plan.n_more, round(plan.typical["two-phase"] / plan.typical["people"], 1)
     ('two-phase', 0, 0.6)
     """
-    model, people = np.asarray(by_model), np.asarray(by_people, dtype=object)
+    model = np.asarray(by_model)
+    people = np.asarray(by_people, dtype=object)
     pairs = Counter(zip(model.ravel().tolist(), people.ravel().tolist()))
     unknown = set(pairs) - set(product((True, False), (True, False, None)))
     if model.dtype != bool or model.ndim != 1 or not model.shape == people.shape or unknown:
@@ -174,7 +177,8 @@ def plan_audits(
             "by_model must be booleans of shape (m,), and by_people such or None, one for each "
             f"prompt of the pilot, got {by_model!r:.60} and {by_people!r:.60} instead."
         )
-    epsilon, delta = check_level(epsilon, "epsilon"), check_level(delta, "delta")
+    epsilon = check_level(epsilon, "epsilon")
+    delta = check_level(delta, "delta")
     power = check_level(power, "power")
     check_scalar(n_prompts, "n_prompts", Integral)
     fewest = prompts_needed(epsilon, delta)
@@ -195,18 +199,22 @@ def plan_audits(
     missed = refused * (1.0 - mistaken) + (1.0 - refused) * rejected
 
     sizes = np.unique(np.geomspace(fewest, n_prompts, _N_SIZES).astype(int)).tolist()
-    counts_of = refused, rejected, n_prompts
     # power, and mean number of audits, of each truth
     designs: dict[str, Callable[[int], tuple[np.ndarray, Any]]] = {
-        "two-phase": lambda n: (two_phase_power(*counts_of, n, epsilon, delta), n),
-        "betting": lambda n: audit_power(*counts_of, n, epsilon, delta),
+        "two-phase": lambda n: (
+            two_phase_power(refused, rejected, n_prompts, n, epsilon, delta),
+            n,
+        ),
+        "betting": lambda n: audit_power(refused, rejected, n_prompts, n, epsilon, delta),
         "people": lambda n: (chance_to_certify(n, missed, epsilon, delta), n),
     }
-    powers, made, logarithms = {}, {}, []
-    for design, found in designs.items():
-        of_sizes = [found(n) for n in sizes]
+    powers = {}
+    plans = {}
+    logarithms = []
+    for design, figures in designs.items():
+        of_sizes = [figures(n) for n in sizes]
         powers[design] = [float(np.mean(of_truths)) for of_truths, _ in of_sizes]
-        made[design] = [float(np.mean(n)) for _, n in of_sizes]
+        plans[design] = [float(np.mean(n)) for _, n in of_sizes]
         # of each truth the first size with enough power; a mean over truths would compare others
         number = np.full(missed.shape, float(n_prompts))
         for of_truths, n in reversed(of_sizes):
@@ -228,7 +236,7 @@ def plan_audits(
         missed=float(means[0] * (1.0 - means[2]) + (1.0 - means[0]) * means[1]),
         sizes=sizes,
         powers=powers,
-        n_made=made["betting"],
+        n_made=plans["betting"],
         typical=typical,
         design=design,
         n_more=next((n for n in _FURTHER if typical[design] - after(n) > n), 0),

@@ -112,7 +112,9 @@ class RiskMonitor:
         self.alpha = check_level(alpha, "alpha")
         check_scalar(share, "share", Real, min_val=0, max_val=1, include_boundaries="right")
         check_scalar(seed, "seed", Integral, min_val=0)
-        self.share, self.seed, self.path = float(share), int(seed), path
+        self.share = float(share)
+        self.seed = int(seed)
+        self.path = path
         self._losses: list[float] = []
         self._e_values: list[float] = []
         self._process = RiskEProcess(self.epsilon)
@@ -266,10 +268,11 @@ class RiskMonitor:
             saved = connection.execute("SELECT settings FROM monitor").fetchone()
             if saved is None:
                 connection.execute("INSERT INTO monitor VALUES (?)", (json.dumps(settings),))
-            elif others := settings.items() - json.loads(saved[0]).items():
+            elif differences := settings.items() - json.loads(saved[0]).items():
                 raise ValueError(
                     f"path={os.fspath(self.path or '')!r} must be the file of a monitor with "
-                    f"{dict(others)}, got that of another instead. A new monitor needs a new file."
+                    f"{dict(differences)}, got that of another instead. A new monitor needs a new "
+                    "file."
                 )
             return self._unseen(connection)
 

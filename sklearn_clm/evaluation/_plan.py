@@ -182,7 +182,8 @@ def plan(
     planned = np.unique(np.asarray(sizes))
     if not planned.size or planned.dtype.kind not in "iu" or planned[0] < 2:
         raise ValueError(f"sizes must be integers of at least 2, got {sizes!r} instead.")
-    n, n_errors = data.n_prompts, int(first_k_errors(data.admissible)[-1])
+    n = data.n_prompts
+    n_errors = int(first_k_errors(data.admissible)[-1])
     parts = np.array([m - optimization_size(m, optimization_fraction) for m in planned.tolist()])
     low, high = map(float, clopper_pearson(n_errors, n, _CONFIDENCE))
     most = max(_LARGEST_ADVICE, int(planned[-1]))
@@ -214,7 +215,8 @@ def _epsilons_to_come(n_errors: int, n: int, parts: np.ndarray, delta: float) ->
     # half of the allowed error for the pilot's share, half for the calibration to come
     tail = (1.0 - _CONFIDENCE) / 4.0
     low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
-    fewest, most = binom.ppf(tail, parts, low), binom.ppf(1.0 - tail, parts, high)
+    fewest = binom.ppf(tail, parts, low)
+    most = binom.ppf(1.0 - tail, parts, high)
     ends = [smallest_epsilon(count.astype(np.int64), parts, delta) for count in (fewest, most)]
     return np.column_stack([smallest_epsilons(n_errors, n, parts, delta), *ends])
 

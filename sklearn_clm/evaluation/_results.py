@@ -142,7 +142,7 @@ class TrialResults:
                 columns[measure, "mean"] = areas.mean(axis=1)
                 columns[measure, "std"] = areas.std(axis=1)
                 continue
-            pairs = np.array([self.compare(one, reference, measure) for one in self.methods])
+            pairs = np.array([self.compare(method, reference, measure) for method in self.methods])
             columns[measure, "mean"] = pairs.mean(axis=1)
             low, high = np.quantile(pairs, [0.025, 0.975], axis=1)
             columns[measure, "low"], columns[measure, "high"] = low, high

@@ -111,14 +111,16 @@ def run_trials(
     check_data(data)
     # a vectorised set score is rounded alike on arrays of one width alone
     data = data.truncate(int(check_budgets(search.get("k_max"), data.k_max)[-1]))
-    named, levels = _named(methods), _check_levels("epsilons", epsilons)
+    named = _named(methods)
+    levels = _check_levels("epsilons", epsilons)
     fractions = {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction}
     n_frontier, n_testing = _part_sizes(data.n_prompts, fractions)
     n_used = n_frontier + n_testing
     weights = {name: value for name, value in search.items() if name.endswith("_weight")}
 
     def measure(split: Split) -> dict[str, np.ndarray]:
-        used, test = data.take(split.calibration), data.take(split.test)
+        used = data.take(split.calibration)
+        test = data.take(split.test)
         lambdas = np.full((3, len(named), len(levels)), np.nan)
         costs = np.full((4, len(named), len(levels)), np.nan)
         for m, method in enumerate(named.values()):
@@ -138,7 +140,8 @@ def run_trials(
             if not certified.size:
                 continue
             # argmin takes the first of equals, which is the safest
-            objective, path = tests.risks.objective(**weights), tests.frontier
+            objective = tests.risks.objective(**weights)
+            path = tests.frontier
             chosen = [int(np.argmin(objective[:n])) for n in n_valid[certified]]
             distinct, which = np.unique(chosen, return_inverse=True)
             risks = evaluate_configurations(
@@ -155,7 +158,9 @@ def run_trials(
     splits = random_splits(data.digests, n_used, n_trials, random_state)
     results = _over_splits(measure, splits, n_trials, n_jobs, verbose)
     thresholds = {name: results.pop(name) for name in ("similarity", "quality", "set_score")}
-    trivial, size, draws = results.pop("trivial"), results["size"], results["draws"]
+    trivial = results.pop("trivial")
+    size = results["size"]
+    draws = results["draws"]
     return TrialResults(
         methods=tuple(named),
         level_name="epsilon",
@@ -235,7 +240,7 @@ def run_component_trials(
     """
     n = _number_of_prompts(data)
     if reference_scores is None:
-        targets = {name: _admissible(one) for name, one in data.items()}
+        targets = {name: _admissible(part) for name, part in data.items()}
     else:
         sizes = {name: len(reference_scores.get(name, ())) for name in data}
         if set(sizes.values()) != {n}:
@@ -246,26 +251,29 @@ def run_component_trials(
     check_level(delta, "delta")
 
     def measure(split: Split) -> dict[str, np.ndarray]:
-        critical, results = critical_count(len(split.calibration), levels, delta), []
-        for name, one in data.items():
-            tested = ComponentEntries(one.take(split.calibration), max_wrong=max_wrong)
+        critical = critical_count(len(split.calibration), levels, delta)
+        results = []
+        for name, part in data.items():
+            tested = ComponentEntries(part.take(split.calibration), max_wrong=max_wrong)
             # errors rise along the sequence, from the largest threshold down
             n_errors = tested.n_at_least(tested.labels != 1)
             n_valid = np.searchsorted(n_errors, critical, side="right")
             gammas = np.append(np.inf, tested.thresholds[::-1])[n_valid]
-            test, wanted = one.take(split.test), targets[name].take(split.test)
+            test = part.take(split.test)
+            wanted = targets[name].take(split.test)
             results.append(_of_test_part(test, wanted, gammas, levels, max_wrong))
-        return {name: np.stack([one[name] for one in results]) for name in results[0]}
+        return {name: np.stack([result[name] for result in results]) for name in results[0]}
 
     digests = next(iter(data.values())).prompts
     if digests is None:
-        contents, others = (
+        contents, other_contents = (
             np.sum([each.contents() for each in of.values()], axis=0) for of in (data, targets)
         )
-        digests = numbered(contents, others)
+        digests = numbered(contents, other_contents)
     splits = random_splits(digests, n_calibration, n_trials, random_state)
     results = _over_splits(measure, splits, n_trials)
-    gammas, trivial = results.pop("gamma"), results.pop("trivial")
+    gammas = results.pop("gamma")
+    trivial = results.pop("trivial")
     return TrialResults(
         methods=tuple(data),
         level_name="alpha",
@@ -381,7 +389,8 @@ def _of_test_part(
     max_wrong: int,
 ) -> dict[str, np.ndarray]:
     """What thresholds select of test prompts, and what it covers."""
-    n, wrong = test.n_prompts, test.labels != 1
+    n = test.n_prompts
+    wrong = test.labels != 1
     scores = test.scores[wrong]
     # of prompts with fewer wrong components there is none
     worst = scores[places_of_rank(test.prompt_index[wrong], scores, max_wrong)]
@@ -433,9 +442,11 @@ def _number_of_prompts(data: Mapping[str, ComponentCalibrationData]) -> int:
         )
     for part in data.values():
         check_components(part)
-    n, *others = {part.n_prompts for part in data.values()}
-    if others:
-        raise ValueError(f"data must be of the same prompts, got {[n, *others]} of them instead.")
+    n, *other_numbers = {part.n_prompts for part in data.values()}
+    if other_numbers:
+        raise ValueError(
+            f"data must be of the same prompts, got {[n, *other_numbers]} of them instead."
+        )
     return n
 
 

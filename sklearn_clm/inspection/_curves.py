@@ -48,8 +48,10 @@ class RiskCurveDisplay(Display):
     legend_above = True
 
     def __post_init__(self) -> None:
-        n, results = len(self.measures), self.results
-        self.shape, self.size = (n, 1), (5.6, 2.3 * n + 0.9)
+        n = len(self.measures)
+        results = self.results
+        self.shape = (n, 1)
+        self.size = (5.6, 2.3 * n + 0.9)
         rows = [results.position(method) for method in self.methods]
         self._mean = {name: results.mean(name)[rows] for name in self.measures}
         self._std = {name: results.std(name)[rows] for name in self.measures}
@@ -134,33 +136,36 @@ class RiskCurveDisplay(Display):
 
     def _draw(self) -> None:
         self.lines_: list[Line2D] = []
-        trivial, right = self.trivial_level, float(self.results.levels[-1])
+        trivial = self.trivial_level
+        right = float(self.results.levels[-1])
         if trivial is not None:
             right = min(right, 1.15 * trivial)  # what is trivial needs no room
         # and so does what no trial certifies
         certified = self.results.levels[~self.results.null.all(axis=(0, 1))]
-        left = float(certified[0]) if len(certified) and certified[0] < right else 0.0
+        leftmost = float(certified[0]) if len(certified) and certified[0] < right else 0.0
         for measure, axes in zip(self.measures, self.axes_):
             if measure == "loss":
                 label = f"loss = {self.level_label[0]}: valid at or under it"
                 line = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (1, 3))}
-                axes.plot([left, right], [left, right], label=label, **line)
+                axes.plot([leftmost, right], [leftmost, right], label=label, **line)
             self._plot_measure(axes, measure, self.results.levels <= right)
             if trivial is not None and trivial < right:
                 axes.axvspan(trivial, right, color=TRIVIAL, zorder=0, lw=0, label="trivial")
             if not np.isnan(self._auc[measure]).all():
                 areas = [f"{area:#.3g}" for area in self._auc[measure]]
-                shown = ", ".join(map(" ".join, zip(self.methods, areas)))
-                axes.set_title(f"AUC: {shown}", loc="left", fontsize="x-small")
+                areas_in_words = ", ".join(map(" ".join, zip(self.methods, areas)))
+                axes.set_title(f"AUC: {areas_in_words}", loc="left", fontsize="x-small")
             axes.set_ylabel(_LABELS.get(measure, measure))
-            axes.set_xlim(left - 0.03 * (right - left), right)
+            axes.set_xlim(leftmost - 0.03 * (right - leftmost), right)
             axes.set_ylim(bottom=0.0)
         self.axes_[-1].set_xlabel(self.level_label)
 
     def _plot_measure(self, axes: "Axes", measure: str, inside: np.ndarray) -> None:
-        levels, n = self.results.levels[inside], len(self.methods)
+        levels = self.results.levels[inside]
+        n = len(self.methods)
         for i, method in enumerate(self.methods):
-            mean, std = self._mean[measure][i][inside], self._std[measure][i][inside]
+            mean = self._mean[measure][i][inside]
+            std = self._std[measure][i][inside]
             style = line_style(i)
             # some eight points get a marker, others for each method
             defined = np.flatnonzero(~np.isnan(mean))

@@ -102,12 +102,12 @@ class Display(ABC):
         """
         self.figure_, self.axes_ = self._new_axes() if ax is None else self._given_axes(ax)
         self._draw()
-        for one in self.axes_:
-            one.spines[["top", "right"]].set_visible(False)
+        for axis in self.axes_:
+            axis.spines[["top", "right"]].set_visible(False)
         entries = {
             label: handle
-            for one in self.axes_
-            for handle, label in zip(*one.get_legend_handles_labels())
+            for axis in self.axes_
+            for handle, label in zip(*axis.get_legend_handles_labels())
         }
         style: dict[str, Any] = {"fontsize": "x-small", "framealpha": 0.85, "edgecolor": "none"}
         if self.legend_above:

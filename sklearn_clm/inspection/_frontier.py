@@ -78,10 +78,16 @@ class FrontierDisplay(EstimatorDisplay):
 
     def _plot_frontier(self, axes: "Axes") -> None:
         result = self.result
-        objective, loss = result.risks.objective(**self.weights), result.risks.loss
-        curve = result.frontier.objective, result.frontier.loss
-        label = "frontier, optimisation part"
-        axes.plot(*curve, color="0.5", linestyle=DOTTED, linewidth=1.0, label=label)
+        objective = result.risks.objective(**self.weights)
+        loss = result.risks.loss
+        axes.plot(
+            result.frontier.objective,
+            result.frontier.loss,
+            color="0.5",
+            linestyle=DOTTED,
+            linewidth=1.0,
+            label="frontier, optimisation part",
+        )
         self._points(axes, objective, loss)
         axes.axhline(result.epsilon, label=f"$\\epsilon$ = {result.epsilon:.3g}", **LIMIT)
         if not np.isnan(self.critical_loss):
@@ -94,8 +100,8 @@ class FrontierDisplay(EstimatorDisplay):
             axes.set_xscale("symlog", linthresh=typical)
             # its own ticks are powers of ten, and one alone is no scale
             ticks = np.outer(10.0 ** np.arange(-2, 5), [1.0, 2.0, 5.0]).ravel()
-            shown = ticks[(ticks > 0.4 * typical) & (ticks < 1.05 * np.max(objective))]
-            axes.set_xticks(shown, [f"{one:g}" for one in shown])
+            ticks_drawn = ticks[(ticks > 0.4 * typical) & (ticks < 1.05 * np.max(objective))]
+            axes.set_xticks(ticks_drawn, [f"{tick:g}" for tick in ticks_drawn])
         axes.set_ylabel(f"Loss (n = {result.n_calibration})")
         # the end of the frontier, which returns next to nothing, would squeeze all the rest
         top = max(2.0 * result.epsilon, 1.5 * float(loss[0]), 0.2)
@@ -115,7 +121,9 @@ class FrontierDisplay(EstimatorDisplay):
         axes.set_title("Their tests", fontsize="medium", loc="left")
 
     def _points(self, axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
-        n, stop, chosen = len(x), self.result.n_valid, self.result.position
+        n = len(x)
+        stop = self.result.n_valid
+        chosen = self.result.position
         axes.plot(x, y, color="0.8", linewidth=0.8, zorder=1)
         parts: list[tuple[int, int, str, dict[str, Any]]] = [
             (0, stop, f"valid ({stop})", {"marker": "o", "c": BLUE, "s": 13, "zorder": 3}),

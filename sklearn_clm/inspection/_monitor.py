@@ -47,8 +47,8 @@ class RiskMonitorDisplay(Display):
         monitor, (wealth, risk) = self.monitor, self.axes_
         losses, alpha, n = monitor.losses_, monitor.alpha, monitor.n_audited_
         label = f"e-value (no less than {_SMALLEST_E:g} shown)"
-        shown = np.maximum(monitor.e_values_, _SMALLEST_E)
-        wealth.plot(np.arange(1, n + 1), shown, color=BLUE, linewidth=1.4, label=label)
+        e_values = np.maximum(monitor.e_values_, _SMALLEST_E)
+        wealth.plot(np.arange(1, n + 1), e_values, color=BLUE, linewidth=1.4, label=label)
         label = f"alarm at 1 / $\\alpha$ = {1.0 / alpha:g}"
         wealth.axhline(1.0 / alpha, linestyle=DASHED, label=label, **LIMIT)
         wealth.set_yscale("log")

@@ -68,7 +68,8 @@ class CalibrationReport:
 
     def to_markdown(self) -> str:
         """The report as Markdown."""
-        blocks, level = [f"# {_TITLE}"], "##"
+        blocks = [f"# {_TITLE}"]
+        level = "##"
         for section in self.sections:
             if section.folded and level == "##":
                 blocks.append("## All figures")
@@ -85,7 +86,7 @@ class CalibrationReport:
     def to_html(self) -> str:
         """The report as an HTML fragment, with pictures."""
         parts = [_STYLE, f"<h2>{_TITLE}</h2>"]
-        first_picture = next((one for one in self.sections if one.display is not None), None)
+        first_picture = next((part for part in self.sections if part.display is not None), None)
         for section in self.sections:
             if section.summary is not None:
                 parts.append(head(section.summary))

@@ -92,11 +92,12 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     """The sections of a report; all figures are folded away."""
     record, data = estimator.calibration_, estimator.calibration_.data  # None from a file
     rule, claim, tests = record.rule, record.claim, record.tests
-    whole, of_sets = record.by_group is None, isinstance(record, SamplerCalibration)
+    has_one_rule = record.by_group is None
+    of_sets = isinstance(record, SamplerCalibration)
     set_score = record.set_score if of_sets else "max"
-    expected = rule.expected(data, set_score) if whole and data is not None else None
+    expected = rule.expected(data, set_score) if has_one_rule and data is not None else None
     facts = []
-    if whole and claim.holds:
+    if has_one_rule and claim.holds:
         rows = rule.facts(get_set_score(set_score).name)
         facts.append(Section(rule.heading, table=(("what", "value", "use"), *rows)))
     yield replace(_guarantee(record), summary=_summary(record, expected))
@@ -113,14 +114,14 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     details = [] if expected is None else facts
     if data is not None:
         details.append(_data(record))
-    if whole and isinstance(tests, LearnThenTestResult):
+    if has_one_rule and isinstance(tests, LearnThenTestResult):
         details.append(_frontier(estimator, tests))
-    if whole and isinstance(tests, ComponentThreshold) and len(tests.thresholds):
+    if has_one_rule and isinstance(tests, ComponentThreshold) and len(tests.thresholds):
         details.append(_thresholds(tests))
-    if data is not None and claim.about == "responses" and claim.audit is None:
+    if data is not None and claim.risk.has_band and claim.audit is None:
         details += _band(AchievableBandDisplay._of(estimator))
     details += [_IN_USE, _SYMBOLS] if record.certified else [_SYMBOLS]
-    yield from (replace(one, folded=True) for one in details)
+    yield from (replace(detail, folded=True) for detail in details)
 
 
 def _guarantee(record: Record) -> Section:
@@ -132,27 +133,27 @@ def _guarantee(record: Record) -> Section:
 def _summary(record: Record, expected: Expected | None) -> Summary:
     """The promise, and the share of prompts that kept it."""
     promised = 1 - record.claim.level if record.certified else None
-    others: list[tuple[str, str]] = []
+    further_numbers: list[tuple[str, str]] = []
     held = None
-    where = "held"
+    where = record.claim.risk.held
     if record.by_group is not None:
         n_certified = sum(rule.certified for rule in record.by_group.values())
-        others.append((f"{n_certified} of {len(record.by_group)}", "groups are certified"))
+        further_numbers.append((f"{n_certified} of {len(record.by_group)}", "groups are certified"))
     elif expected is not None and promised is not None and record.claim.audit is None:
         n_errors, n_tested, bound = expected.errors
         if n_tested and not bound:  # a bound is no share
             held = 1 - n_errors / n_tested
-            where = f"held, of the {n_tested} prompts that tested it"
+            where = f"{where}, of the {n_tested} prompts that tested it"
     if expected is not None and isinstance(record, SelectorCalibration):
         # before all else: an empty selection keeps the promise and tells nothing
-        others += [
+        further_numbers += [
             (f"{values.mean():{'.1f' if name == 'components selected' else '.0%'}}", name)
             for name, values in expected.of_prompts.items()
             if len(values)
         ]
     if record.data is not None:
-        others.append((str(record.data.n_prompts), "calibration prompts"))
-    return Summary(promised, held, tuple(others), where)
+        further_numbers.append((str(record.data.n_prompts), "calibration prompts"))
+    return Summary(promised, held, tuple(further_numbers), where)
 
 
 def _of_what(record: Record) -> str:
@@ -160,7 +161,8 @@ def _of_what(record: Record) -> str:
     if isinstance(record, SamplerCalibration):
         of_draws, names = record, SCORES
     else:
-        of_draws, names = record.sampler and record.sampler.calibration_, PARTS
+        of_draws = record.sampler and record.sampler.calibration_
+        names = PARTS
     generator = "unknown" if of_draws is None else title_of(of_draws.source.generator)
     fingerprints = {name: getattr(record.provenance, name) or "unknown" for name in names}
     scores = [f"{name} {value.partition(':')[0]}" for name, value in fingerprints.items()]
@@ -176,12 +178,13 @@ def _groups(record: Record) -> Iterable[Section]:
         return
     rows = []
     for name, rule in record.by_group.items():
-        status, smallest = "certified" if rule.certified else "null", ""
+        status = "certified" if rule.certified else "null"
+        smallest = ""
         errors: Row = (rule.claim.null or "", "")
-        if (found := rule.outcome) is not None:
-            of_all = f"{found.bound}{found.n_errors} of {found.n_counted}"
-            errors = (of_all, _share(found.n_errors, found.n_counted, found.bound)[1])
-            bound, level = found.smallest_bound, found.smallest
+        if (outcome := rule.outcome) is not None:
+            of_all = f"{outcome.bound}{outcome.n_errors} of {outcome.n_counted}"
+            errors = (of_all, _share(outcome.n_errors, outcome.n_counted, outcome.bound)[1])
+            bound, level = outcome.smallest_bound, outcome.smallest
             smallest = "" if np.isnan(level) else f"{bound}{rounded_up(level):.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         rows.append((str(name), status, rule.words, *errors, *costs, smallest))
@@ -195,7 +198,8 @@ def _groups(record: Record) -> Iterable[Section]:
 
 def _data(record: Record) -> Section:
     """Numbers of the data, of their shift and of judgements."""
-    data, numbers = record.data, record.numbers()
+    data = record.data
+    numbers = record.numbers()
     if (shift := record.shift) is not None:
         numbers |= {
             "largest weight": f"{shift.weight_bound:g}",
@@ -220,17 +224,20 @@ def _tests(
 
     `columns` are what else is shown of each test, as numbers, or rows of them, and their format.
     """
-    m, n_valid, chosen = len(result.p_values), result.n_valid, result.position
+    m = len(result.p_values)
+    n_valid = result.n_valid
+    chosen = result.position
     passed = "all" if n_valid == m else str(n_valid or "none")
     text = (
         f"{counted(m, what)}, tested {order}, each at level delta = {result.delta:g}, until one "
         f"failed: {passed} passed."
     )
-    shown = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
+    decisive = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
     errors = "errors" if result.audit is None else "refused by the model"
     rows: list[Row] = [("test", *columns, errors, "p-value", "")]
-    for i in shown:
-        bound, is_known = result.bound(i), i <= n_valid or not result.bound(i)
+    for i in decisive:
+        bound = result.bound(i)
+        is_known = i <= n_valid or not result.bound(i)
         n = result.n_calibration if result.n_counted is None else result.n_counted[i]
         errors = f"{bound}{result.n_errors[i]} of {n}" if is_known else ""
         p_value = f"{bound}{result.p_values[i]:.3g}" if is_known else ""
@@ -252,15 +259,22 @@ def _enough(record: Record, n_prompts: int) -> Section:
     if 0 < n_held < len(claims):
         answer = f"For {n_held} of {len(claims)} groups"
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
-    claim, found = record.claim, record.outcome
+    claim, outcome = record.claim, record.outcome
     has_one_test = record.by_group is None and claim.guarantee == "pac"
     # by a model's standard errors say nothing of what people would certify, nor do they of losses
     errors_decide = claim.audit is None and not claim.losses
-    if found is not None and found.errors_of_safest is not None and has_one_test and errors_decide:
-        n, level, delta = found.n_calibration, claim.level, claim.delta
-        n_errors, name = found.errors_of_safest, f"{claim.level_name} = {claim.level:g}"
+    if (
+        outcome is not None
+        and outcome.errors_of_safest is not None
+        and has_one_test
+        and errors_decide
+    ):
+        n, level, delta = outcome.n_calibration, claim.level, claim.delta
+        n_errors = outcome.errors_of_safest
+        name = f"{claim.level_name} = {claim.level:g}"
         safest = claim.risk.safest
-        share, (fewest, most) = n_errors / n, clopper_pearson(n_errors, n)
+        share = n_errors / n
+        (fewest, most) = clopper_pearson(n_errors, n)
         low, high = (percent(float(chance_to_certify(n, p, level, delta))) for p in (most, fewest))
         chance = low if low == high else f"{low} to {high}"
         texts.append(
@@ -280,7 +294,9 @@ def _enough(record: Record, n_prompts: int) -> Section:
 
 def _expected(record: Record, expected: Expected) -> Section:
     """What the prompts that calibrated were given."""
-    error = "error" if record.claim.audit is None else "error by the model's standard"
+    error = record.claim.risk.mean_error
+    if record.claim.audit is not None:
+        error += " by the model's standard"
     n = len(next(iter(expected.of_prompts.values())))
     _, n_tested, _ = expected.errors
     error += "" if n_tested == n else f", of the {n_tested} {record.claim.risk.of_counted}"
@@ -313,8 +329,8 @@ def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
 def _losses(record: Record) -> Iterable[Section]:
     """Levels of other losses, and what was observed of them."""
     if record.claim.losses:
-        found = record.outcome if record.by_group is None and record.certified else None
-        means = {} if found is None else found.means
+        outcome = record.outcome if record.by_group is None and record.certified else None
+        means = {} if outcome is None else outcome.means
         rows = [
             (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
             for name, level in record.claim.losses.items()
@@ -324,7 +340,9 @@ def _losses(record: Record) -> Iterable[Section]:
 
 
 def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section:
-    record, path, lazily = sampler.calibration_, result.frontier, result.n_judgements is not None
+    record = sampler.calibration_
+    path = result.frontier
+    lazily = result.n_judgements is not None
     has_holes = bool(np.any(np.isnan(result.risks.size)))
     columns = {"similarity, quality, set score": (path.lambdas, ".4g")}
     if path.k_max.min() < path.k_max.max():
@@ -373,7 +391,8 @@ def _levels(record: SelectorCalibration) -> Iterable[Section]:
 def _band(display: AchievableBandDisplay | None) -> Iterable[Section]:
     if display is None:  # not all labels are known
         return
-    errors, n = display.n_errors.tolist(), display.n_prompts
+    errors = display.n_errors.tolist()
+    n = display.n_prompts
     rows = (
         ("always one draw", *_share(errors[0], n)),
         (f"always {counted(len(errors), 'draw')}", *_share(errors[-1], n)),

@@ -77,7 +77,8 @@ class TradeOffDisplay(EstimatorDisplay):
             first = 1.0 - float(data.admissible[:, 0].mean())  # wrong if all are answered by it
             levels = _levels(first / _N_LEVELS, first, policy.alpha)
             answered = np.array([_answered(estimator, float(alpha)) for alpha in levels])
-            curves, level = {"answered": answered}, float(policy.alpha)
+            curves = {"answered": answered}
+            level = float(policy.alpha)
             return cls(levels=levels, curves=curves, level=level, level_name="alpha", unit=_SHARE)
         if tiers is None or not isinstance(policy, ExitPolicy):
             return None
@@ -89,7 +90,8 @@ class TradeOffDisplay(EstimatorDisplay):
                 n = min(n, data.k_max - start)
                 alone = Tiers((n,), (price,))
                 parts[f"generator {tier + 1} alone"] = slice(start, start + n), alone
-        never, first = 1.0 - data.admissible.any(axis=1).mean(), 1.0 - data.admissible[:, 0].mean()
+        never = 1.0 - data.admissible.any(axis=1).mean()
+        first = 1.0 - data.admissible[:, 0].mean()
         # a calibration certifies somewhat more than what its prompts show
         levels = _levels(never, 1.25 * first, estimator.epsilon)
         curves = {

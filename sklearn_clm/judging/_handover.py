@@ -71,12 +71,13 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
     elif isinstance(to, (str, os.PathLike)):
         other_responses = _by_file(escalated, Path(to))
     elif callable(to):
-        other_responses = [to(one.prompt) for one in escalated]  # type: ignore[call-arg]
+        other_responses = [to(a_set.prompt) for a_set in escalated]  # type: ignore[call-arg]
     else:
         raise TypeError(f"to must be a function, a path or a HumanJudge, got {to!r:.80} instead.")
     remaining = iter(other_responses)
     responses = [
-        one.responses[0] if by_model else next(remaining) for one, by_model in zip(sets, answered)
+        a_set.responses[0] if by_model else next(remaining)
+        for a_set, by_model in zip(sets, answered)
     ]
     frame = sets.to_frame()[["prompt"]]
     frame["response"] = pd.Series(responses, index=frame.index, dtype=object)
@@ -91,8 +92,8 @@ def _by_judge(sets: PredictionSets, judge: HumanJudge) -> list[object]:
     the answer.
     """
     candidates = [
-        [WantedVerdict(prompt, text) for text in _distinct(one)]
-        for prompt, one in zip(judge.asked([one.prompt for one in sets]), sets)
+        [WantedVerdict(prompt, text) for text in _distinct(a_set)]
+        for prompt, a_set in zip(judge.asked([a_set.prompt for a_set in sets]), sets)
     ]
     verdicts = iter(judge.verdicts([pair for pairs in candidates for pair in pairs]))
     answers: list[object] = []
@@ -114,19 +115,19 @@ def _by_judge(sets: PredictionSets, judge: HumanJudge) -> list[object]:
     return answers
 
 
-def _distinct(one: PredictionSet) -> list[Any]:
+def _distinct(a_set: PredictionSet) -> list[Any]:
     """Responses drawn for a prompt, the most frequent first."""
     alike: dict[object, list[Any]] = {}
-    for draw in one.generations:
+    for draw in a_set.generations:
         alike.setdefault(text_key(draw.response), []).append(draw.response)
     return [responses[-1] for responses in sorted(alike.values(), key=len, reverse=True)]
 
 
 def _by_file(sets: PredictionSets, path: Path) -> list[object]:
     """Responses in a file, which is given the missing prompts."""
-    if not all(isinstance(one.prompt, str) for one in sets):
+    if not all(isinstance(a_set.prompt, str) for a_set in sets):
         raise TypeError("prompts must be text for a file, got others instead; give a function.")
-    prompts = [text_of(one.prompt) for one in sets]
+    prompts = [text_of(a_set.prompt) for a_set in sets]
     lines: list[dict[str, str]] = []
     if path.exists():
         lines = [

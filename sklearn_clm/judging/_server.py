@@ -151,7 +151,9 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     def image(request: "Request") -> Response:
         pair = session.pair(request.path_params["id"])
         # compared as text: Python reads no number of thousands of digits
-        pictures = {str(k): one for k, one in enumerate([] if pair is None else images(pair))}
+        pictures = {
+            str(k): content for k, content in enumerate([] if pair is None else images(pair))
+        }
         picture = pictures.get(request.path_params["number"])
         if picture is None:
             return PlainTextResponse("no such image", 404)
@@ -187,7 +189,8 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
 
 def _refusal(request: "Request", hosts: set[str]) -> str | None:
     """Why a request is refused, if it is."""
-    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    host = request.headers.get("host", "")
+    origin = request.headers.get("origin")
     # another name of this machine is how a page elsewhere would reach this one
     if host not in hosts:
         return "wrong host"

@@ -45,7 +45,7 @@ def pair_view(pair: WantedVerdict) -> dict[str, object]:
         "id": pair.id,
         "prompt": _blocks(pair.asked.prompt),
         "response": [(response, False)],
-        "references": [[(one, False)] for one in references],
+        "references": [[(alias, False)] for alias in references],
         "compared": None,
         "context": [],
     }
@@ -100,7 +100,8 @@ def _parts(prompt: object) -> Iterator[tuple[str, object]]:
         yield "", prompt
         return
     for message in prompt:
-        role, content = visible(str(message["role"])), message.get("content")
+        role = visible(str(message["role"]))
+        content = message.get("content")
         for part in content if isinstance(content, (list, tuple)) else [content]:
             yield role, _part(part)
 
@@ -147,25 +148,27 @@ def _differences(response: str, references: Sequence[str]) -> dict[str, object]:
 
     Nothing is marked where they share less than half: it would be nearly everything.
     """
-    words, others = _WORD.findall(response), list(map(_WORD.findall, references))
+    words = _WORD.findall(response)
+    words_of_references = list(map(_WORD.findall, references))
     similarities = [
         LCSseq.normalized_similarity(words, other)
         if len(words) * len(other) <= _LARGEST_TABLE
         else 0.0
-        for other in others
+        for other in words_of_references
     ]
     if max(similarities, default=0.0) < _LEAST_SHARED:
         return {}
     compared = similarities.index(max(similarities))
-    other = others[compared]
-    mine, theirs = [False] * len(words), [False] * len(other)
+    other = words_of_references[compared]
+    mine = [False] * len(words)
+    theirs = [False] * len(other)
     for step in LCSseq.opcodes(words, other):
         if step.tag != "equal":
             mine[step.src_start : step.src_end] = [True] * (step.src_end - step.src_start)
             theirs[step.dest_start : step.dest_end] = [True] * (step.dest_end - step.dest_start)
-    shown = [[(one, False)] for one in references]
-    shown[compared] = _pieces(other, theirs)
-    return {"response": _pieces(words, mine), "references": shown, "compared": compared}
+    marked = [[(reference, False)] for reference in references]
+    marked[compared] = _pieces(other, theirs)
+    return {"response": _pieces(words, mine), "references": marked, "compared": compared}
 
 
 def _pieces(words: Iterable[str], differs: Iterable[bool]) -> list[Piece]:

@@ -99,10 +99,13 @@ def component_recall(
     checked = checked_for(sets, ComponentSets, references)
     almost = component_match(match, _splitter(sets) if splitter is None else splitter)
     recalls = []
-    for reference, one in zip(checked, sets):
+    for reference, a_set in zip(checked, sets):
         aliases = reference if isinstance(reference, (list, tuple, set)) else [reference]
         covered = [
-            [any(almost.admission(part, c) for c in one.components) for part in almost.parts(alias)]
+            [
+                any(almost.admission(part, c) for c in a_set.components)
+                for part in almost.parts(alias)
+            ]
             for alias in aliases
         ]
         recalls.append(max((np.mean(parts) for parts in covered if parts), default=np.nan))
@@ -112,7 +115,7 @@ def component_recall(
 def _verdicts(admissions: Admissions, sets: ComponentSets, admission: Judge) -> list[np.ndarray]:
     checked = checked_for(sets, ComponentSets, admissions)
     judges = get_component_admission(judge_of(admission, sets.selector, checked), _splitter(sets))
-    return judge(judges, checked, [list(one.components) for one in sets])
+    return judge(judges, checked, [list(a_set.components) for a_set in sets])
 
 
 def _splitter(sets: ComponentSets) -> str | Splitter:

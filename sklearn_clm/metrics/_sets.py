@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import make_scorer
 
 from sklearn_clm._results import ComponentSets, PredictionSets
-from sklearn_clm.calibration._risk import Risk
+from sklearn_clm.calibration._risk import MISSES, Risk
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring._admission import check_admissions
@@ -95,8 +95,9 @@ def set_loss(
     """Share of sets that hold no admissible response.
 
     Epsilon bounds what is expected. Of answers, and where thresholds may abstain, an empty set does
-    not count, as in the promise. Parameters are those of :func:`set_outcomes`; ``average=False``
-    returns the values of each prompt. Whether n held-out prompts refute the promise:
+    not count, as in the promise; where a miss has a cost, it is the mean cost. Parameters are those
+    of :func:`set_outcomes`; ``average=False`` returns the values of each prompt. Whether n held-out
+    prompts refute the promise:
 
     >>> from scipy.stats import binomtest
     >>> missed, n, epsilon = 11, 100, 0.15
@@ -104,16 +105,29 @@ def set_loss(
     False
     """
     loss = set_outcomes(admissions, sets, admission=admission).loss
+    counted = np.ones(len(sets), dtype=bool)
+    for position, (a_set, risk) in enumerate(zip(sets, risks_of(sets))):
+        counted[position] = risk.counts(np.array([len(a_set)]))[0]
+        costs = risk.costs_of([a_set.prompt])
+        if costs is not None:
+            loss = loss.astype(np.float64)
+            loss[position] *= costs[0]
     if not average:
         return loss
-    counted = loss[which_count(sets)]
-    return float(np.mean(counted)) if len(counted) else np.nan
+    return float(np.mean(loss[counted])) if counted.any() else np.nan
 
 
-def which_count(sets: PredictionSets) -> np.ndarray:
-    """Which sets count for the promised risk."""
-    risks = [Risk() if one.claim is None else one.claim.risk for one in sets]
-    return np.array([bool(risk.counts(np.array([len(one)]))[0]) for risk, one in zip(risks, sets)])
+def risks_of(sets: PredictionSets) -> list[Risk]:
+    """The promised risk of each set."""
+    # what a miss costs is no part of a claim: the calibration that made the sets knows
+    record = None if sets.sampler is None else sets.sampler.calibration_
+    risks = []
+    for a_set in sets:
+        risk = MISSES if a_set.claim is None else a_set.claim.risk
+        if record is not None and record.risk.about == risk.about:
+            risk = record.risk
+        risks.append(risk)
+    return risks
 
 
 def set_coverage(admissions: Admissions, sets: PredictionSets, *, admission: Judge = None) -> float:
@@ -133,33 +147,31 @@ def judge_sets(
     A draw is judged if no earlier one was admissible, and a member of the set also as long as no
     earlier member was: nothing else can change S* or the loss.
     """
-    for i, one in enumerate(sets):
-        if len(one.generations) != one.n_samples:
+    for i, a_set in enumerate(sets):
+        if len(a_set.generations) != a_set.n_samples:
             raise ValueError(
                 f"sets[{i}] must hold all its draws in `generations`, as predict gives them, got "
-                f"{len(one.generations)} of {one.n_samples} instead."
+                f"{len(a_set.generations)} of {a_set.n_samples} instead."
             )
-    drawn = [[draw.response for draw in one.generations] for one in sets]
-    first_admissible = np.zeros(len(sets), dtype=np.intp)  # counted from 1; 0: none yet
-    covered = np.zeros(len(sets), dtype=bool)
-    members = [set(one.indices.tolist()) for one in sets]
-    for draw in range(max(map(len, drawn), default=0)):
-        to_judge = [
-            i
-            for i in range(len(sets))
-            if draw < len(drawn[i])
-            and (not first_admissible[i] or (draw in members[i] and not covered[i]))
-        ]
-        if not to_judge:
-            continue
-        references = [admissions[i] for i in to_judge]
-        responses = [[drawn[i][draw]] for i in to_judge]
-        verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
-        for i in np.asarray(to_judge)[verdicts]:
-            first_admissible[i] = first_admissible[i] or draw + 1
-            covered[i] |= draw in members[i]
     samples = sets.n_samples
-    return SetOutcomes(~covered, sets.sizes, samples, relative_excess(samples, first_admissible))
+    most = int(max(samples, default=0))
+    accepted = np.zeros((len(sets), most), dtype=bool)
+    for row, a_set in zip(accepted, sets):
+        row[a_set.indices] = True
+    admissible = np.zeros_like(accepted)  # as far as judged
+    for draw in range(most):
+        decided = admissible.any(axis=1) & (~accepted[:, draw] | MISSES.right(accepted, admissible))
+        to_judge = np.flatnonzero((samples > draw) & ~decided)
+        if not len(to_judge):
+            continue
+        references = [admissions[i] for i in to_judge.tolist()]
+        responses = [[sets[i].generations[draw].response] for i in to_judge.tolist()]
+        verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
+        admissible[to_judge, draw] = verdicts
+    first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
+    return SetOutcomes(
+        ~MISSES.right(accepted, admissible), sets.sizes, samples, relative_excess(samples, first)
+    )
 
 
 def objective_of(

@@ -271,6 +271,15 @@ where the largest of the p-values is at most delta; nothing is corrected for.
 >>> kept = fitted(losses=Losses({"wrong": wrong}, {"wrong": 0.7}))
 >>> kept.calibration_.outcome.means["wrong"] <= 0.7
 True
+
+Where a miss matters more for some prompts than for others, ``ThresholdPolicy(cost=...)`` says how
+much, in [0, 1], and `epsilon` bounds the expected cost. Each calibration prompt is at stake with
+the probability of its cost, so that the test stays the exact binomial.
+
+>>> from sklearn_clm.policies import ThresholdPolicy
+>>> by_cost = fitted(policy=ThresholdPolicy(cost=lambda prompt: 0.5))
+>>> by_cost.calibration_.claim.about
+'cost'
 """
 
 import sklearn_clm.caching  # noqa: F401 - whole, before parts of it

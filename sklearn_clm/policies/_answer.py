@@ -70,8 +70,9 @@ class AnswerLevel(LevelRule):
         return np.nan, super().costs[1]
 
     def facts(self, set_score: str) -> list[Row]:
-        found = self.outcome
-        level, most = self.level, self.patience[0]
+        outcome = self.outcome
+        level = self.level
+        most = self.patience[0]
         at_first = f"{1 - (1 - level) / most:.6g}"
         rows = [
             (
@@ -82,9 +83,9 @@ class AnswerLevel(LevelRule):
             ),
             ("after one draw", at_first, f"the same then, where doubt counts {most:g} times"),
         ]
-        if found is not None:
-            wrong = f"{found.bound}{found.n_errors} of {found.n_counted}"
-            tolerated = f"at most {found.n_errors_allowed} are tolerated"
+        if outcome is not None:
+            wrong = f"{outcome.bound}{outcome.n_errors} of {outcome.n_counted}"
+            tolerated = f"at most {outcome.n_errors_allowed} are tolerated"
             rows.append(("wrong answers", wrong, tolerated))
         return rows + self.costs_of_tiers()
 
@@ -92,7 +93,9 @@ class AnswerLevel(LevelRule):
         return None
 
     def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        level, unknown = np.array([self.level]), np.array([np.nan])
+        # shares and risks choose levels; here the level is given
+        level = np.array([self.level])
+        unknown = np.array([np.nan])
         path = AnswerPath(self.model, self.patience, 0, level, unknown, unknown, self.cut)
         answers = AnswerSteps(filled_table(data), np.arange(data.n_prompts), path)
         answered = answers.members(0)
@@ -108,7 +111,8 @@ class AnswerLevel(LevelRule):
 
     @classmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
-        patience, cut = tuple(map(float, content["patience"])), float(content["hopeless"])
+        patience = tuple(map(float, content["patience"]))
+        cut = float(content["hopeless"])
         return replace(super().of_content(claim, content, k_max), patience=patience, cut=cut)
 
 
@@ -128,7 +132,7 @@ class PlainLevel(AnswerLevel):
         return f"quality {self.level:.6g}{share}"
 
     def facts(self, set_score: str) -> list[Row]:
-        found, model = self.outcome, self.model
+        outcome, model = self.outcome, self.model
         if model.score == "vote":
             votes = votes_in_words(self.level, self.k_max)
             rows = [("level", votes, "answers that so many draws give")]
@@ -137,9 +141,9 @@ class PlainLevel(AnswerLevel):
                 rows.append(("same text", f"{model.same_text:.4g}", alike))
         else:
             rows = [("level", f"{self.level:.6g}", "answers of at least this quality")]
-        if found is not None:
-            wrong = f"{found.bound}{found.n_errors} of {found.n_counted}"
-            tolerated = f"at most {found.n_errors_allowed} are tolerated"
+        if outcome is not None:
+            wrong = f"{outcome.bound}{outcome.n_errors} of {outcome.n_counted}"
+            tolerated = f"at most {outcome.n_errors_allowed} are tolerated"
             rows.append(("wrong answers", wrong, tolerated))
         return rows + self.costs_of_tiers()
 
@@ -168,13 +172,14 @@ class PlainLevel(AnswerLevel):
         score = content["score"]
         if score not in ("vote", "quality"):
             raise ValueError(f"{score!r:.40} is no score of answers")
-        same_text, tiers = content["same_text"], tiers_of(content["tiers"])
+        same_text = content["same_text"]
+        tiers = tiers_of(content["tiers"])
         same_text = None if same_text is None else float(same_text)
         model = PlainModel(score, k_max, same_text, tiers)
         return cls(claim, model, bool(content["equal_texts"]), float(content["level"]))
 
 
-class AnswerPolicy(Policy):
+class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
     """One answer where it is likely right; others are escalated.
 
     The answer is the text that most draws give, or the one that a classifier finds likeliest to be
@@ -277,6 +282,7 @@ class AnswerPolicy(Policy):
         random_state: RandomState,
         ties: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
+        # no label shapes these scores: all prompts test
         if self.score in ("vote", "quality"):
             return np.arange(0), data.order(ties)
         return super().split(data, fraction, random_state, ties)
@@ -286,8 +292,10 @@ class AnswerPolicy(Policy):
         if lacking and self.path is None and self._may_vote(table.k_max, table.tiers):
             # too few to learn from some of them and test the others: all test a vote
             parts = [
-                one._replace(rows=np.concatenate((one.searched, one.rows)), searched=np.arange(0))
-                for one in parts
+                part._replace(
+                    rows=np.concatenate((part.searched, part.rows)), searched=np.arange(0)
+                )
+                for part in parts
             ]
         return super().calibrate(table, parts, claim, judging)
 
@@ -299,13 +307,15 @@ class AnswerPolicy(Policy):
         if not len(rows):
             return PlainPath(plain)
         # people who audit speak of one path alone
-        part, may_vote = table.part(rows), self._may_vote(k_max, tiers) and not judging.audits
+        part = table.part(rows)
+        may_vote = self._may_vote(k_max, tiers) and not judging.audits
         if may_vote:
             # the draws of these prompts tell whether texts repeat; no label does
             n_repeat = int(np.sum(votes_of(part, plain) > SINGLE_VOTE))
             may_vote = n_repeat * n >= fewest_answers(self.alpha, claim.delta) * len(rows)
             if may_vote and n < _ENOUGH_TO_CHOOSE:
                 return PlainPath(plain, least=SINGLE_VOTE)
+        # a vote is tested on all n prompts, what is learnt on those that taught nothing
         labels, _ = judging.labels(table, rows, table.texts[rows])
         vote = plain if may_vote else None
         numbers = n - len(rows), n
@@ -336,7 +346,8 @@ class AnswerPolicy(Policy):
         check_data(data, labels=False)
         check_level(delta, "delta")
         check_tiers(tiers, data.k_max)
-        plain, n = self._plain(data.k_max, tiers), data.n_prompts
+        plain = self._plain(data.k_max, tiers)
+        n = data.n_prompts
         path: AnswerPath | PlainPath = PlainPath(plain)
         self.path_: AnswerPath | PlainPath
         may_vote = self._may_vote(data.k_max, tiers)
@@ -416,7 +427,9 @@ class AnswerPolicy(Policy):
             return PlainTest(path, self.risk, claim.level, claim.delta)
         return BinomialTest(path, self.risk, claim.level, claim.delta * path.path.level)
 
-    def certified(self, learnt: Any, table: Table, part: Part, claim: Claim) -> Rule:
+    def certified(
+        self, learnt: AnswerPath | PlainPath, table: Table, part: Part, claim: Claim
+    ) -> Rule:
         if isinstance(learnt, PlainPath) and len(part.searched):
             # those that chose a vote test it, too
             part = part._replace(rows=np.concatenate((part.searched, part.rows)))
@@ -428,7 +441,8 @@ class AnswerPolicy(Policy):
     def rule_at(
         self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim
     ) -> AnswerLevel:
-        claim, knows_texts = replace(claim, answered=outcome.size), path.table.knows_texts
+        claim = replace(claim, answered=outcome.size)
+        knows_texts = path.table.knows_texts
         if isinstance(path, PlainSteps):
             return PlainLevel(claim, path.path.model, knows_texts, float(path.levels[0]))
         learnt = path.path
@@ -442,10 +456,10 @@ class AnswerPolicy(Policy):
         )
 
     def advice(self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim) -> str:
-        known = "at least " if path.table.is_lazy else ""
+        bound = "at least " if path.table.is_lazy else ""
         m, needed = outcome.n_counted, claim.fewest_prompts
         lacking = f"; it takes {needed} answers at least, even if none is wrong"
         if m >= needed:
             lacking = f"; at most {outcome.n_errors_allowed} may be"
         most_likely = "At the level that was most likely to pass"
-        return f"{most_likely}, {known}{outcome.n_errors} of {m} answers are wrong{lacking}."
+        return f"{most_likely}, {bound}{outcome.n_errors} of {m} answers are wrong{lacking}."

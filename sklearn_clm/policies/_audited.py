@@ -47,18 +47,16 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     critical_count,
     prompts_needed,
-    two_phase_p_value,
     two_phase_power,
-    two_phase_smallest_epsilon,
 )
-from sklearn_clm.calibration._betting import audit_p_values, audit_power, fewest_audits
+from sklearn_clm.calibration._betting import audit_power, fewest_audits
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import split_of
 from sklearn_clm.calibration._outcome import Audited
 from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._rows import Part, RandomState
-from sklearn_clm.calibration._tests import errors_at, n_counted_at
-from sklearn_clm.calibration._two_phase import AuditRecord, smallest_level
+from sklearn_clm.calibration._tests import AuditBettingTest, TwoPhaseTest, errors_at, n_counted_at
+from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._judging import Judging
@@ -207,12 +205,14 @@ class Audit(Judging):
         # chosen; only now are labels of tested prompts looked at
         path = shaping.on(part.rows)
         counted = policy.risk.counted(path, step)
+        # drawn without regard to verdicts: step 2 of the proof in `_two_phase.py`
         order = np.random.default_rng(self.seed).permutation(len(part.rows))
         order = order[counted[order]]
         n_prompts = len(order)
         n_audits = min(self.judging.n_audits, n_prompts)
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
+        # people alone: the usual test on a random part of the prompts
         if design == "people":
             rows = part.rows[np.sort(order[:n_audits])]
             audited_part = part._replace(rows=rows)
@@ -231,28 +231,29 @@ class Audit(Judging):
         else:
             audited = order[~refused[order]][:n_audits]
             n_missed = len(self._rejected(policy.risk, pairs_of(audited)))
-            counts = n_refused, n_prompts, n_missed, n_audits
-            p_value = two_phase_p_value(*counts, claim.level)
-            smallest = two_phase_smallest_epsilon(*counts, claim.delta)
+            test = TwoPhaseTest(n_refused, n_prompts, n_missed, n_audits, claim.level, claim.delta)
+            p_value = test.p_value
+            smallest = test.smallest
             how = " that were drawn at random,"
             if lacking := n_audits - len(audited):
                 how += f" and {lacking} lacked one and count as rejected,"
+        # one rejected pair of a prompt rejects it
         owner, prompts, draws = pairs_of(audited)
-        said = self.verdicts.labels[prompts, draws] == 1
-        n_missed = len(_rejected_of(policy.risk, owner[~said]))
+        verdicts = self.verdicts.labels[prompts, draws] == 1
+        n_missed = len(_rejected_of(policy.risk, owner[~verdicts]))
         record = AuditRecord(
-            n_refused, n_prompts, n_missed, n_audits, part.rows[audited], prompts, draws, said
+            n_refused, n_prompts, n_missed, n_audits, part.rows[audited], prompts, draws, verdicts
         )
         if p_value > claim.delta:
             exact = design != "betting"  # or else a bound, by verdicts that were not made
             null = nothing_passed(claim, n_prompts, path.what, smallest, exact=exact)
             claim = claim.nullified(null)
-        found = Audited(record, float(p_value), claim.delta, smallest, len(part.searched))
+        audit = Audited(record, float(p_value), claim.delta, smallest, len(part.searched))
         return self._with_words(
-            policy.audited(path, step, found, claim),
+            policy.audited(path, step, audit, claim),
             f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
-            f"people audited {len(audited)}{how} by {len(said)} verdicts on what it admits, and "
-            f"rejected {n_missed}.",
+            f"people audited {len(audited)}{how} by {len(verdicts)} verdicts on what it admits, "
+            f"and rejected {n_missed}.",
         )
 
     def _by_betting(
@@ -264,19 +265,24 @@ class Audit(Judging):
         rejected_of: Callable[[Pairs, Pairs], np.ndarray],
     ) -> tuple[np.ndarray, float, float]:
         """Who was audited, the p-value, and the smallest risk certified."""
-        level, delta = claim.level, claim.delta
-        losses = np.array([refused[block].mean() for block in blocks])  # if none is rejected
-        first = np.array([block[refused[block].argmin()] for block in blocks])
-        with_one = np.flatnonzero(losses < 1.0)  # that is admitted
-        done, audited = 0, with_one[:0]
-        while (stop := int(np.argmax(audit_p_values(losses, level, delta) <= delta))) > done:
-            done, audited = stop, with_one[with_one < stop]
-            rejected = rejected_of(pairs_of(first[audited]), pairs_of(first[with_one]))
-            losses[audited[rejected]] = 1.0
-        p_value = float(audit_p_values(losses, level, delta)[done])
-        seen = done if p_value <= delta else -1
-        smallest = smallest_level(lambda one: audit_p_values(losses, one, delta)[seen] <= delta)
-        return first[audited], p_value, smallest
+        losses = np.array([refused[block].mean() for block in blocks])
+        # people are shown one admitted prompt of each block, in which there is any
+        shown_of = np.array([block[refused[block].argmin()] for block in blocks])
+        can_be_audited = np.flatnonzero(losses < 1.0)
+        test = AuditBettingTest(losses, claim.level, claim.delta)
+        n_blocks = 0
+        audited = can_be_audited[:0]
+        # all verdicts that certify if none is a rejection are asked for at once; each rejection
+        # moves the end away, and where it can no longer be reached nobody is asked again
+        while (needed := test.blocks_needed()) > n_blocks:
+            n_blocks = needed
+            audited = can_be_audited[can_be_audited < n_blocks]
+            rejected = rejected_of(pairs_of(shown_of[audited]), pairs_of(shown_of[can_be_audited]))
+            test.reject(audited[rejected])
+        p_value = test.p_value(n_blocks)
+        # after a failure it is a bound: witnesses that nobody was asked about count as admitted
+        smallest = test.smallest(n_blocks if p_value <= claim.delta else -1)
+        return shown_of[audited], p_value, smallest
 
     @staticmethod
     def _with_words(rule: Any, words: str) -> Any:
@@ -310,13 +316,13 @@ class Audit(Judging):
         if not n_audits:
             return np.zeros(len(shares))
         of_pilot = rejected * _N_PILOT, (1.0 - rejected) * _N_PILOT
+        # what a pilot leaves open of the share that people reject (Jeffreys' prior)
         missed = betaincinv(of_pilot[0] + 0.5, of_pilot[1] + 0.5, _QUANTILES)
         allowed = int(critical_count(n_audits, level, delta))
-        counts = n_prompts, n_audits, level, delta
         power_of: dict[str, Callable[[float], np.ndarray]] = {
-            "two-phase": lambda b: two_phase_power(shares, b, *counts),
+            "two-phase": lambda b: two_phase_power(shares, b, n_prompts, n_audits, level, delta),
             "people": lambda b: binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b),
-            "betting": lambda b: audit_power(shares, b, *counts)[0],
+            "betting": lambda b: audit_power(shares, b, n_prompts, n_audits, level, delta)[0],
         }
         return np.asarray(np.mean([power_of[design](b) for b in missed], axis=(0, 2)))
 
@@ -326,14 +332,14 @@ class Audit(Judging):
         They may be asked for `later` pairs as well, by default for these alone.
         """
         labels = self.verdicts.labels
-        owner, *asked = pairs
-        left, now = np.zeros((2, *labels.shape), dtype=bool)
-        now[*asked] = labels[*asked] < 0
-        _, *others = later or pairs
-        left[*others] = labels[*others] < 0
-        with self.verdicts.bounding(np.arange(len(labels)), lambda: left):
-            self.verdicts.ask(*np.nonzero(now))
-        return _rejected_of(risk, owner[labels[*asked] != 1])
+        owner, *places = pairs
+        may_be_wanted, wanted_now = np.zeros((2, *labels.shape), dtype=bool)
+        wanted_now[*places] = labels[*places] < 0
+        _, *later_places = later or pairs
+        may_be_wanted[*later_places] = labels[*later_places] < 0
+        with self.verdicts.bounding(np.arange(len(labels)), lambda: may_be_wanted):
+            self.verdicts.ask(*np.nonzero(wanted_now))
+        return _rejected_of(risk, owner[labels[*places] != 1])
 
 
 def _rejected_of(risk: Risk, owner: np.ndarray) -> np.ndarray:
@@ -355,14 +361,15 @@ def _expected(path: Any, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndar
             shares = losses[:, np.newaxis]
         return shares, np.full(len(path), n_tested)
     tally = path.tally(risk)
+    # most errors, since what is still open may be refused
     if tally is None:
         steps = range(len(path))
         counts = [(errors_at(path, risk, m)[1], n_counted_at(path, risk, m)) for m in steps]
         tally = tuple(np.array(counts).T)
     n_errors, n_counted = tally
     # those that look best of many are refused more often elsewhere; the first is always there
-    others = np.arange(len(path)) > 0
-    refusals = np.minimum(n_errors + others, n_counted)[:, np.newaxis]
+    was_chosen = np.arange(len(path)) > 0
+    refusals = np.minimum(n_errors + was_chosen, n_counted)[:, np.newaxis]
     right = n_counted[:, np.newaxis] - refusals
     share_counted = n_counted / len(path.rows)
     shares = np.asarray(betaincinv(refusals + 0.5, right + 0.5, _QUANTILES))
@@ -380,15 +387,15 @@ def seen_by_model(path: Any, step: int, risk: Risk) -> tuple[np.ndarray, Pairing
         witnesses = members.heads(members.labels == 1)
 
         def witness_of(prompts: np.ndarray) -> Pairs:
-            shown = witnesses[prompts]
-            return np.arange(len(prompts)), rows[shown], draws[shown]
+            entries = witnesses[prompts]
+            return np.arange(len(prompts)), rows[entries], draws[entries]
 
         return witnesses < 0, witness_of
 
     def all_of(prompts: np.ndarray) -> Pairs:
         place = np.full(members.n_prompts, -1)
         place[prompts] = np.arange(len(prompts))
-        shown = np.flatnonzero(place[members.owner] >= 0)
-        return place[members.owner[shown]], rows[shown], draws[shown]
+        entries = np.flatnonzero(place[members.owner] >= 0)
+        return place[members.owner[entries]], rows[entries], draws[entries]
 
     return members.deciding(members.labels == 0) > -np.inf, all_of

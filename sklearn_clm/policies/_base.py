@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -34,6 +34,9 @@ from sklearn_clm.policies._rules import (
     shares_taken,
 )
 
+LearntT = TypeVar("LearntT")  # what the search returns
+PathT = TypeVar("PathT", bound=Path)  # what is tested of it
+
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
     """Values of the parameter `k_max` in ascending order."""
@@ -45,7 +48,7 @@ def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
     return sorted({int(k) for k in budgets})
 
 
-class Policy(BaseEstimator, ABC):
+class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
     """When sampling stops, and what is returned."""
 
     rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
@@ -73,7 +76,7 @@ class Policy(BaseEstimator, ABC):
 
     @property
     def path(self) -> Any:
-        """The path learnt on other data, if there is one."""
+        """What was learnt on other data, if anything: `k_max`, `seen`."""
         return getattr(self, self._learnt_as, None)
 
     def __sklearn_clone__(self) -> Self:
@@ -111,38 +114,44 @@ class Policy(BaseEstimator, ABC):
         Both are in the order of the data's digests, rows of one prompt in that of `ties`.
         """
         n = data.n_prompts
+        # a path from other data leaves all prompts to test it; of a single one nothing is learnt
         if self.path is not None or n == 1:
             return np.arange(0), data.order(ties)
         share = self.searched_share(n) if isinstance(fraction, str) else fraction
         return split_of(data, share, random_state, ties)
 
     @abstractmethod
-    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> Any:
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> LearntT:
         """Search, or learn, on the optimisation prompts at `rows`."""
 
     @abstractmethod
-    def path_on(self, learnt: Any, table: Table, part: Part, rows: np.ndarray) -> Path:
+    def path_on(self, learnt: LearntT, table: Table, part: Part, rows: np.ndarray) -> PathT:
         """What is tested on a part, on some prompts."""
 
     @abstractmethod
-    def learnt_of(self, path: Any) -> Any:
+    def learnt_of(self, path: PathT) -> LearntT:
         """What :meth:`path_on` makes a path of."""
 
-    def test_of(self, path: Any, claim: Claim) -> Any:
+    def test_of(self, path: PathT, claim: Claim) -> Any:
         """The test of `risk`: by default the exact binomial."""
         return BinomialTest(path, self.risk, claim.level, claim.delta)
 
-    def other_tests(self, path: Any, claim: Claim) -> list[BettingTest]:
+    def other_tests(self, path: PathT, claim: Claim) -> list[BettingTest]:
         """Tests of other losses, which must pass as well."""
         return []
 
-    def certify(self, path: Any, test: Any, others: list[BettingTest], part: Part) -> Outcome:
+    def certify(
+        self, path: PathT, test: Any, other_tests: list[BettingTest], part: Part
+    ) -> Outcome:
         """Choose the last step that passes a fixed sequence."""
+        # witnesses in the small sets of late steps settle most of the steps before
         start = test.likely_last() if path.table.is_lazy else 0
-        n_passed = count_steps(path, [test, *others], start)
+        n_passed = count_steps(path, [test, *other_tests], start)
         step = max(n_passed - 1, 0)
         fewest, most = test.errors(0)
-        of_safest, smallest = None, np.nan
+        # the level at which the safest step passes; where not all count, another step might pass
+        of_safest = None
+        smallest = np.nan
         if self.risk.counts_all and fewest == most:
             of_safest = most
             smallest = float(smallest_epsilon(most, len(path.rows), test.delta))
@@ -157,25 +166,28 @@ class Policy(BaseEstimator, ABC):
         )
 
     @abstractmethod
-    def rule_at(self, path: Any, outcome: Outcome, claim: Claim) -> Rule:
+    def rule_at(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
         """The rule of a path that is one certified step."""
 
-    def advice(self, path: Any, outcome: Outcome, claim: Claim) -> str:
+    def advice(self, path: PathT, outcome: Outcome, claim: Claim) -> str:
         """What to say where no step has passed."""
         return ""
 
-    def certified(self, learnt: Any, table: Table, part: Part, claim: Claim) -> Rule:
+    def certified(self, learnt: LearntT, table: Table, part: Part, claim: Claim) -> Rule:
         """The rule that tests of a part certify."""
-        path, judged_before = self.path_on(learnt, table, part, part.rows), table.n_judgements
-        test, others = self.test_of(path, claim), self.other_tests(path, claim)
+        path = self.path_on(learnt, table, part, part.rows)
+        judged_before = table.n_judgements
+        test = self.test_of(path, claim)
+        other_tests = self.other_tests(path, claim)
+        # where people judge, they are told how many verdicts this test can still want
         with bounding(table.judge, part.rows, test.may_ask):
-            outcome = self.certify(path, test, others, part)
+            outcome = self.certify(path, test, other_tests, part)
         outcome = replace(outcome, n_optimization=len(part.searched), parts=path.parts)
         if table.is_lazy:
             outcome = replace(outcome, n_judgements=table.n_judgements - judged_before)
         return self.concluded(path, outcome, claim)
 
-    def concluded(self, path: Path, outcome: Outcome, claim: Claim) -> Rule:
+    def concluded(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
         """The rule of the chosen step, or all draws."""
         if not self.risk.counts_all:
             # only those that count were tested, perhaps the popular ones
@@ -193,53 +205,57 @@ class Policy(BaseEstimator, ABC):
         )
         return Everything(claim.nullified(why), path.table.k_max, outcome)
 
-    def _rule(self, path: Path, outcome: Outcome, claim: Claim) -> Rule:
+    def _rule(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
         """The rule of one step, with what it gave."""
         rule: Any = self.rule_at(path, outcome, claim)
-        sizes, draws, digests = outcome.sizes, outcome.draws, path.table.digests_of(path.rows)
+        sizes = outcome.sizes
+        draws = outcome.draws
+        digests = path.table.digests_of(path.rows)
         rule = replace(rule, outcome=outcome)
+        # where draws end early, stops are unknown, and so are shares of draws
         if outcome.stops_known:
-            taken = shares_taken(draws, rule.k_max)
+            shares = shares_taken(draws, rule.k_max)
             tested = Tested.of(sizes, draws, rule.k_max, digests)
-            rule = replace(rule, taken=taken, tested=tested)
-        found: Rule = rule
-        return found
+            rule = replace(rule, taken=shares, tested=tested)
+        with_outcome: Rule = rule
+        return with_outcome
 
     def by_people(
         self,
         people: CollectedJudge,
-        path: Any,
+        path: PathT,
         step: int,
         part: Part,
         claim: Claim,
     ) -> Rule:
         """The usual test of a step, judged by people."""
         table = path.table
+        # a table of its own: labels of the model must not enter this test
         labels = people.labels[:, : table.k_max]
         by_people = Table(table.filled().with_labels(labels), judge=people)
         tested = claim.tested_on(part.rows, table.data.prompts)
         return self.certified(self.learnt_of(path.only(step)), by_people, part, tested)
 
-    def audited(self, path: Any, step: int, found: Audited, claim: Claim) -> Rule:
+    def audited(self, path: PathT, step: int, audit: Audited, claim: Claim) -> Rule:
         """The rule of a step that was audited."""
         alone = path.only(step)
         outcome = Outcome(
             step=step if claim.holds else None,
-            n_errors=found.record.n_refused,
-            n_counted=found.record.n_prompts,
+            n_errors=audit.record.n_refused,
+            n_counted=audit.record.n_prompts,
             sizes=alone.sizes(0),
             draws=alone.draws(0),
-            smallest=found.smallest,
-            n_optimization=found.n_optimization,
+            smallest=audit.smallest,
+            n_optimization=audit.n_optimization,
             parts=path.parts,
-            audit=found.record,
-            tests=self.sequence_of(alone, found, claim),
+            audit=audit.record,
+            tests=self.sequence_of(alone, audit, claim),
         )
         if not claim.holds:
             return Everything(claim, path.table.k_max, outcome)
         return self._rule(alone, outcome, claim)
 
-    def sequence_of(self, path: Any, found: Audited, claim: Claim) -> SequenceResult | None:
+    def sequence_of(self, path: PathT, audit: Audited, claim: Claim) -> SequenceResult | None:
         """An audited step as a sequence of one test."""
         return None
 
@@ -255,24 +271,26 @@ class Policy(BaseEstimator, ABC):
         asked for. Nothing is certified for a group with too few prompts, nor for
         any of them where the calibration part as a whole is too small.
         """
-        whole, path = parts[-1], self.path
-        left = partial(self._unjudged, table, whole.rows)
-        bounded = partial(bounding, table.judge, whole.rows, left)
+        all_prompts = parts[-1]
+        path = self.path
+        unjudged = partial(self._unjudged, table, all_prompts.rows)
+        bounded = partial(bounding, table.judge, all_prompts.rows, unjudged)
         if path is not None:
             refuse_common_prompts("policy", path.seen, table.data)
-        elif len(whole.rows) >= claim.fewest_prompts:
-            searchable = table.searchable(whole.searched)
+        elif len(all_prompts.rows) >= claim.fewest_prompts:
+            # the search sees all draws, so that it can choose any number of them
+            searchable = table.searchable(all_prompts.searched)
             with bounded(also=True):
-                path = self.search(searchable, whole.searched, claim, judging)
+                path = self.search(searchable, all_prompts.searched, claim, judging)
 
-        def test(part: Part, own: Claim) -> Rule:
+        def test(part: Part, claim_of_part: Claim) -> Rule:
             with nullcontext() if len(parts) == 1 else bounded():
-                return judging.certified(self, path, table, part, own)
+                return judging.certified(self, path, table, part, claim_of_part)
 
-        nothing = partial(Everything, k_max=table.k_max)
+        all_draws = partial(Everything, k_max=table.k_max)
         # people, or a judge, are asked for what prediction uses alone
         compares = not table.is_lazy and not judging.audits
-        rules = rules_of_parts(parts, claim, table.data.prompts, nothing, test, compares=compares)
+        rules = rules_of_parts(parts, claim, table.data.prompts, all_draws, test, compares=compares)
         return {part.group: _explained(rules[part.group], table, part) for part in parts}
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
@@ -282,7 +300,8 @@ class Policy(BaseEstimator, ABC):
         is the first admissible one of each prompt, but for c prompts that have none, then the test
         of the largest sets is open until all are judged.
         """
-        texts, draws = self.texts(table, rows), np.arange(table.k_max)
+        texts = self.texts(table, rows)
+        draws = np.arange(table.k_max)
         labels = table.labels_at(rows[:, np.newaxis], draws[np.newaxis])
         return np.asarray((texts == draws) & (labels < 0))
 
@@ -292,7 +311,8 @@ def _explained(rule: Any, table: Table, part: Part) -> Rule:
     claim = rule.claim
     if claim.holds or claim.losses or not table.is_filled:
         return rule
+    # what no set can reach explains a null best, where the risk is a share of all prompts
     band = AchievableEpsilon.of_labels(table.labels[[*part.searched, *part.rows]] == 1)
-    if (not claim.risk.counts_all or claim.audit is not None) and band.low < 1.0:
+    if (not claim.risk.has_band or claim.audit is not None) and band.low < 1.0:
         return rule
     return replace(rule, claim=claim.advised(band.words(table.k_max)))

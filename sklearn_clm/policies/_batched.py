@@ -89,7 +89,8 @@ class BatchedThresholds(BatchedRule):
 
     def __init__(self, configuration: Configuration | None, k_max: int, scores: DrawScores) -> None:
         super().__init__(scores, all_draws=k_max if configuration is None else 0)
-        self._configuration, self._k_max = configuration or _ACCEPT_ALL, k_max
+        self._configuration = configuration or _ACCEPT_ALL
+        self._k_max = k_max
         self._unlike = [0.0] * k_max  # in place of similarities that decide nothing
 
     def new(self, index: int) -> OpenSet:
@@ -103,23 +104,24 @@ class BatchedThresholds(BatchedRule):
         compared: dict[int, list[tuple[OpenSet, float, list[Generation]]]] = {}
         similarity, least, _ = self._configuration
         qualities = self._scores.quality_of(sets, draws, start).tolist()
-        for open_set, row, own in zip(sets, draws, qualities):
-            open_set.qualities.extend(own)
-            for quality in own:
+        for open_set, row, qualities_of_set in zip(sets, draws, qualities):
+            open_set.qualities.extend(qualities_of_set)
+            for quality in qualities_of_set:
                 n = len(open_set.rule.accepted)
                 if n and similarity < np.inf and quality >= least:
                     compared.setdefault(n, []).append((open_set, quality, row))
                 else:
                     open_set.rule.update(quality, self._unlike, open_set.next_text())
+        # sets of equal size are compared in one call; those that are shorter would need padding
         for waiting in compared.values():
             accepted = [open_set.rule.accepted for open_set, _, _ in waiting]
             alike = self._scores.similarity_of([row for _, _, row in waiting], accepted).tolist()
             for (open_set, quality, _), earlier, values in zip(
                 waiting, accepted, alike, strict=True
             ):
-                known = dict(zip(earlier, values, strict=True))
-                values = [known.get(j, 0.0) for j in range(start)]
-                open_set.rule.update(quality, values, open_set.next_text())
+                similarity_to = dict(zip(earlier, values, strict=True))
+                similarities = [similarity_to.get(j, 0.0) for j in range(start)]
+                open_set.rule.update(quality, similarities, open_set.next_text())
 
     def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
         return list(open_set.rule.texts.values()), open_set.rule.score
@@ -130,10 +132,12 @@ class BatchedExit(BatchedRule):
 
     def __init__(self, rule: Any, scores: DrawScores) -> None:
         super().__init__(scores)
-        self._rule, self._paths = rule, rule.model.paths(0)
+        self._rule = rule
+        self._paths = rule.model.paths(0)
         self._free: list[int] = []
 
     def new(self, index: int) -> OpenSet:
+        # rows of closed sets are used again: memory grows with open prompts, not with all of them
         if not self._free:
             n = len(self._paths.n_draws)
             self._paths.grow(max(n, 64))
@@ -141,6 +145,7 @@ class BatchedExit(BatchedRule):
         return OpenSet(index, self._rule.stopping(), self._free.pop())
 
     def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
+        # features are relative to all draws, so that every draw is compared with all before it
         quality = self._scores.quality_of(sets, draws, start)[:, 0]
         similarity = self._scores.similarity_of(draws, [range(start)] * len(sets))
         equal = np.array([open_set.next_text() for open_set in sets], dtype=np.intp)
@@ -148,6 +153,7 @@ class BatchedExit(BatchedRule):
             equal[:] = start
         for open_set, value in zip(sets, quality.tolist(), strict=True):
             open_set.qualities.append(value)
+        # one update for all: its arithmetic is row by row, the same bits in any batch
         rows = np.array([open_set.row for open_set in sets], dtype=np.intp)
         self._paths.update(rows, quality, similarity, equal)
         chances, arrival = self._rule.model.probabilities(self._paths, rows)

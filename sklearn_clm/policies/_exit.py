@@ -62,8 +62,8 @@ class LevelRule(SetRule):
 
     @property
     def costs(self) -> tuple[float, float]:
-        found = self.outcome
-        return (np.nan, np.nan) if found is None else (found.size, found.samples)
+        outcome = self.outcome
+        return (np.nan, np.nan) if outcome is None else (outcome.size, outcome.samples)
 
     def facts(self, set_score: str) -> list[Row]:
         use = "keep a text, and go on sampling, as long as the policy gives at least this"
@@ -81,7 +81,9 @@ class LevelRule(SetRule):
         tiers = self.model.tiers
         if tiers is None or not self.taken:
             return []
-        of_draw, rows, total = tiers.of_draw[: self.k_max], [], 0.0
+        of_draw = tiers.of_draw[: self.k_max]
+        rows = []
+        total = 0.0
         for tier, price in enumerate(tiers.prices):
             calls = float(np.sum(np.array(self.taken)[of_draw == tier]))
             most = int(np.sum(of_draw == tier))
@@ -92,11 +94,11 @@ class LevelRule(SetRule):
         return [*rows, ("price", f"{total:.3g}", most_of_all)]
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
-        found = self.outcome
-        if found is None or not found.stops_known:
+        outcome = self.outcome
+        if outcome is None or not outcome.stops_known:
             return None
-        errors = found.n_errors, found.n_counted, found.bound
-        return Expected(errors, {"size": found.sizes, "draws": found.draws})
+        errors = outcome.n_errors, outcome.n_counted, outcome.bound
+        return Expected(errors, {"size": outcome.sizes, "draws": outcome.draws})
 
     def batched(self, scores: DrawScores) -> BatchedExit:
         return BatchedExit(self, scores)
@@ -128,9 +130,9 @@ class LevelRule(SetRule):
 
 def filled_table(data: CalibrationData) -> Table:
     """A table whose missing draws lie beyond the stops."""
-    made = copy.copy(data)
-    made.n_draws = np.full(data.n_prompts, data.k_max)
-    return Table(made)
+    filled = copy.copy(data)
+    filled.n_draws = np.full(data.n_prompts, data.k_max)
+    return Table(filled)
 
 
 def _model_content(model: ExitModel) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def _model_content(model: ExitModel) -> dict[str, Any]:
     return {
         "text": _classifier_content(model.text_classifier),
         "added": added and _classifier_content(added),
-        "arrival": [_classifier_content(one) for one in model.arrival_classifiers],
+        "arrival": [_classifier_content(classifier) for classifier in model.arrival_classifiers],
         "quality": _scale_content(model.quality_scale),
         "similarity": _scale_content(model.similarity_scale),
         "rho": float(model.rho),
@@ -212,6 +214,7 @@ def _classifier_content(classifier: Any) -> dict[str, Any]:
 
 
 def _classifier_of(content: dict[str, Any]) -> Any:
+    """A classifier from the content of a file, without unpickling."""
     if "probability" in content:
         return ConstantClassifier(float(content["probability"]))
     if "hash" in content:
@@ -219,18 +222,21 @@ def _classifier_of(content: dict[str, Any]) -> Any:
             "the policy's estimator must be a logistic regression for a JSON file, got "
             f"{content['other']} instead; pickle the sampler."
         )
+    # coefficients make a logistic regression: of all features, or of their products as well
     classifier = degree_two()
-    linear, coefficients = classifier[-1], np.array(content["coefficients"], dtype=np.float64)
+    linear = classifier[-1]
+    coefficients = np.array(content["coefficients"], dtype=np.float64)
     linear.classes_ = np.array([False, True])
     linear.coef_ = coefficients[np.newaxis]
     linear.intercept_ = np.array([float(content["intercept"])])
     if "n_features" not in content:
         return linear
+    # fitting the products tells them the number of features, and nothing else
     classifier[0].fit(np.zeros((1, int(content["n_features"]))))
     return classifier
 
 
-class ExitPolicy(Policy):
+class ExitPolicy(Policy[ExitModel, LevelPath]):
     """One nested level, learnt, in place of three thresholds.
 
     After each draw classifiers give the probability that each distinct text is admissible, that it
@@ -331,6 +337,7 @@ class ExitPolicy(Policy):
         if isinstance(same_text, str):
             same_text = same_text_of(data.similarity, data.first, labels)
         texts = texts_of_draws(data.similarity, data.first, same_text)
+        # lazily judged prompts have some labels; where there is none, last draws are references
         if np.any(labels >= 0) and np.any(labels < 0):
             estimator = classifier_factory(self.estimator)
             labels = impute_labels(data, texts, labels, estimator).astype(np.int8)
@@ -349,17 +356,18 @@ class ExitPolicy(Policy):
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """First draw of each text, near duplicates counted as one."""
-        known = self.same_text if self.path is None else self.path.same_text
-        same_text = None if isinstance(known, str) else known
+        threshold = self.same_text if self.path is None else self.path.same_text
+        same_text = None if isinstance(threshold, str) else threshold
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
 
     def searched_share(self, n_prompts: int) -> float:
         return share_that_teaches(n_prompts)
 
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> ExitModel:
-        _, known = judging.labels(table, rows, self.texts(table, rows))
+        _, labels = judging.labels(table, rows, self.texts(table, rows))
+        # the parameter object stays as the user gave it
         learner = ExitPolicy(**self.get_params(deep=False))
-        part = table.part(rows).with_labels(known)
+        part = table.part(rows).with_labels(labels)
         return learner.fit(part, epsilon=claim.level, tiers=table.tiers).model_
 
     def path_on(self, learnt: ExitModel, table: Table, part: Part, rows: np.ndarray) -> LevelPath:
@@ -372,12 +380,15 @@ class ExitPolicy(Policy):
         return NestedTest(path.entries, claim.level, claim.delta, self.guarantee)
 
     def certify(
-        self, path: LevelPath, test: NestedTest, others: list[BettingTest], part: Part
+        self, path: LevelPath, test: NestedTest, other_tests: list[BettingTest], part: Part
     ) -> Outcome:
+        # any level in the gap below u-hat decides the same on these prompts, and errs no more
         level = path.entries.below(test.highest())
-        step, passed = path.step_at(level), level > -np.inf
+        step = path.step_at(level)
+        passed = level > -np.inf
         path.finish(step)
-        hopeless, smallest = None, np.nan
+        hopeless = None
+        smallest = np.nan
         if not path.table.is_lazy or not passed:
             # lazily, what was not judged may be right
             entries = path.entries

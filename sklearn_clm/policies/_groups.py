@@ -70,17 +70,18 @@ class Groups(BaseEstimator):
         """
         if groups is None or self.guarantee == "each":
             return delta
+        # the union bound over the groups that calibrate
         return delta / len({groups[i] for i in rows})
 
 
-def given_or_computed(name: str, by: str, given: object, computed: object) -> object:
+def given_or_computed(name: str, by: str, values: object, computed: object) -> object:
     """Values that are either given or computed, not both."""
-    if (given is None) == (computed is None):
+    if (values is None) == (computed is None):
         raise ValueError(
             f"{name} must be passed, {name}= with one for each prompt, or computed by {by} from "
-            f"prompts, got {'neither' if given is None else 'both'} instead."
+            f"prompts, got {'neither' if values is None else 'both'} instead."
         )
-    return computed if given is None else given
+    return computed if values is None else values
 
 
 def asked_groups(options: Groups | None) -> dict[str, Any]:
@@ -95,16 +96,18 @@ def asked_groups(options: Groups | None) -> dict[str, Any]:
 
 
 def groups_of(
-    options: Groups | None, given: object, n_prompts: int, prompts: CheckedPrompts | None
+    options: Groups | None, groups: object, n_prompts: int, prompts: CheckedPrompts | None
 ) -> list[Hashable] | None:
     """The group of each prompt, given or computed, or None.
 
     The prompts are None if they are not known.
     """
-    if given is None and options is None:
+    if groups is None and options is None:
         return None
-    by, computed = None if options is None else options.by, None
+    # data without prompts (arrays, a file) need groups that are given
+    by = None if options is None else options.by
+    computed = None
     if by is not None and prompts is not None:
         computed = [by(prompt) for prompt in prompts]
-    names = given_or_computed("groups", "Groups(by=function)", given, computed)
+    names = given_or_computed("groups", "Groups(by=function)", groups, computed)
     return check_groups(names, n_prompts)

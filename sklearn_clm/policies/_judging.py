@@ -92,8 +92,10 @@ class Judging:
         if self.optimization_admission is not None and isinstance(table.judge, CollectedJudge):
             # in a table of its own, so that none of these labels enters a test
             other = table.judge.by(self.optimization_admission)
-            said = other.labels[:, : table.k_max]
-            table = Table(table.filled().with_labels(said), judge=other)
+            labels_by_other = other.labels[:, : table.k_max]
+            table = Table(table.filled().with_labels(labels_by_other), judge=other)
+
+        # which draws of each prompt are judged
         n, k_max = texts.shape
         wanted = self.judgements_per_prompt(n, k_max)
         rng = np.random.default_rng(random_state)
@@ -109,14 +111,17 @@ class Judging:
         prompts, draws = np.nonzero(chosen & is_text & (table.labels_at(at, texts) < 0))
         if len(prompts):
             table.ask(rows[prompts], draws)
-        known = table.labels_at(at, texts)
-        if (known >= 0).any():
+
+        # the labels of the others are estimated
+        judged = table.labels_at(at, texts)
+        if (judged >= 0).any():
             factory = classifier_factory(None)
             with one_thread():
-                return impute_labels(table.part(rows), texts, known, factory, random_state), known
+                return impute_labels(table.part(rows), texts, judged, factory, random_state), judged
+        # nobody was asked: a text is as likely to be admissible as its share of the draws
         counts = np.sum(texts[:, :, np.newaxis] == texts[:, np.newaxis, :], axis=2)
         chance = np.take_along_axis(rng.random((n, k_max)), texts, axis=1)
-        return chance < counts / k_max, known
+        return chance < counts / k_max, judged
 
 
 class LazyJudging(BaseEstimator, Judging):

@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._claim import too_few
 from sklearn_clm.calibration._outcome import Outcome
 from sklearn_clm.calibration._path import sets_at_stop
-from sklearn_clm.calibration._risk import Risk
+from sklearn_clm.calibration._risk import CostOfMisses, Risk
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -51,9 +51,13 @@ class Expected(NamedTuple):
             return None
         shown, draws = sets_at_stop(data, lambdas, k_max, set_score)
         of_prompts = {"size": shown.sum(axis=1), "draws": draws}
-        if outcome is not None and data.unknown is not None:
+        # costs of prompts, like labels that nobody gave, are not in the data
+        if isinstance(risk, CostOfMisses) and outcome is None:
+            return None
+        if outcome is not None and (data.unknown is not None or isinstance(risk, CostOfMisses)):
             return cls((outcome.n_errors, outcome.n_counted, outcome.bound), of_prompts)
         right = data.admissible[:, :k_max]
+        # S* counts from 1, rejected draws included
         first = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0)
         counted = risk.counts(of_prompts["size"])
         wrong = counted & ~risk.right(shown, data.admissible)
@@ -195,9 +199,9 @@ class Everything(SetRule):
         return []
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
-        everything = Configuration(np.inf, -np.inf, np.inf)
+        accept_all = Configuration(np.inf, -np.inf, np.inf)
         return Expected.of_thresholds(
-            data, everything, self.k_max, set_score, None, self.claim.risk
+            data, accept_all, self.k_max, set_score, None, self.claim.risk
         )
 
     def batched(self, scores: DrawScores) -> BatchedRule:
@@ -222,7 +226,7 @@ def rules_of_parts(
     parts: list[Part],
     claim: Claim,
     digests: np.ndarray | None,
-    nothing: Callable[[Claim], Rule],
+    all_draws: Callable[[Claim], Rule],
     test: Callable[[Part, Claim], Rule],
     *,
     compares: bool,
@@ -235,16 +239,18 @@ def rules_of_parts(
     """
     rules: Rules = {}
     for part in parts:
-        own = replace(claim, delta=part.delta, group=part.group)
+        claim_of_part = replace(claim, delta=part.delta, group=part.group)
         if part.group is None:
-            own = replace(own, within_groups=None)
+            claim_of_part = replace(claim_of_part, within_groups=None)
         if part.group is None and len(parts) > 1 and not compares:
-            rules[None] = nothing(own.nullified(_NOT_COMPARED))
+            rules[None] = all_draws(claim_of_part.nullified(_NOT_COMPARED))
             continue
-        n, n_searched = len(part.rows), len(part.searched)
-        if n >= own.fewest_prompts:
-            rules[part.group] = test(part, own.tested_on(part.rows, digests))
+        n = len(part.rows)
+        n_searched = len(part.searched)
+        if n >= claim_of_part.fewest_prompts:
+            rules[part.group] = test(part, claim_of_part.tested_on(part.rows, digests))
             continue
+        # the split is of all groups together, so that it says nothing about one of them
         searched = n_searched / (n + n_searched) if n and part.group is None else 0.0
-        rules[part.group] = nothing(own.nullified(too_few(n, own, searched)))
+        rules[part.group] = all_draws(claim_of_part.nullified(too_few(n, claim_of_part, searched)))
     return rules

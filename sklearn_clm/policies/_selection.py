@@ -60,7 +60,8 @@ class SelectionRule(Rule):
         tests = None if self.outcome is None else self.outcome.tests
         if tests is None or not len(tests.n_errors):
             return None
-        n, chosen = data.n_prompts, data.scores >= self.gamma_hat
+        n = data.n_prompts
+        chosen = data.scores >= self.gamma_hat
         # unknown labels count as errors: an upper bound
         wrongs = np.bincount(data.prompt_index[chosen & (data.labels != 1)], minlength=n)
         wrong = int(np.sum(wrongs > self.claim.max_wrong))
@@ -106,29 +107,31 @@ def labelled(
     if verdicts.of_people:
         verdicts.forget()
     labels = verdicts.labels.reshape(-1)
+    # of each group the (c + 1)-th largest score of a wrong component is sought
     tested = []
     for part in parts or ():
         if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
-            own = data.components_of(part.rows)
-            tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
+            components = data.components_of(part.rows)
+            tested.append((part.rows, components, critical_count(n, alpha, part.delta) + 1))
 
     def left() -> np.ndarray:
         if parts is None:
             return verdicts.labels < 0
-        known, open_ones = data.with_labels(labels), np.zeros(verdicts.labels.shape, dtype=bool)
-        for rows, own, rank in tested:
-            entries = ComponentEntries(known.take(rows), max_wrong=max_wrong)
-            open_ones[own[may_ask(entries, rank)]] = True
+        labeled = data.with_labels(labels)
+        open_ones = np.zeros(verdicts.labels.shape, dtype=bool)
+        for rows, components, rank in tested:
+            entries = ComponentEntries(labeled.take(rows), max_wrong=max_wrong)
+            open_ones[components[may_ask(entries, rank)]] = True
         return open_ones
 
     with verdicts.bounding(np.arange(len(labels)), left):
         if parts is None:
             unknown = np.flatnonzero(labels < 0)
             verdicts.ask(unknown, np.zeros_like(unknown))
-        for rows, own, rank in tested:
+        for rows, components, rank in tested:
 
-            def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
-                return verdicts(own[of], np.zeros_like(of))
+            def ask(of: np.ndarray, components: np.ndarray = components) -> Iterator[bool]:
+                return verdicts(components[of], np.zeros_like(of))
 
             known = data.with_labels(labels).take(rows)
             settle(ComponentEntries(known, ask, max_wrong=max_wrong), rank)
@@ -172,7 +175,7 @@ class ComponentSelection:
         return ComponentSelection(judged, self.max_wrong).certified(part, tested)
 
     def audited(
-        self, path: ComponentPath, step: int, found: Audited, claim: Claim
+        self, path: ComponentPath, step: int, audit: Audited, claim: Claim
     ) -> SelectionRule:
         """The rule of a threshold that was audited."""
         sizes = path.sizes(step)
@@ -180,10 +183,10 @@ class ComponentSelection:
             thresholds=path.thresholds[[step]],
             n_components=np.array([sizes.mean()]),
             alpha=claim.level,
-            smallest_alpha=found.smallest,
+            smallest_alpha=audit.smallest,
             achievable_alpha=(np.nan, np.nan),
             provenance=self.data.provenance,
-            **found.tests(),
+            **audit.tests(),
         )
         return self.concluded(path.rows, result, claim)
 
@@ -191,6 +194,7 @@ class ComponentSelection:
         self, rows: np.ndarray, result: ComponentThreshold, claim: Claim
     ) -> SelectionRule:
         """The rule of what tests have found."""
+        # an audit has its own words for a null
         if claim.holds and result.gamma_hat == np.inf and result.audit is None:
             claim = claim.nullified(why_nothing(result, claim))
         chosen = ComponentPath(self.data, rows, np.array([result.gamma_hat]))

@@ -98,11 +98,13 @@ class CovariateShift(BaseEstimator):
 
         `digests` are those of the prompts, `seed` is that of the draws.
         """
-        n, bound = len(weights), float(self.weight_bound)
+        n = len(weights)
+        bound = float(self.weight_bound)
         # each copy of a prompt is kept or dropped by itself, like an independent prompt
         copies: defaultdict[int, count[int]] = defaultdict(count)
         place = np.array([next(copies[digest]) for digest in digests.tolist()], dtype=np.uint64)
         keys = digests + place * np.uint64(0x9E3779B97F4A7C15)
+        # dropped before anything is drawn: prompts that do not count cost nothing
         rows = np.flatnonzero(keep_by_weight(weights, bound, keys, seed=seed))
         if not len(rows):
             raise ValueError(f"prompt_weight must keep some of {n} prompts, got none instead.")
@@ -124,19 +126,21 @@ class CovariateShift(BaseEstimator):
 
 
 def weights_of(
-    option: CovariateShift | None, given: object, prompts: CheckedPrompts
+    option: CovariateShift | None, prompt_weight: object, prompts: CheckedPrompts
 ) -> np.ndarray | None:
     """The weight of each prompt, given or computed, or None."""
     if option is None:
-        if given is not None:
+        if prompt_weight is not None:
             raise ValueError(
                 "shift must be a CovariateShift where prompt_weight is given, got None instead: "
                 "its weight_bound says how large a weight may be."
             )
         return None
     computed = None if option.weight is None else [option.weight(prompt) for prompt in prompts]
-    given = given_or_computed("prompt_weight", "CovariateShift(weight=function)", given, computed)
-    weights = check_weights(given, float(option.weight_bound), "prompt_weight")
+    prompt_weight = given_or_computed(
+        "prompt_weight", "CovariateShift(weight=function)", prompt_weight, computed
+    )
+    weights = check_weights(prompt_weight, float(option.weight_bound), "prompt_weight")
     if len(weights) != len(prompts):
         raise ValueError(
             f"prompt_weight must be as many as prompts, {len(prompts)}, got {len(weights)} instead."

@@ -1,6 +1,6 @@
 """ThresholdPolicy: thresholds on similarity, quality and set score."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral, Real
@@ -19,13 +19,14 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
 from sklearn_clm.calibration._outcome import Audited, Outcome
 from sklearn_clm.calibration._path import ThresholdPath, sets_at_stop
-from sklearn_clm.calibration._risk import MISSES, MissesIfAny, Risk
+from sklearn_clm.calibration._risk import MISSES, CostOfMisses, MissesIfAny, Risk
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import BettingTest, BinomialTest
+from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging
@@ -53,8 +54,8 @@ class ThresholdRule(SetRule):
 
     @property
     def costs(self) -> tuple[float, float]:
-        found = self.outcome
-        return (np.nan, np.nan) if found is None else (found.size, found.samples)
+        outcome = self.outcome
+        return (np.nan, np.nan) if outcome is None else (outcome.size, outcome.samples)
 
     def facts(self, set_score: str) -> list[Row]:
         l1, l2, l3 = self.lambda_hat
@@ -86,7 +87,7 @@ class ThresholdRule(SetRule):
         return cls(claim, Configuration(**values), k_max)
 
 
-class ThresholdPolicy(Policy):
+class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
     """Algorithm 1: thresholds on similarity, quality and set score.
 
     ``policy=None`` of a :class:`ConformalSampler` stands for one with default parameters. Draws are
@@ -113,6 +114,11 @@ class ThresholdPolicy(Policy):
         Whether an empty set abstains, and is no error: `epsilon` is then the tolerated share of
         misses among the sets that are not empty. In Eq. 7 an empty set is charged as many responses
         as there are draws. With ``judging="all"``.
+    cost : callable, default=None
+        ``cost(prompt) -> float`` in [0, 1]: what a miss costs. `epsilon` is then the tolerated
+        expected cost; ``cost=lambda prompt: 1.0`` is the usual promise. Costs of few prompts far
+        above those of others serve best: a prompt tests with the probability of its cost alone.
+        With ``judging="all"`` and ``abstain=False``.
     frontier : Frontier, default=None
         Configurations to test, in this order, searched on other data: all prompts then calibrate.
 
@@ -137,6 +143,7 @@ class ThresholdPolicy(Policy):
         "draw_weight": [Interval(Real, 0, None, closed="left")],
         "select": [StrOptions({"objective", "last"})],
         "abstain": ["boolean"],
+        "cost": [None, callable],
         "frontier": [None, Frontier],
     }
 
@@ -150,6 +157,7 @@ class ThresholdPolicy(Policy):
         draw_weight: float = 0.0,
         select: Literal["objective", "last"] = "objective",
         abstain: bool = False,
+        cost: Callable[[Any], float] | None = None,
         frontier: Frontier | None = None,
     ) -> None:
         self.set_score = set_score
@@ -159,16 +167,24 @@ class ThresholdPolicy(Policy):
         self.draw_weight = draw_weight
         self.select = select
         self.abstain = abstain
+        self.cost = cost
         self.frontier = frontier
 
     @property
     def risk(self) -> Risk:  # type: ignore[override]
         """What is an error, and who counts."""
+        if self.cost is not None:
+            return CostOfMisses(self.cost)
         return MissesIfAny() if self.abstain else MISSES
 
     @property
     def described(self) -> dict[str, object]:
-        return {**super().described, "policy__abstain": bool(self.abstain)}
+        cost = "none" if self.cost is None else score_fingerprint(self.cost)
+        return {
+            **super().described,
+            "policy__abstain": bool(self.abstain),
+            "policy__cost": cost,
+        }
 
     @property
     def path(self) -> Frontier | None:
@@ -186,6 +202,8 @@ class ThresholdPolicy(Policy):
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
         get_set_score(self.set_score)
+        if self.abstain and self.cost is not None:
+            raise ValueError("cost must be None where thresholds may abstain, got both instead.")
         if self.frontier is not None and np.max(self.frontier.k_max) != np.max(k_max):
             raise ValueError(
                 f"k_max must be {np.max(self.frontier.k_max)}, the largest budget of the policy's "
@@ -193,6 +211,7 @@ class ThresholdPolicy(Policy):
             )
 
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> Frontier:
+        # some may be estimated: the path needs no true label to be valid
         labels, _ = judging.labels(table, rows, table.texts[rows])
         part = table.part(rows).with_labels(labels)
         frontier = search_frontier(
@@ -201,6 +220,7 @@ class ThresholdPolicy(Policy):
             n_lambdas=self.n_lambdas,
             k_max=table.budgets,
             risk=self.risk,
+            at_stake=None if table.at_stake is None else table.at_stake[rows],
             **self.weights,
         )
         if not claim.losses and self.risk.counts_all:
@@ -208,6 +228,7 @@ class ThresholdPolicy(Policy):
         # the set of all draws errs least, but its other losses may be the largest; and of sets that
         # may abstain those that err least often may be few
         path = ThresholdPath(table, rows, frontier, self._score, self.risk)
+        # the step that is likeliest to pass all tests comes first
         p_values = [self.test_of(path, claim).p_values()]
         for test in self.other_tests(path, claim):
             for step in range(len(frontier)):
@@ -227,16 +248,16 @@ class ThresholdPolicy(Policy):
     def learnt_of(self, path: ThresholdPath) -> Frontier:
         return path.frontier
 
-    def sequence_of(self, path: ThresholdPath, found: Audited, claim: Claim) -> LearnThenTestResult:
+    def sequence_of(self, path: ThresholdPath, audit: Audited, claim: Claim) -> LearnThenTestResult:
         return LearnThenTestResult(
             frontier=path.frontier,
-            n_optimization=found.n_optimization,
+            n_optimization=audit.n_optimization,
             epsilon=claim.level,
-            smallest_epsilon=found.smallest,
+            smallest_epsilon=audit.smallest,
             achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
             risks=path.risks,
             provenance=path.table.data.provenance,
-            **found.tests(),
+            **audit.tests(),
         )
 
     def other_tests(self, path: ThresholdPath, claim: Claim) -> list[BettingTest]:
@@ -247,10 +268,10 @@ class ThresholdPolicy(Policy):
         return tests
 
     def certify(
-        self, path: ThresholdPath, test: BinomialTest, others: list[BettingTest], part: Part
+        self, path: ThresholdPath, test: BinomialTest, other_tests: list[BettingTest], part: Part
     ) -> Outcome:
         result = certify_frontier(
-            test, others, searched=part.searched, weights=self.weights, select=self.select
+            test, other_tests, searched=part.searched, weights=self.weights, select=self.select
         )
         step = result.position or 0
         bound, n_errors = result.errors_of_choice
@@ -259,13 +280,13 @@ class ThresholdPolicy(Policy):
             n_errors=n_errors,
             n_counted=test.n_counted(step),
             bound=bound,
-            errors_of_safest=result.errors_of_safest if self.risk.counts_all else None,
+            errors_of_safest=result.errors_of_safest if self.risk.has_band else None,
             sizes=path.sizes(step),
             draws=path.draws(step),
             **Outcome.of_holes(path, self.risk, step),
             smallest=result.smallest_epsilon,
             smallest_bound=bound,
-            means={other.name: float(other.means[step]) for other in others},
+            means={other.name: float(other.means[step]) for other in other_tests},
             tests=result,
         )
 
@@ -276,5 +297,5 @@ class ThresholdPolicy(Policy):
         if not outcome.means or outcome.tests is None:
             return ""
         # the first configuration that was tested
-        shown = "".join(f", mean {name} {value:.3g}" for name, value in outcome.means.items())
-        return f"The first that was tested has a p-value of {outcome.tests.p_values[0]:.3g}{shown}."
+        means = "".join(f", mean {name} {value:.3g}" for name, value in outcome.means.items())
+        return f"The first that was tested has a p-value of {outcome.tests.p_values[0]:.3g}{means}."

@@ -75,7 +75,7 @@ def test_a_filled_table_has_nobody_to_ask():
     assert not table.is_lazy
     with pytest.raises(ValueError, match="no judge"):
         table.ask(np.array([0]), np.array([0]))
-    with pytest.raises(ValueError, match="nobody to make it"):
+    with pytest.raises(ValueError, match="no generator to make"):
         table.ensure(np.array([0]), 2)
     table.ensure(np.array([0]), 1)
 

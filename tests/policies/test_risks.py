@@ -1,4 +1,4 @@
-"""Other risks than a miss: sets that may abstain, and answers that people audit."""
+"""Other risks than a miss: sets that abstain, costs of misses, answers that people audit."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from sklearn.base import clone
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData, Claim, Configuration
 from sklearn_clm.calibration._path import sets_at_stop
-from sklearn_clm.calibration._risk import MissesIfAny
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._risk import CostOfMisses, MissesIfAny
+from sklearn_clm.calibration._rows import Part, at_stake
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.inspection import CalibrationReport
@@ -131,3 +131,110 @@ def test_people_audit_answers():
 def _first(answers):
     equal = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
     return equal.argmax(axis=2)
+
+
+def cost_of(prompt):
+    """What a miss costs, by the prompt alone: much for a fifth of them."""
+    return 1.0 if sum(prompt.encode()) % 5 == 0 else 0.1
+
+
+def test_errors_count_where_the_prompt_is_at_stake():
+    data, lambdas = drawn(80, 1), [[np.inf, 0.5, 1.0], [np.inf, 9.0, 9.0]]
+    staked = np.random.default_rng(1).random(80) < 0.4
+    risk = CostOfMisses(cost_of)
+    risks = evaluate_configurations(data, lambdas, set_score="max", risk=risk, at_stake=staked)
+    plain = evaluate_configurations(data, lambdas, set_score="max")
+    for i, one in enumerate(lambdas):
+        accepted, _ = sets_at_stop(data, Configuration(*one), K, "max")
+        missed = ~np.any(accepted & data.admissible, axis=1)
+        assert risks.n_errors[i] == np.sum(missed & staked)
+        assert risks.loss[i] == np.mean(missed & staked)
+    assert risks.size.tolist() == plain.size.tolist()
+    nobody = np.zeros(80, dtype=bool)
+    risks = evaluate_configurations(data, lambdas, set_score="max", risk=risk, at_stake=nobody)
+    assert risks.n_errors.tolist() == [0, 0]
+
+
+def test_the_expected_cost_is_kept_as_promised():
+    epsilon, delta, n_worlds = 0.12, 0.1, 150
+    population, n_false, n_certified = drawn(20_000, 98), 0, 0
+    # costs that have nothing to do with misses would prove little
+    costs_of_population = np.where(population.admissible.any(axis=1), 0.6, 0.2)
+    for seed in range(n_worlds):
+        data = drawn(240, seed)
+        costs = np.where(data.admissible.any(axis=1), 0.6, 0.2)
+        digests = np.random.default_rng(seed).integers(2**63, size=240).astype(np.uint64)
+        table = Table(data)
+        table.at_stake = at_stake(costs, digests)
+        part = Part(np.arange(80, 240), np.arange(80), delta)
+        claim = Claim(epsilon, delta, about="cost")
+        policy = ThresholdPolicy(cost=cost_of, n_lambdas=6, size_weight=1.0)
+        rule = policy.calibrate(table, [part], claim, Judging())[None]
+        if not rule.certified:
+            continue
+        n_certified += 1
+        missed = ~np.any(rule.members(population, "max") & population.admissible, axis=1)
+        n_false += np.mean(costs_of_population * missed) > epsilon
+    assert n_certified > n_worlds / 3
+    assert n_false <= binom.ppf(0.999, n_worlds, delta)
+
+
+def test_report_metric_and_file_speak_of_the_cost(tmp_path):
+    prompts, references = questions(500)
+    policy = ThresholdPolicy(cost=cost_of, n_lambdas=6)
+    options = {"k_max": 3, "epsilon": 0.15, "delta": 0.1, "policy": policy}
+    sampler = toy_sampler(**options).set_params(generator__skill=0.6)
+    sampler.fit(prompts[:400], references[:400])
+    record = sampler.calibration_
+    assert record.certified
+    assert "the expected cost of a set for a new prompt" in record.claim.sentence()
+    assert "is at most 0.15" in record.claim.sentence()
+    report = str(CalibrationReport.from_estimator(sampler))
+    assert "cost of misses, of the 267 that tested" in report
+    assert "probability of its cost" in report
+    assert "Achievable band" not in report
+    sets = sampler.predict(prompts[400:])
+    missed = np.array([right not in one for right, one in zip(references[400:], sets)])
+    costs = np.array([cost_of(prompt) for prompt in prompts[400:]])
+    assert set_loss(references[400:], sets) == pytest.approx(np.mean(missed * costs))
+    values = set_loss(references[400:], sets, average=False)
+    assert values.tolist() == pytest.approx((missed * costs).tolist())
+    assert set_coverage(references[400:], sets) == pytest.approx(1 - np.mean(missed))
+    # what is dear is tested, and the promise of all misses would need more
+    usual = clone(sampler).set_params(policy__cost=None).fit(prompts[:400], references[:400])
+    assert not usual.calibration_.certified
+    path = tmp_path / "thresholds.json"
+    sampler.save_calibration(path)
+    loaded = clone(sampler).load_calibration(path)
+    again = loaded.predict(prompts[400:])
+    assert [one.responses for one in again] == [one.responses for one in sets]
+    assert set_loss(references[400:], again) == set_loss(references[400:], sets)
+    with pytest.raises(ValueError, match="another policy__cost"):
+        clone(sampler).set_params(policy__cost=None).load_calibration(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"judging": "lazy"}, "judging must be 'all' where a miss has a cost"),
+        ({"policy__abstain": True}, "cost must be None where thresholds may abstain"),
+        ({"policy__cost": len}, "cost must return a number in \\[0, 1\\], got"),
+    ],
+)
+def test_costs_are_refused_where_they_do_not_fit(options, message):
+    prompts, references = questions(100)
+    sampler = toy_sampler(policy=ThresholdPolicy(cost=cost_of)).set_params(**options)
+    with pytest.raises(ValueError, match=message):
+        sampler.fit(prompts, references)
+
+
+def test_sets_that_do_not_know_their_sampler_have_no_cost():
+    prompts, references = questions(300)
+    policy = ThresholdPolicy(cost=cost_of, n_lambdas=6)
+    sampler = toy_sampler(policy=policy, epsilon=0.3).fit(prompts, references)
+    sets = sampler.predict(["What is new?"])
+    sets.sampler = None
+    with pytest.raises(ValueError, match="sets must know the sampler that made them"):
+        set_loss(["new"], sets, admission="exact_match")
+    with pytest.raises(ValueError, match="data must be what this sampler has collected"):
+        clone(sampler).calibrate(sampler.calibration_data_)
