@@ -83,7 +83,7 @@ class Store:
         weakref.finalize(self, _locks.pop, id(self), None)
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
-        self._file: os.stat_result | None = None  # what was opened
+        self._files: dict[str, os.stat_result] = {}  # what was opened
         self._added: set[str] = set()
         self._held: dict[tuple[Space, bytes, int, int], Row] = {}
         self._failure: OSError | None = None  # why rows are held
@@ -170,7 +170,7 @@ class Store:
         """Work in a transaction, which is on disk if `durable`."""
 
         def transaction(connection: sqlite3.Connection) -> T:
-            self._check_file()
+            self._check_files()
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -187,9 +187,9 @@ class Store:
         with self._lock:
             try:
                 if self._connection is None:
-                    self._check_file()
+                    self._check_files()
                     self._connection = _connect(self.path)
-                    self._file = None if self.path is None else os.stat(self.path)
+                    self._files = {} if self.path is None else _files_of(self.path)
                     weakref.finalize(self, _close, self._connection, os.getpid())
                 return work(self._connection)
             except sqlite3.OperationalError as error:
@@ -201,18 +201,17 @@ class Store:
                     "it is left as it is. Wanted a file that a cache wrote, or a new path."
                 ) from error
 
-    def _check_file(self) -> None:
-        """Refuse a file that is not the opened one."""
-        if self.path is None or self._file is None:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self.path), self._file):
-                return
-        raise OSError(
-            f"cache path={self.path!r} was deleted, moved or replaced while this process used it: "
-            "what is written would be lost. Put it back, or start Python anew, with that file or a "
-            "new one."
-        )
+    def _check_files(self) -> None:
+        """Refuse files that are not the opened ones."""
+        for name, opened in self._files.items():
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(name), opened):
+                    continue
+            raise OSError(
+                f"cache path={self.path!r}: {name} was deleted, moved or replaced while this "
+                "process used it: what is written would be lost. Put it back, or start Python "
+                "anew, with that file or a new one."
+            )
 
     def _after_fork(self) -> None:
         self._pid = os.getpid()
@@ -220,6 +219,8 @@ class Store:
         if self.path is not None:
             _inherited.append(self._connection)
             self._connection = None
+            # the parent may have closed the others since, which removes them
+            self._files = {name: file for name, file in self._files.items() if name == self.path}
 
 
 def open_store(path: str | os.PathLike[str] | None) -> Store:
@@ -282,6 +283,7 @@ def _connect(path: str | None) -> sqlite3.Connection:
             )
         if path is not None:
             _write_ahead(connection)
+            _number(connection, "user_version")  # it opens the file of what is written last
     except BaseException:
         connection.close()
         raise
@@ -321,6 +323,13 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+def _files_of(path: str) -> dict[str, os.stat_result]:
+    """The files of a store that is open: what was written last stands beside the file."""
+    beside = os.path.realpath(path)
+    names = (path, f"{beside}-wal", f"{beside}-shm")
+    return {name: os.stat(name) for name in names if os.path.exists(name)}
 
 
 def _close(connection: sqlite3.Connection, pid: int) -> None:

@@ -199,3 +199,25 @@ def test_nothing_is_paid_for_that_a_lost_file_would_keep(lose, forked, path, ask
     # another object opens what is there now
     CachedGenerator(Keyed(), path).sample(["new"], 1)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-shm"])
+def test_a_file_beside_the_store_that_is_deleted_is_noticed(ending, path, asked):
+    cached = CachedGenerator(Keyed(), path)
+    cached.sample(["first"], 1)
+    os.remove(f"{path}{ending}")
+    asked.clear()
+    with pytest.raises(OSError, match=f"{ending} was deleted"):
+        cached.sample(["new"], 1)
+    assert not asked
+
+
+def test_a_child_goes_on_after_its_parent_has_closed_the_file(path):
+    cached = CachedGenerator(Keyed(), path)
+    cached.sample(["first"], 1)
+    store = cached._shared().store
+    store._connection.close()  # as the parent does at its end
+    assert not os.path.exists(f"{path}-wal")
+    store._pid = -1
+    cached.sample(["new"], 1)
+    assert n_stored(cached) == 2
