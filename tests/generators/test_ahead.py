@@ -4,6 +4,8 @@ The time of a step is a function of its rows here, so that every number is the s
 """
 
 import itertools
+import threading
+import time
 from collections import Counter
 
 import numpy as np
@@ -348,3 +350,32 @@ def test_batches_grow_by_twice_while_it_is_unknown_what_rows_cost():
     times.add(8, 8.0)
     times.add(4, 3.9)
     assert Plan(times, 64).n_at_once((1.0, 0.5, 0.25, 0.125), 1) == 1
+
+
+def test_a_request_whose_draws_others_make_waits_for_them(llama_path):
+    memory, may_go_on = DrawMemory(), threading.Event()
+    generator = TransformersGenerator(llama_path, **OPTIONS)
+    generator.sample(["first"], 2)  # what rows cost is known
+    (draws,) = generator.sample(["one"], 3)
+    seen = []
+
+    class Other:
+        def sample(self, prompts, n_samples, *, start=0, seed=0):
+            may_go_on.wait(20)
+            return [draws[start : start + n_samples]]
+
+    def decide(arrived):
+        for _, news in arrived:
+            seen.extend(news)
+        return [3]
+
+    maker = threading.Thread(
+        target=lambda: memory.serve(Other(), DrawQueue(["one"], 1), fingerprint="one")
+    )
+    maker.start()
+    while not any(under_way.makers for under_way in memory._under_way.values()):
+        time.sleep(0.01)
+    threading.Timer(0.5, may_go_on.set).start()
+    memory.serve(generator, DrawQueue(["one"], K, decide=decide), fingerprint="one")
+    maker.join()
+    assert seen[:3] == draws

@@ -212,6 +212,8 @@ class Engine:
         self._with_news.update(self._alike)
         self._forget_closed()
         n_open = len(self._prompts)
+        if not n_open:
+            return []  # other requests make what is wanted: there is no batch to join
         return self.queue.take_ahead(
             n_draws, n_at_once=lambda chances: self._plan.n_at_once(chances, n_open)
         )
