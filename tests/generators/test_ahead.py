@@ -3,7 +3,10 @@
 The time of a step is a function of its rows here, so that every number is the same on any machine.
 """
 
+import functools
 import itertools
+import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -19,7 +22,7 @@ from sklearn_clm.generators._base import serve
 
 pytest.importorskip("transformers")
 
-from sklearn_clm.generators.transformers import _engine
+from sklearn_clm.generators.transformers import _ahead, _engine
 from sklearn_clm.generators.transformers._ahead import (
     N_RECENT,
     N_REMEMBERED,
@@ -28,6 +31,7 @@ from sklearn_clm.generators.transformers._ahead import (
     cheapest_count,
 )
 from tests.generators.test_transformers import prompts_for, responses
+from tests.toy import together
 
 K = 12
 # draws of different length, so that rows of a prompt end at different steps
@@ -332,6 +336,24 @@ def test_times_are_the_least_of_late():
         times.add(1, 0.1)
     assert times.least == {1: 0.1}
     assert times.version > version
+
+
+def test_threads_share_times(monkeypatch):
+    monkeypatch.setattr(_ahead, "N_REMEMBERED", 20)
+    times = StepTimes()
+
+    def add(seed):
+        rng = random.Random(seed)
+        for _ in range(20_000):
+            times.add(rng.randint(1, 300), rng.random())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        together([functools.partial(add, seed) for seed in range(4)])
+    finally:
+        sys.setswitchinterval(interval)
+    assert times.least
 
 
 def test_batches_grow_by_twice_while_it_is_unknown_what_rows_cost():

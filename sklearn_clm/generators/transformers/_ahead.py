@@ -71,9 +71,10 @@ class StepTimes:
     def _forget_old(self) -> None:
         """Forget what was measured long ago."""
         oldest = self._n_steps - N_REMEMBERED
-        for n_rows in [n for n, step in self._last_step.items() if step <= oldest]:
-            del self._last_step[n_rows]
-            del self._recent[n_rows]
+        # other threads add and forget meanwhile
+        for n_rows in [n for n, step in list(self._last_step.items()) if step <= oldest]:
+            self._last_step.pop(n_rows, None)
+            self._recent.pop(n_rows, None)
         self.least = {n: seconds for n, seconds in self.least.items() if n in self._recent}
         self.version += 1
 
