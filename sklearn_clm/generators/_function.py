@@ -50,7 +50,8 @@ class FunctionGenerator(ConcurrentGenerator):
         The share of draws that may be made in vain so that a prompt is answered sooner, in [0, 1].
         A free call makes the next draw of a prompt before it is asked for, if a share of at least
         ``1 - draw_ahead`` of the calibration prompts that came so far needed it. A draw in vain is
-        not waited for, and its errors are logged only.
+        not waited for, so that equal requests at once may make one several times; its errors are
+        logged only.
     max_retries : int, default=2
         How often a call that raised an error, or was given up, is repeated, after pauses of 0.5, 1,
         2 ... seconds.
