@@ -19,7 +19,7 @@ from sklearn_clm._estimators._precision import Noise, in_batches
 from sklearn_clm._estimators._source import DrawSource, progress_bar, rows_in_order
 from sklearn_clm._estimators._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm._exceptions import warn
-from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets, ShownClaim
+from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
@@ -310,7 +310,7 @@ def select_components(
         if len(kept) and isinstance(record.component_score, Citing):
             cited = record.component_score.cite(sampled.prompt, kept)
             citations = [() if one is None else (one,) for one in cited]
-        left_out = np.flatnonzero(scores < rule.gamma_hat)
+        left_out = np.flatnonzero(scores < rule.gamma_hat).tolist()
         selected.append(
             ComponentSet(
                 components=kept,
@@ -320,10 +320,7 @@ def select_components(
                 guaranteed=rule.certified,
                 claim=rule.claim,
                 citations=tuple(citations),
-                left_out=tuple(
-                    ShownClaim(components[c], float(scores[c]), False, tuple(occurrences[c]))
-                    for c in left_out
-                ),
+                left_out=tuple((components[c], scores[c], occurrences[c]) for c in left_out),
             )
         )
     maker = record.sampler if sets.sampler is None else sets.sampler  # a pickle of sets loses it

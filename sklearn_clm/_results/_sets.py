@@ -650,8 +650,8 @@ class ComponentSet(SetOfOne):
     citations : tuple of m tuples of Citation, default=()
         Passages of the prompt that entail each of them, where the score says so. () stands for
         none.
-    left_out : tuple of ShownClaim, default=()
-        What the responses say besides, and is not selected.
+    left_out : tuple of (component, float, sequence of Occurrence), default=()
+        What the responses say besides, and is not selected: with scores, and where it stands.
 
     Examples
     --------
@@ -672,7 +672,7 @@ class ComponentSet(SetOfOne):
     guaranteed: bool
     claim: Claim | None = None
     citations: tuple[tuple[Citation, ...], ...] = ()
-    left_out: tuple[ShownClaim, ...] = ()
+    left_out: tuple[tuple[Response, float, Sequence[Occurrence]], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))
@@ -692,7 +692,11 @@ class ComponentSet(SetOfOne):
         """All that the responses say, first what is selected."""
         rows = zip(self.components, self.scores.tolist(), self.occurrences, self.citations)
         kept = [ShownClaim(text, score, True, places, cited) for text, score, places, cited in rows]
-        return (*kept, *self.left_out)
+        others = [
+            ShownClaim(text, float(score), False, tuple(places))
+            for text, score, places in self.left_out
+        ]
+        return (*kept, *others)
 
     def to_dict(self) -> dict[str, Any]:
         """The selection as values for JSON, as of other sets.
