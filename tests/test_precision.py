@@ -8,6 +8,7 @@ import pytest
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._estimators._precision import Noise
 from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups, ThresholdPolicy
 
@@ -140,9 +141,13 @@ def test_noise_without_consequence_is_none():
 
 @pytest.mark.parametrize("groups", [None, Groups(lambda prompt: int(prompt.split()[-1]) % 2)])
 def test_a_similarity_that_the_batch_decides_is_refused(groups):
-    policy = ThresholdPolicy(set_score="first_k_reject")
+    # answers that differ are rejected, or not; copies are shown once, whatever they are rejected by
+    lambdas = np.array([[np.inf, -np.inf, np.inf], [0.5, -np.inf, np.inf]])
+    frontier = Frontier(lambdas, np.full(2, 6), *np.zeros((2, 2)))
+    policy = ThresholdPolicy(set_score="first_k_reject", frontier=frontier, select="last")
+    options = {"epsilon": 0.6, "groups": groups, "policy": policy}
     with pytest.raises(ValueError, match="similarity must give a draw the same number alone"):
-        sampler(0.0, Alike(1.0), groups=groups, policy=policy).fit(PROMPTS, ["yes"] * 260)
+        sampler(0.0, Alike(1.0), **options).fit(PROMPTS, ["yes"] * 260)
     # where thresholds do not look at it, it decides nothing
     unused = ThresholdPolicy(set_score="first_k")
     assert sampler(0.0, Alike(1.0), policy=unused).fit(PROMPTS, ["yes"] * 260).predict(NEW)
