@@ -18,7 +18,7 @@ from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging._view import pair_view
 from sklearn_clm.metrics import component_loss, component_recall
 from sklearn_clm.policies import AuditedJudging, Groups
-from sklearn_clm.scoring import Citation, GroundedIn, _components
+from sklearn_clm.scoring import Citation, GroundedIn, VerbalisedConfidence, _components
 from tests.claims import ClaimModel, claims_of, is_right, score_of, walk, walked_threshold
 from tests.pages import Page
 
@@ -110,6 +110,19 @@ def test_no_response_is_split_twice(sampler, tmp_path):
     selector.predict([*NEW, *X])
     assert not set(calls) & accepted
     assert len(calls) == 0  # the draws of calibration are kept, too
+
+
+def test_a_score_that_costs_is_asked_for_once_in_fit(sampler):
+    asked = []
+
+    def ask(question):
+        asked.append(question)
+        return "50"
+
+    options = PARTS | {"component_score": VerbalisedConfidence(ask)}
+    data = ComponentSelector(sampler, **options, alpha=0.4).collect(X, Y)
+    # but for the few on which all parts are tried first
+    assert data.n_components <= len(asked) < 1.1 * data.n_components
 
 
 def test_each_group_has_its_threshold(sampler):
