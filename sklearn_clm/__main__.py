@@ -19,7 +19,7 @@ from sklearn_clm._exceptions import report_null
 from sklearn_clm._results import counted
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.caching._verdict_files import double_verdicts, write_lines
-from sklearn_clm.calibration import CalibrationData, clopper_pearson
+from sklearn_clm.calibration import CalibrationData, Claim, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import plan, plan_audits
 from sklearn_clm.generators import PrecomputedGenerator
@@ -121,7 +121,9 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "find valid thresholds and write them as JSON"
     add = command(_calibrate, text, _CALIBRATE + tables.SAMPLES)
-    _add_data(add)
+    _add_data(add, with_groups=True)
+    text = "who gave the verdicts, such as 'support team, November': the promise names them"
+    add("--judge", metavar="NAME", help=text)
     output, text = Path("calibration.json"), "where to write (default: %(default)s)"
     add("-o", "--output", type=_file(), default=output, metavar="FILE", help=text)
     text = "where to write a page about the promise and what it costs, .html or .md"
@@ -146,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", type=_file(".jsonl", ".csv"), metavar="FILE", help=text)
 
     add = command(_plan, "how many prompts to collect, from a pilot", _PLAN + tables.SAMPLES)
-    _add_data(add)
+    _add_data(add, with_groups=False)
     add("-o", "--output", type=_file(), metavar="FILE", help="Markdown file to write")
     sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
@@ -170,9 +172,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_data(add: Callable[..., argparse.Action]) -> None:
+def _add_data(add: Callable[..., argparse.Action], *, with_groups: bool) -> None:
     """Data that calibrate, and what decides how."""
-    tables.add_options(add, judged=True, nargs="*")
+    tables.add_options(add, judged=True, nargs="*", with_groups=with_groups)
     text = "where there are no verdicts: exact_match (default) or rouge_l"
     add("--admission", default="exact_match", metavar="NAME", help=text)
     text = "similarity of draws: rouge_l (default) or exact_match"
@@ -205,14 +207,18 @@ def _file(*suffixes: str) -> Callable[[str], Path]:
     return path
 
 
-def _data(arguments: argparse.Namespace, *outputs: Path | None) -> CalibrationData:
-    """The data, which none of the outputs may replace."""
+def _data(
+    arguments: argparse.Namespace, *outputs: Path | None
+) -> tuple[CalibrationData, list[str] | None]:
+    """Data and groups, which none of the outputs may replace."""
     if bool(arguments.samples) == (arguments.data is not None):
         raise ValueError("input must be SAMPLES, or --data alone.")
     _refuse_inputs(outputs, (*arguments.samples, arguments.data))
     if arguments.data is None:
         return tables.collected(arguments)
-    return CalibrationData.load(arguments.data)
+    if vars(arguments).get("groups") is not None:
+        raise ValueError("--groups must name a column of SAMPLES, got --data instead.")
+    return CalibrationData.load(arguments.data), None
 
 
 def _refuse_inputs(outputs: Iterable[Path | None], inputs: Iterable[str | None]) -> None:
@@ -228,29 +234,50 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     log = tables.held_out(log, content)
     sets = tables.sets_of(log, content, arguments)
     outcomes = set_outcomes(log.admissions, sets, admission=sets.sampler.admission)
-    claim = sets.sampler.calibration_.claim
+    in_use = sets.sampler.calibration_.in_use
+    group_of = np.array([None] * len(sets) if log.groups is None else log.groups, dtype=object)
+    # of several groups none is refuted by chance more often than one would be
+    confidence = 1.0 - (1.0 - _CONFIDENCE) / len(in_use)
+    refuted = []
+    for name, rule in in_use.items():
+        rows = np.array([one == name for one in group_of])
+        print("" if name is None else f"Group {name!r}: ", end="")
+        refuted.append(
+            _is_refuted(rule.claim, outcomes.loss[rows], sets.answered[rows], confidence)
+        )
+    print(
+        f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
+        f"{sets.k_max}."
+    )
+    return int(any(refuted))
+
+
+def _is_refuted(claim: Claim, loss: np.ndarray, answered: np.ndarray, confidence: float) -> bool:
+    """Whether losses on held-out prompts refute a claim, which is said."""
+    if not claim.holds:
+        print("nothing is certified.")
+        return False
     # the promise of answers is about those that are given
     are_answers = claim.about == "answers"
-    counts = sets.answered if are_answers else np.ones(len(sets), dtype=bool)
-    n, n_errors = int(counts.sum()), int(outcomes.loss[counts].sum())
+    counts = answered if are_answers else np.ones(len(loss), dtype=bool)
+    n, n_errors = int(counts.sum()), int(loss[counts].sum())
     if n == 0:
-        print(f"None of {counted(len(sets), 'prompt')} is answered: nothing was measured.")
-        return 0
-    low, high = clopper_pearson(n_errors, n, _CONFIDENCE)
+        which = f"None of {counted(len(loss), 'prompt')} is answered" if len(loss) else "No prompt"
+        print(f"{which}: nothing was measured.")
+        return False
+    low, high = clopper_pearson(n_errors, n, confidence)
     is_refuted = bool(low > claim.level)
     verdict = "refuted" if is_refuted else "confirmed" if high <= claim.level else "not refuted"
     few = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
-    of_all = f" (of {counted(len(sets), 'prompt')}, the others escalated)" if are_answers else ""
+    of_all = f" (of {counted(len(loss), 'prompt')}, the others escalated)" if are_answers else ""
     held = f"held {100 * (1 - n_errors / n):.1f} %"
     interval = f"interval {100 * (1 - high):.1f} to {100 * (1 - low):.1f} %"
     what = counted(n, "answer" if are_answers else "prompt")
     print(
         f"Promised {100 * (1 - claim.level):g} %, {held} of {what}{of_all}, "
-        f"{100 * _CONFIDENCE:g} % {interval}: the promise is {verdict}{few}.\n"
-        f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
-        f"{sets.k_max}."
+        f"{100 * confidence:.3g} % {interval}: the promise is {verdict}{few}."
     )
-    return int(is_refuted)
+    return is_refuted
 
 
 def _predict(arguments: argparse.Namespace) -> None:
@@ -307,11 +334,17 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         random_state=arguments.random_state,
     )
     sampler._validate_params()  # before the samples are scored
-    data = _data(arguments, arguments.output, arguments.report)
+    data, groups = _data(arguments, arguments.output, arguments.report)
     if arguments.k_max is None:
         sampler.k_max = data.k_max
     # what the data were collected with concerns the file, not this stand-in for a sampler
     provenance = data.provenance
+    judge = arguments.judge
+    if judge is not None and provenance.admission is not None:
+        raise ValueError(
+            f"--judge must name who gave the verdicts (--label), got {judge!r} where "
+            f"{provenance.admission} judges."
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullCalibrationWarning)  # which is raised below
         sampler.calibrate(
@@ -322,23 +355,30 @@ def _calibrate(arguments: argparse.Namespace) -> None:
                 texts=data.texts,
                 prompts=data.prompts,
                 n_draws=data.n_draws,
-            )
+            ),
+            groups=groups,
         )
-    record = sampler.calibration_.collected_with_provenance(provenance)
+    record = sampler.calibration_.collected_with_provenance(provenance, judge)
     claim = record.claim
     if arguments.report is not None:
         sampler.calibration_ = record
         CalibrationReport.from_estimator(sampler).save(arguments.report)
         plot = "" if find_spec("matplotlib") else " without pictures (matplotlib)"
         print(f"Wrote {arguments.report}{plot}.")
-    report_null(claim.why_null(), "raise", "")
+    nulls = [rule.claim.why_null() for rule in record.in_use.values() if not rule.certified]
+    if not claim.holds:
+        report_null("\n".join(filter(None, nulls)), "raise", "")
     write_content(arguments.output, record.content())
-    print(claim.sentence())
-    rule, score = record.rule, f"set score {arguments.set_score}, "
-    what = f"{rule.heading}: {rule.words}, {score if arguments.policy == 'thresholds' else ''}"
-    print(f"{what}at most {counted(sampler.k_max_, 'draw')}.")
-    if unknown := ", ".join(provenance.unknown):
-        print(f"The data do not name their {unknown}: the promise is about whatever was used.")
+    print(claim.sentence(), *claim.named_judge())
+    score = f"set score {arguments.set_score}, " if arguments.policy == "thresholds" else ""
+    for name, rule in record.in_use.items():
+        if rule.certified:
+            of_group = "" if name is None else f"Group {name!r}: "
+            words = f"{of_group}{rule.heading}: {rule.words}, {score}"
+            print(f"{words}at most {counted(rule.k_max, 'draw')}.")
+    print(*filter(None, nulls), sep="\n", end="\n" * bool(nulls))
+    if unnamed := ", ".join(one for one in provenance.unknown if one != "admission" or not judge):
+        print(f"The data do not name their {unnamed}: the promise is about whatever was used.")
     print(f"Wrote {arguments.output}.")
 
 
@@ -354,7 +394,7 @@ def _plan(arguments: argparse.Namespace) -> None:
     else:
         names = "epsilon", "delta", "sizes", "power"
         options = {name: getattr(arguments, name) for name in names}
-        data = _data(arguments, arguments.output)
+        data, _ = _data(arguments, arguments.output)
         pilot = data.truncate(max(arguments.k_max or [data.k_max]))
         text = plan(pilot, **options).to_markdown()
     if arguments.output is not None:

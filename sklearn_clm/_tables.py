@@ -60,7 +60,7 @@ class _Column:
         return np.array([self.rows[key_digest(one)][start : len(row)] for one, row in rows])
 
 
-def add_options(add: _Add, *, judged: bool, nargs: str = "+") -> None:
+def add_options(add: _Add, *, judged: bool, nargs: str = "+", with_groups: bool = True) -> None:
     """Add options: the files and the names of their columns."""
     add("samples", nargs=nargs, metavar="SAMPLES", help="files of samples, see above")
     for field, text in (_DRAWN | _JUDGED if judged else _DRAWN).items():
@@ -73,6 +73,9 @@ def add_options(add: _Add, *, judged: bool, nargs: str = "+") -> None:
         "services, of the same key alone"
     )
     add("--key", metavar="NAME", help=text)
+    if with_groups:
+        text = "what group a prompt is of: the promise is for each group on its own"
+        add("--groups", metavar="COLUMN", help=text)
     if judged:
         text = "least label that is admissible, where labels are numbers and no verdicts"
         add("--threshold", type=float, metavar="X", help=text)
@@ -85,8 +88,8 @@ def read(arguments: argparse.Namespace) -> SampleLog:
     names = {field: given[field] or field for field in (*_DRAWN, *judged) if field in given}
     if given["response"] is not None:
         del names["responses"]
-    if given.get("id") is not None:
-        names["id"] = given["id"]
+    further = {"id": given.get("id"), "group": given.get("groups")}
+    names |= {field: name for field, name in further.items() if name is not None}
     if len({*map(os.path.realpath, files)}) < len(files):
         raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
     records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
@@ -117,8 +120,8 @@ def _sampler(
     )
 
 
-def collected(arguments: argparse.Namespace) -> CalibrationData:
-    """Samples of files with their scores and verdicts."""
+def collected(arguments: argparse.Namespace) -> tuple[CalibrationData, list[str] | None]:
+    """Samples of files with scores and verdicts, and groups."""
     log = read(arguments)
     n_most = max(map(len, log.draws))
     if (k_max := max(arguments.k_max or [n_most])) > n_most:
@@ -139,7 +142,7 @@ def collected(arguments: argparse.Namespace) -> CalibrationData:
         f"quality: {provenance.quality or 'of the file'}; "
         f"admission: {provenance.admission or 'verdicts of the file'}."
     )
-    return data
+    return data, log.groups
 
 
 def thresholds(path: str) -> dict[str, Any]:
@@ -172,7 +175,8 @@ def sets_of(
         epsilon=content["epsilon"],
         delta=content["delta"],
     )
-    return sampler.load_calibration(arguments.calibration).predict(log.prompts)
+    sampler.load_calibration(arguments.calibration)
+    return sampler.predict(log.prompts, groups=log.groups)
 
 
 def _policy_of(content: Mapping[str, Any]) -> Policy:

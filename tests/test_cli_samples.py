@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sklearn_clm import ConformalSampler
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.__main__ import main
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import learn_then_test
@@ -681,6 +681,143 @@ def test_commands_of_the_readme_run_word_for_word(logs):
         words = [sorted(glob.glob(word)) or [word] for word in shlex.split(command)]
         assert main([*chain.from_iterable(words)]) == 0
     assert len(commands) == 4
+
+
+def named(rows, **further):
+    """Rows under the names of columns that need no option."""
+    for i, row in enumerate(rows):
+        known = {"prompt": row["question"], "response": row["answer"], "reference": row["truth"]}
+        yield known | {name: value(i, row) for name, value in further.items()}
+
+
+def test_commands_of_the_chapters_run_as_printed(logs, capsys):
+    commands = [
+        command
+        for path in sorted(EXAMPLES.parent.glob("sklearn_clm/*/__init__.py"))
+        for command in re.findall(r"^    sklearn-clm (.*)$", path.read_text("utf-8"), re.M)
+    ]
+    columns = {
+        "kind": lambda i, row: ["one", "two"][i // 5 % 2],
+        "question": lambda i, row: row["question"],
+        "text": lambda i, row: row["answer"],
+        "gold": lambda i, row: row["truth"],
+    }
+    write_csv("samples.csv", list(named(rows_of(logs, 300), **columns)))
+    verdicts = {"verdict": lambda i, row: "yes" if row["right"] else "no"}
+    judged = list(named(rows_of(logs, 200, seed=5), **verdicts))
+    write_csv(
+        "judged.csv", [{k: row[k] for k in ("prompt", "response", "verdict")} for row in judged]
+    )
+    write_csv("new.csv", list(named(rows_of(logs, 40, seed=2))))
+    write_csv("held_out.csv", list(named(rows_of(logs, 60, seed=3))))
+    Path("logs/run").mkdir(parents=True)
+    write_json_lines("logs/run/samples_TASK_1.jsonl", logs.lm_eval_lines(150, 5, 0))
+    logs.write_eval("logs/LOG.eval", *logs.inspect_log(150, 5, 0))
+    for command in commands:
+        words = [sorted(glob.glob(word)) or [word] for word in shlex.split(command)]
+        assert main([*chain.from_iterable(words)]) == 0, capsys.readouterr().err
+    assert len(commands) == 8
+    said = capsys.readouterr().out
+    assert "Right is what support team, November judged to be right." in said
+    assert "the others escalated" in said
+    with open("answers.csv", newline="", encoding="utf-8") as file:
+        answers = list(csv.DictReader(file))
+    assert {row["answered"] for row in answers} == {"true", "false"}
+    assert all((row["answered"] == "true") == bool(row["response"]) for row in answers)
+
+
+def test_groups_are_a_column(logs, capsys):
+    kinds = {"kind": lambda i, row: ["easy", "hard", "rare"][0 if i < 400 else 1 + (i > 794)]}
+    rows = list(named(rows_of(logs, 160), **kinds))
+    for i, row in enumerate(rows):
+        if row["kind"] == "hard" and i % 2:
+            row["response"] = "?"
+    write_csv("samples.csv", rows)
+    groups = ["--groups", "kind"]
+    assert main(["calibrate", "samples.csv", *KEY, *groups, "--report", "report.md"]) == 0
+    said = capsys.readouterr().out
+    assert "For each certified group on its own" in said
+    assert "Group 'easy': Thresholds" in said
+    assert "Group 'hard': Thresholds" in said
+    assert "Group 'rare' is null: the number of calibration prompts is" in said
+    content = json.loads(Path("calibration.json").read_text("utf-8"))
+    # the file is that of the same groups in Python
+    prompts = list({row["prompt"]: row for row in rows}.values())
+    draws = [[row["response"] for row in rows if row["prompt"] == one["prompt"]] for one in prompts]
+    sampler = ConformalSampler(
+        PrecomputedGenerator([one["prompt"] for one in prompts], draws, key=KEY[1]),
+        k_max=5,
+        quality="self_consistency",
+        random_state=0,
+    )
+    truths, names = ([one[name] for one in prompts] for name in ("reference", "kind"))
+    with pytest.warns(NullCalibrationWarning, match="Group 'rare' is null"):
+        sampler.fit([one["prompt"] for one in prompts], truths, groups=names)
+    sampler.save_calibration("python.json")
+    expected = json.loads(Path("python.json").read_text("utf-8"))
+    rules, same = (
+        [[one["group"], one["kind"], one.get("lambda_hat")] for one in each["rules"]]
+        for each in (content, expected)
+    )
+    assert rules == same
+    kinds = {"kind": lambda i, row: ["easy", "hard"][i // 150]}
+    write_csv("new.csv", list(named(rows_of(logs, 60, seed=3), **kinds)))
+    assert main(["evaluate", "new.csv", *THRESHOLDS]) == 2
+    assert "groups must be" in capsys.readouterr().err
+    assert main(["evaluate", "new.csv", *THRESHOLDS, *groups]) == 0
+    measured = capsys.readouterr().out
+    assert "Group 'easy': Promised 70 %" in measured
+    assert "98.3 % interval" in measured
+    assert "Group 'rare': nothing is certified." in measured
+    assert main(["predict", "new.csv", *THRESHOLDS, *groups, "-o", "sets.csv"]) == 0
+    with open("sets.csv", newline="", encoding="utf-8") as file:
+        remarks = {row["remarks"] for row in csv.DictReader(file)}
+    assert all("group 'easy'" in one or "group 'hard'" in one for one in remarks)
+    write_csv("samples.csv", [*rows, rows[0] | {"kind": "hard"}])
+    assert main(["calibrate", "samples.csv", *KEY, *groups]) == 2
+    assert "the group of" in capsys.readouterr().err
+    assert main(["calibrate", "--data", "data.npz", *groups]) == 2
+    assert "--groups must name a column of SAMPLES" in capsys.readouterr().err
+
+
+def test_who_gave_the_verdicts_is_named(logs, capsys):
+    write_csv("samples.csv", list(rows_of(logs, 100)))
+    team = ["--judge", "support team, November", "--epsilon", "0.4"]
+    assert main(["calibrate", "samples.csv", *NAMES, *KEY, "--label", "right", *team]) == 0
+    said = capsys.readouterr().out
+    assert "Right is what support team, November judged to be right." in said
+    assert "admission: verdicts of the file." in said
+    assert "do not name" not in said
+    write_csv("new.csv", list(rows_of(logs, 20, seed=2)))
+    assert main(["predict", "new.csv", *NAMES, *THRESHOLDS]) == 0
+    (first, *_) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert "Right is what support team, November judged" in first["guarantee"]
+    assert "provenance unknown" not in first["guarantee"]
+    assert main(["calibrate", "samples.csv", *NAMES, *KEY, "--reference", "truth", *team]) == 2
+    assert "--judge must name who gave the verdicts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["early.eval", "early.json"])
+def test_a_log_that_stopped_early_is_read_up_to_a_gap(logs, name, capsys):
+    header, samples = logs.inspect_log(150, 5, 0)
+    right = {}
+    for one in samples:
+        if one["scores"]["match"]["value"] == "C":
+            right[one["id"]] = min(one["epoch"], right.get(one["id"], 9))
+    ended = [one for one in samples if one["epoch"] > right.get(one["id"], 9)]
+    stops = [{"id": one["id"], "epoch": one["epoch"], "reason": "a success"} for one in ended]
+    header["results"]["early_stopping"] = {"manager": "m", "early_stops": stops, "metadata": {}}
+    # one epoch was under way when an earlier one was right
+    late = next(one for one in ended if one["epoch"] == right[one["id"]] + 2)
+    kept = [one for one in samples if one not in ended or one is late]
+    if name.endswith("eval"):
+        logs.write_eval(name, header, kept)
+    else:
+        Path(name).write_text(json.dumps({**header, "samples": kept}))
+    assert main(["calibrate", name, *KEY, "--epsilon", "0.15"]) == 0
+    out, err = capsys.readouterr()
+    assert "150 prompts, 1 to 5 draws each" in out
+    assert f"1 of {len(kept)} samples of a log of Inspect are left out" in err
 
 
 def test_the_script_of_the_package_is_main():

@@ -144,11 +144,15 @@ class Calibration(ABC):
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {self.asked.get('set_score')}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def collected_with_provenance(self, provenance: Provenance) -> Self:
-        """The same calibration, of data that say what collected them."""
+    def collected_with_provenance(self, provenance: Provenance, judge: str | None = None) -> Self:
+        """The same calibration, of data that say what collected them.
+
+        `judge` names who gave the verdicts, where no admission did.
+        """
         record = replace(self, provenance=provenance)
+        unknown = tuple(one for one in record.unknown if one != "admission" or judge is None)
         rules = {
-            group: replace(rule, claim=replace(rule.claim, unknown=record.unknown))
+            group: replace(rule, claim=replace(rule.claim, unknown=unknown, judge=judge))
             for group, rule in self.rules.items()
         }
         return replace(record, rules=rules)

@@ -50,8 +50,9 @@ class Claim:
     shifted, approximate, losses : bool, bool, dict
         Whether prompts are distributed as weights describe, and whether these were estimated; and
         levels of other losses that are kept with the same confidence, by name.
-    unknown, audit, answered
-        What is not known to have collected the data; what people judged who audit the judge of
+    unknown, judge, audit, answered
+        What is not known to have collected the data; who gave the verdicts, in the words of whoever
+        calibrated, None where a judge of the package did; what people judged who audit the judge of
         calibration, as a sentence; and the share of the calibration prompts that were answered.
     repeated : str, default=None
         What it means that many of the prompts that tested it repeat; None where few do, or where
@@ -79,6 +80,7 @@ class Claim:
     approximate: bool = False
     losses: Mapping[str, float] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    judge: str | None = None
     audit: str | None = None
     answered: float | None = None
     repeated: str | None = None
@@ -184,6 +186,7 @@ class Claim:
     def conditions(self) -> tuple[str, ...]:
         """Conditions from audit, repetitions, weights and provenance, in sentences."""
         texts = [text for text in (self.audit, self.risk.condition, self.repeated) if text]
+        texts += self.named_judge()
         if self.approximate:
             texts.append("The guarantee is approximate: weights are estimated.")
         if self.unknown:
@@ -192,6 +195,10 @@ class Claim:
                 "(provenance unknown): the guarantee holds only if these are the estimator's own."
             )
         return tuple(texts)
+
+    def named_judge(self) -> list[str]:
+        """Who said what is admissible, in a sentence, if named."""
+        return [] if self.judge is None else [f"Right is what {self.judge} judged to be right."]
 
     def remarks(self) -> list[str]:
         """Short remarks for one set; empty for the usual guarantee."""

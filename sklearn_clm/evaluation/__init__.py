@@ -24,6 +24,19 @@ answer --alpha 0.1`` one answer where it is likely to be right: the file is that
 in Python, ``predict`` says which prompts are `answered` and which are escalated, and ``evaluate``
 measures the answers that were given.
 
+So a table of samples becomes answers and escalations, measured on samples that were kept out, by
+three commands (columns ``prompt``, ``response`` and ``reference``):
+
+    sklearn-clm calibrate samples.csv --key MODEL --policy answer --alpha 0.25
+    sklearn-clm predict new.csv --key MODEL --calibration calibration.json -o answers.csv
+    sklearn-clm evaluate held_out.csv --key MODEL --calibration calibration.json
+
+A column of verdicts (``--label``) needs no reference; ``--judge`` says who gave them, and the
+promise names them. ``--groups`` makes a promise for each group of prompts, and measures each:
+
+    sklearn-clm calibrate judged.csv --key MODEL --label verdict --judge "support team, November"
+    sklearn-clm calibrate samples.csv --key MODEL --groups kind -o groups.json
+
 ``--key`` names the model and its settings, and is yours to say: a file cannot tell whose draws it
 holds. Thresholds hold for the same key alone, and serve a sampler whose
 :class:`sklearn_clm.caching.CachedGenerator` has it.
@@ -61,7 +74,8 @@ whatever ended them: a success settles its prompt, and what the draws leave open
 Answers want all draws: ``--k-max`` cuts.
 
 The draws of a prompt must be independent draws of one model: no vote, and no best of several. Of
-verdicts the judge is marked as unknown. ``--data`` reads what ``CalibrationData.save`` writes.
+verdicts the judge is marked as unknown, unless ``--judge`` names them. ``--data`` reads what
+``CalibrationData.save`` writes.
 
 ## Planning
 

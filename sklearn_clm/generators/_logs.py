@@ -50,6 +50,7 @@ class SampleLog:
     verdicts: list[dict[Any, bool]] | None  # of a text: whether each of its draws is right
     quality: list[list[float]] | None
     ids: list[Any]
+    groups: list[str] | None
 
     @classmethod
     def of(
@@ -71,20 +72,24 @@ class SampleLog:
                     prompts.setdefault(key, prompt)
                     verdict = None if is_missing(label) else verdict_of(label, threshold)
                     score = None if quality is None else float(quality)
-                    facts = fields.get("reference"), verdict, score, fields.get("id")
+                    about = fields.get("id"), fields.get("group")
+                    facts = fields.get("reference"), verdict, score, *about
                     rows.setdefault(key, []).append((draw_from_record(fields), *facts))
         distinct_prompts = list(prompts.values())
-        draws, references, labels, scores, ids = (
-            [[one[k] for one in row] for row in rows.values()] for k in range(5)
+        draws, references, labels, scores, ids, groups = (
+            [[one[k] for one in row] for row in rows.values()] for k in range(6)
         )
         has_labels = _are_known("label", labels, distinct_prompts)
+        names_of = _of_prompts("group", groups, distinct_prompts)
         return cls(
             distinct_prompts,
             draws,
-            _references(references, distinct_prompts),
+            _of_prompts("reference", references, distinct_prompts),
             [*map(_by_text, draws, labels)] if has_labels else None,
             scores if _are_known("quality", scores, distinct_prompts) else None,
             [row[0] for row in ids],
+            # as text: a cell of CSV has no other kind
+            None if names_of is None else list(map(str, names_of)),
         )
 
     def where(self, keep: np.ndarray) -> Self:
@@ -123,7 +128,7 @@ def _draws_of(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[d
         needed = field == "prompt" or (field == "response" and "responses" not in fields)
         if field not in fields and (needed or name != field):
             raise ValueError(f"it has no field {name!r}; it has {list(record)!r:.200}.")
-    for field in ("reference", *_OF_A_DRAW):
+    for field in ("reference", "group", *_OF_A_DRAW):
         if isinstance(cell := fields.get(field), str) and not cell:
             fields[field] = None  # an empty cell holds nothing; a response may well be empty
     if fields.get("references") not in (None, ""):
@@ -211,18 +216,19 @@ def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> b
     return not lack
 
 
-def _references(rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
-    """The one reference of each prompt; None without any."""
-    references = [[one for one in row if not is_missing(one)] for row in rows]
-    if not any(references):
+def _of_prompts(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
+    """The one reference, or group, of each prompt; None without any."""
+    values = [[one for one in row if not is_missing(one)] for row in rows]
+    if not any(values):
         return None
-    for prompt, row_references in zip(prompts, references):
-        if not row_references or any(one != row_references[0] for one in row_references):
+    for prompt, of_prompt in zip(prompts, values):
+        if not of_prompt or any(one != of_prompt[0] for one in of_prompt):
+            kinds = "one, or one list" if name == "reference" else "one"
             raise ValueError(
-                f"the reference of {prompt_line(prompt)} must be one, or one list, got "
-                f"{row_references or None!r:.200} instead."
+                f"the {name} of {prompt_line(prompt)} must be {kinds}, got "
+                f"{of_prompt or None!r:.200} instead."
             )
-    return [row_references[0] for row_references in references]
+    return [of_prompt[0] for of_prompt in values]
 
 
 def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]:
