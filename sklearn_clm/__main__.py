@@ -21,7 +21,7 @@ from sklearn_clm.caching import HumanJudge
 from sklearn_clm.caching._verdict_files import double_verdicts, write_lines
 from sklearn_clm.calibration import CalibrationData, Claim, clopper_pearson
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.evaluation import plan, plan_audits
+from sklearn_clm.evaluation import plan, plan_answers, plan_audits
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import serve
@@ -153,6 +153,9 @@ def _parser() -> argparse.ArgumentParser:
     sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
     _number(add, "--power", 0.9, "wanted probability of success")
+    text = "what will be calibrated: sets, or answers by votes (default: %(default)s)"
+    add("--policy", choices=[*_POLICIES], default="thresholds", help=text)
+    _number(add, "--alpha", 0.1, "tolerated share of wrong answers, of --policy answer")
     text = (
         "in place of SAMPLES, a pilot that a model has judged, and people in part: CSV with the "
         "columns model and people (y or n, 1 or 0, true or false; people may be empty). As many "
@@ -396,7 +399,11 @@ def _plan(arguments: argparse.Namespace) -> None:
         options = {name: getattr(arguments, name) for name in names}
         data, _ = _data(arguments, arguments.output)
         pilot = data.truncate(max(arguments.k_max or [data.k_max]))
-        text = plan(pilot, **options).to_markdown()
+        if arguments.policy == "answer":
+            alpha, delta, power = arguments.alpha, arguments.delta, arguments.power
+            text = plan_answers(pilot, alpha, delta, power=power).to_markdown()
+        else:
+            text = plan(pilot, **options).to_markdown()
     if arguments.output is not None:
         _write(arguments.output, text)
     print(text, end="")

@@ -780,6 +780,15 @@ def test_groups_are_a_column(logs, capsys):
     assert "--groups must name a column of SAMPLES" in capsys.readouterr().err
 
 
+def test_a_pilot_plans_answers(logs, capsys):
+    write_csv("samples.csv", list(rows_of(logs, 60)))
+    pilot = ["plan", "samples.csv", *NAMES, *KEY, "--reference", "truth"]
+    assert main([*pilot, "--policy", "answer", "--alpha", "0.2"]) == 0
+    said = capsys.readouterr().out
+    assert "Plan of answers from a pilot of 60 prompts with 5 draws each: alpha = 0.2" in said
+    assert "5 of 5 votes" in said
+
+
 def test_who_gave_the_verdicts_is_named(logs, capsys):
     write_csv("samples.csv", list(rows_of(logs, 100)))
     team = ["--judge", "support team, November", "--epsilon", "0.4"]

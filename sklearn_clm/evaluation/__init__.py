@@ -86,6 +86,9 @@ each has delta / 3, and is planned with it.
 :func:`smallest_epsilons` tells what larger calibration parts would certify, and
 :func:`chance_of_null` how likely another calibration of the same size is to certify nothing.
 
+:func:`plan_answers` (``plan PILOT --policy answer``) says of each number of votes what share of the
+prompts it answers, and how many prompts it takes to certify that at most alpha of them are wrong.
+
 :func:`plan_audits` compares, from a pilot that a model has judged and people in part, how many
 verdicts of people it takes if they audit the model, all at once or until it is decided, and if they
 judge alone. It needs no verdict of people at first, and says how many for the pilot would pay.
@@ -199,6 +202,7 @@ file. Complaints are no sample, and have no part in it:
 After an alarm, calibrate again on new prompts. The absence of one renews no certificate.
 """
 
+from sklearn_clm.evaluation._answer_plan import AnswerPlan, plan_answers
 from sklearn_clm.evaluation._audit_plan import AuditPlan, plan_audits
 from sklearn_clm.evaluation._inspect import InspectStopping
 from sklearn_clm.evaluation._monitor import RiskMonitor
@@ -207,6 +211,7 @@ from sklearn_clm.evaluation._results import TrialResults
 from sklearn_clm.evaluation._trials import reference_scores, run_component_trials, run_trials
 
 __all__ = [
+    "AnswerPlan",
     "AuditPlan",
     "InspectStopping",
     "Plan",
@@ -214,6 +219,7 @@ __all__ = [
     "TrialResults",
     "chance_of_null",
     "plan",
+    "plan_answers",
     "plan_audits",
     "reference_scores",
     "run_component_trials",
