@@ -107,6 +107,20 @@ place of the largest.
 :func:`risk_surface` gives loss, size, draws and excess on any grid, :func:`critical_count` how many
 errors there may be. ``sklearn-clm calibrate --help`` does the same from files.
 
+*Draws that end early*, say after a success, are NaN, or counted by `n_draws`. A witness settles its
+prompt; what the draws leave open counts as an error. So nothing is certified that all draws would
+not certify, whatever ended them (``_holes.py`` holds the proof), and means that a stop on verdicts
+would bias are left out. K, the budget, is fixed before the data are seen, as epsilon is.
+
+>>> n_draws = np.where(labels.any(axis=1), labels.argmax(axis=1) + 1, 10)
+>>> made = np.arange(10) < n_draws[:, np.newaxis]
+>>> cut = CalibrationData.from_arrays(
+...     np.where(made, scores, np.nan), similarity, np.where(made, labels, np.nan)
+... )
+>>> few = learn_then_test(cut, epsilon=0.3, delta=0.05, set_score="max", random_state=0)
+>>> few.smallest_epsilon == result.smallest_epsilon, round(cut.n_made / labels.size, 2)
+(True, 0.29)
+
 ## Groups, shift, other losses
 
 One frontier may be tested once for each group of prompts, on that group's alone. Each claim then

@@ -1,5 +1,6 @@
 """Tables whose draws end early: nothing is certified that the full table would not certify."""
 
+import json
 from functools import cache
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm import ConformalSampler
+from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import (
     CalibrationData,
     SamplingRule,
@@ -158,7 +160,7 @@ def sampler_of(prompts, rows, k_max=10, **parameters):
     )
 
 
-def test_a_log_that_stopped_after_success_certifies_what_its_witnesses_show():
+def test_a_log_that_stopped_after_success_certifies_what_its_witnesses_show(tmp_path, capsys):
     prompts, rows = stopped_after_success()
     assert sum(map(len, rows)) == 936
     sampler = sampler_of(prompts, rows, epsilon=0.11)
@@ -176,6 +178,13 @@ def test_a_log_that_stopped_after_success_certifies_what_its_witnesses_show():
         prompts=data.prompts,
     )
     assert learn_then_test(holed, 0.11, random_state=0).lambda_hat == sampler.lambda_hat_
+    table = [f"{prompt},{said},right" for prompt, row in zip(prompts, rows) for said in row]
+    (tmp_path / "log.csv").write_text("\n".join(["prompt,response,reference", *table]))
+    command = ["calibrate", str(tmp_path / "log.csv"), "--key", "model", "--epsilon", "0.11"]
+    assert main([*command, "-o", str(tmp_path / "thresholds.json")]) == 0
+    assert "300 prompts, 1 to 10 draws each" in capsys.readouterr().out
+    content = json.loads((tmp_path / "thresholds.json").read_text("utf-8"))
+    assert tuple(map(float, content["rules"][0]["lambda_hat"].values())) == sampler.lambda_hat_
     # means that stops by verdicts would bias are not shown
     record = sampler.calibration_
     assert np.isnan(sampler.achievable_epsilon_).all()
