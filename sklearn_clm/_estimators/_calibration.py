@@ -35,6 +35,7 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._exit import LevelRule
 from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._rules import Rule, Rules, Tested
 from sklearn_clm.policies._shift import Shift
@@ -316,8 +317,9 @@ class SamplerCalibration(Calibration):
         size, _ = self.rule.costs
         thresholds = self.rule.lambda_hat
         keeps_all = size == self.k_max or (thresholds is not None and thresholds.accepts_all)
-        # chances are at least 0, so that a level below keeps everything, draws that lack as well
-        keeps_all = keeps_all or getattr(self.rule, "level", 0.0) < 0.0
+        # an exit level below all chances keeps everything, draws that lack as well
+        if isinstance(self.rule, LevelRule) and self.claim.about == "responses":
+            keeps_all = keeps_all or self.rule.level < 0.0
         if keeps_all and self.k_max == self.width > 1:
             doubts.append(
                 f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
