@@ -33,8 +33,9 @@ or because an adversary who knows the rest wants it so. What does matter:
 * *Known draws are the first ones.* Draws that are picked, or sorted, are no first draws. A gap ends
   what is known.
 * *Prompts are all there.* A prompt that is dropped because of its draws is no random one.
-* *Vote shares are no such case.* Later draws may take a text's majority, and raise another's:
-  answers, other losses and audits want all draws.
+* *Vote shares are no such case.* Later draws may take a text's majority, and raise another's; and
+  where tests of a vote start is chosen by draws, in whose number labels would have a part. Answers,
+  other losses and audits want all draws.
 
 *The path comes from other prompts*, and may come from anything. There a hole is filled by the known
 draws of its prompt, in turn (:func:`completed`). That shapes the path, not the guarantee.
