@@ -256,7 +256,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _is_refuted(claim: Claim, loss: np.ndarray, answered: np.ndarray, confidence: float) -> bool:
-    """Whether losses on held-out prompts refute a claim, which is said."""
+    """Whether losses of held-out prompts refute a claim."""
     if not claim.holds:
         print("nothing is certified.")
         return False

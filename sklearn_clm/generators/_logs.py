@@ -217,7 +217,7 @@ def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> b
 
 
 def _of_prompts(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
-    """The one reference, or group, of each prompt; None without any."""
+    """The one reference, or group, of each prompt."""
     values = [[one for one in row if not is_missing(one)] for row in rows]
     if not any(values):
         return None
