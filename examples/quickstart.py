@@ -56,6 +56,15 @@ selector = ComponentSelector(
     writer, alpha=0.2, component_score=score, admission=tasks.true_sentence
 )
 
+# the same of claims: each language alone, and where people pay with what
+claims = ComponentSelector(
+    writer,
+    alpha=0.2,
+    splitter=tasks.claims_of,
+    component_score=score,
+    admission=tasks.true_sentence,
+)
+
 # %% Calibration: ten answers to each of the questions, six paragraphs about each of the cities
 warnings.simplefilter("ignore", NullCalibrationWarning)  # the table says where nothing is promised
 print(f"Calibrating on {len(questions)} questions and {len(cities)} cities ...", flush=True)
@@ -64,12 +73,14 @@ sampler.fit(questions, right_answers)
 answerer.fit(questions, right_answers)
 writer.fit(cities, cities)
 selector.fit(cities, cities)
+claims.fit(cities, cities)
 
 # %% Prediction for the others, with as many draws for each as it takes
 sets = sampler.predict(new_questions)
 answers = answerer.predict(new_questions)
 paragraphs = writer.predict(new_cities)
 trusted = selector.predict(paragraphs)
+kept = claims.predict(paragraphs)
 
 # %% What was promised, and what came of it
 from sklearn_clm.metrics import component_loss, set_coverage  # noqa: E402
@@ -91,6 +102,8 @@ held = set_coverage(new_cities, paragraphs, admission=tasks.right_country)
 rows.append(("a paragraph names the right country", writer.epsilon, held, paragraphs))
 held = 1 - component_loss(new_cities, trusted, admission=tasks.true_sentence)
 rows.append(("all trusted sentences are true", selector.alpha, held, trusted))
+held = 1 - component_loss(new_cities, kept, admission=tasks.true_sentence)
+rows.append(("all trusted claims are true", claims.alpha, held, kept))
 table = [("", "promised", "held", "of new prompts", "in a set")]
 for what, risk, held, group in rows:
     promised = f"{1 - risk:.0%}" if group.guaranteed else "nothing"
@@ -121,6 +134,7 @@ def report(estimator):
 of_questions = {kind: group.to_html(is_right, shown=6) for kind, group in by_kind.items()}
 with_answers_first = answers[np.argsort(~answers.answered, kind="stable")]
 with_trusted_first = trusted[np.argsort(trusted.sizes == 0, kind="stable")]
+with_kept_first = kept[np.argsort(kept.sizes == 0, kind="stable")]
 sections = [
     (
         "Sentences that can be trusted",
@@ -128,6 +142,7 @@ sections = [
         "trusted; a cross marks those that are wrong. Cities with a trusted sentence come first.",
         {
             "New cities": with_trusted_first.to_html(tasks.true_sentence, shown=6),
+            "Claims in place of sentences": with_kept_first.to_html(tasks.true_sentence, shown=6),
             "Report on the sentences": report(selector),
             "Report on the paragraphs": report(writer),
         },

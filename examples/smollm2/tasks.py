@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import PrecomputedGenerator, TransformersGenerator
-from sklearn_clm.scoring import SpanLikelihood, exact_match, get_splitter
+from sklearn_clm.scoring import Claim, SpanLikelihood, exact_match, get_splitter
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "output"
@@ -21,6 +21,7 @@ MODEL = "SmolLM2-135M-Instruct, Q4_1"
 HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SEED = 0
+LISTED = re.compile(r", and | and |, ")
 
 # %% Short questions of six kinds, each asked behind three examples of its kind
 KINDS = {
@@ -127,6 +128,17 @@ def true_sentence(city, sentence):
     return False
 
 
+def claims_of(city, paragraph):
+    """What a paragraph claims: each language alone, and where people pay with what."""
+    claims = []
+    for start, stop in get_splitter("sentence")(paragraph):
+        sentence = paragraph[start:stop].replace("They pay", f"People in {city} pay")
+        who, speak, languages = sentence.rstrip(".").partition(" speak ")
+        texts = [f"{who}{speak}{one}." for one in LISTED.split(languages)] if speak else [sentence]
+        claims += [Claim(text, span=(start, stop)) for text in texts]
+    return claims
+
+
 def right_country(city, paragraph):
     """Whether the first sentence of a paragraph, which names the country, is true."""
     spans = get_splitter("sentence")(paragraph)
@@ -146,7 +158,7 @@ def _lies_in(city, home, subject, place):
 
 
 def _speak(city, home, subject, languages):
-    listed = re.split(r", and | and |, ", languages)
+    listed = LISTED.split(languages)
     is_here = subject == city or _has(home, subject, "names")
     return is_here and all(_has(home, language, "languages") for language in listed)
 
@@ -168,7 +180,7 @@ FORMS = {
     r"(.+?) is (?:a country |located )?in (.+)": _lies_in,
     r"(?:The people|People) in (.+?) speak (.+)": _speak,
     r"The capital of (.+?) is (.+)": _capital,
-    r"They pay (?:in|with) (?:the |local )?(.+)": _pay,
+    r"(?:They|People in .+?) pay (?:in|with) (?:the |local )?(.+)": _pay,
 }
 
 
@@ -226,8 +238,9 @@ def _features(cities, draws, spans):
 
 
 def _forms(paragraph, spans):
-    """Which of the forms each sentence has, shape (number of sentences, number of forms)."""
-    sentences = [paragraph[slice(*span)].strip().rstrip(".") for span in spans]
+    """Which of the forms each sentence or claim has, shape (number of these, of forms)."""
+    texts = [one.text if isinstance(one, Claim) else paragraph[slice(*one)] for one in spans]
+    sentences = [text.strip().rstrip(".") for text in texts]
     matches = [[bool(re.fullmatch(form, one)) for form in FORMS] for one in sentences]
     return np.reshape(matches, (len(spans), len(FORMS)))
 

@@ -48,7 +48,7 @@ def test_the_quickstart_keeps_what_it_promises():
     places = {"folder": str(EXAMPLES), "script": str(SCRIPT)}
     printed = run("-c", WITHOUT.format(packages=HEAVY, **places))
     rows = [line.rsplit(maxsplit=4) for line in printed.splitlines() if "%  " in line]
-    assert len(rows) == 9
+    assert len(rows) == 10
     promised = 0
     for what, promise, held, n, _ in rows:
         if promise != "nothing":
@@ -61,7 +61,7 @@ def test_the_quickstart_keeps_what_it_promises():
     assert ["capitals: the set holds a right answer", "nothing"] in [row[:2] for row in rows]
     page = (EXAMPLES / "output" / "quickstart.html").read_text("utf-8")
     assert page.count("<mark ") > 5
-    assert page.count('class="row"') == 9
+    assert page.count('class="row"') == 10
     assert 'title="wrong"' in page
     assert page.count("<h3>Guarantee</h3>") == 4
 
@@ -130,6 +130,21 @@ def test_the_table_judges_sentences(tasks, city, true, wrong):
     assert tasks.right_country(city, true)
     assert not tasks.right_country(city, wrong)
     assert not tasks.right_country(city, "")
+
+
+def test_claims_are_single_facts_that_stand_by_themselves(tasks):
+    paragraph = "Mumbai is in India. People in Mumbai speak Hindi, Thai and English. They pay in"
+    paragraph += " dollars."
+    claims = tasks.claims_of("Mumbai", paragraph)
+    right = {claim.text: tasks.true_sentence("Mumbai", claim.text) for claim in claims}
+    assert right == {
+        "Mumbai is in India.": True,
+        "People in Mumbai speak Hindi.": True,
+        "People in Mumbai speak Thai.": False,
+        "People in Mumbai speak English.": True,
+        "People in Mumbai pay in dollars.": False,
+    }
+    assert paragraph[slice(*claims[1].span)] == "People in Mumbai speak Hindi, Thai and English."
 
 
 def test_answers_are_judged_by_the_table_whatever_their_accents(tasks):
