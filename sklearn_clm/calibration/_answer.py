@@ -65,15 +65,6 @@ from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._texts import TextPaths
 from sklearn_clm.calibration._tiers import Tiers
-from sklearn_clm.calibration._vote import (
-    FEW,
-    SINGLE_VOTE,
-    PlainModel,
-    PlainPath,
-    PlainSteps,
-    fewest_answers,
-    level_where_chosen,
-)
 
 _CUT_FROM = 5  # draws
 _N_LEVELS = 100
@@ -82,7 +73,6 @@ _NEARLY = 0.96  # of the largest share, where draws cost less
 _COUNTED = 1 / 4  # of the share of wrong answers; the rest is as the model has it
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
 _CUTS = np.arange(10, -1, -1) / 8  # of the level of the start
-_CLEARLY, _CLEARLY_OF_FEW = 0.02, 0.1  # share of prompts that a vote must answer less
 _NOTHING = 1e-9  # of the draws: as good as no answer before all are made
 
 
@@ -152,14 +142,12 @@ def search_answers(
     tiers: Tiers | None = None,
     *,
     draw_price: float | None = 0.0,
-    vote: PlainModel | None = None,
-    n_vote: int = 0,
-) -> AnswerPath | PlainPath:
+    level: float = 1.0,
+) -> AnswerPath:
     """Learn a path for a calibration with n other prompts.
 
     A draw costs as many answers as `draw_price` says; None: answers are nearly as many as can be,
-    by the cheapest draws. A `vote` of `n_vote` prompts is taken, unless it is expected to answer
-    clearly less.
+    by the cheapest draws. Its tests have the share `level` of delta.
     """
     in_use = data.k_max
     labeled = np.any(data.labels >= 0)
@@ -186,14 +174,13 @@ def search_answers(
     wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
     draws = np.arange(1, in_use + 1)
     costs = draws if tiers is None else tiers.price_of(draws)
-    level = 1.0 if vote is None else level_where_chosen(n_vote)
     candidates = []
     for spent in _patiences(draws, costs, draw_price):
         patience = tuple((spent[-1] / spent).tolist())
         sure = sureness(chance, patience)
         levels = _levels(sure)
         measured = _measured(levels, sure, chance, wrong, costs)
-        path = AnswerPath(model, patience, data.n_prompts, levels, *measured[:2])
+        path = AnswerPath(model, patience, data.n_prompts, levels, *measured[:2], level=level)
         chances = path.chances(n, alpha, level * delta)
         start = int(np.argmax(chances))
         last = _likely_last(chances[start:])
@@ -213,16 +200,7 @@ def search_answers(
             (candidate for candidate in candidates if candidate[1] >= enough),
             key=lambda candidate: candidate[2],
         )[0]
-    learnt_path, share, price = max(
-        candidates, key=lambda candidate: candidate[1] - draw_price * candidate[2]
-    )
-    if vote is not None:
-        # a vote tests on all prompts, and needs no trust in what was learnt: it wins a near tie
-        clearly = _CLEARLY_OF_FEW if n_vote < FEW else _CLEARLY
-        of_vote, price_of_vote = _expected_of_vote(data, vote, score, costs, alpha, n_vote, delta)
-        if of_vote - draw_price * price_of_vote >= share - draw_price * price - clearly:
-            return PlainPath(vote, instead=level, least=SINGLE_VOTE)
-    return replace(learnt_path, level=level)
+    return max(candidates, key=lambda candidate: candidate[1] - draw_price * candidate[2])[0]
 
 
 def _patiences(draws: np.ndarray, costs: np.ndarray, draw_price: float | None) -> list[np.ndarray]:
@@ -240,38 +218,6 @@ def _likely_last(chances: np.ndarray) -> np.ndarray:
     # a fixed sequence: a level passes only if all before it do
     passed = np.minimum.accumulate(chances)
     return np.asarray(passed - np.append(passed[1:], 0.0))
-
-
-def _expected_of_vote(
-    data: CalibrationData,
-    vote: PlainModel,
-    score: np.ndarray,
-    costs: np.ndarray,
-    alpha: float,
-    n: int,
-    delta: float,
-) -> tuple[float, float]:
-    """Expected share answered and price of a vote.
-
-    `score`, (prompts, K, K), is what was learnt of texts after each draw.
-    """
-    # of the prompts at hand as many must reach the first level as their share of n says
-    rows = np.arange(data.n_prompts)
-    model = replace(vote, k_max=data.k_max)
-    fewest = max(round(fewest_answers(alpha, delta) * len(rows) / n), 1)
-    answers = PlainSteps(Table(data), rows, PlainPath(model), fewest)
-    levels = answers.levels
-    chosen = answers.texts[:, -1]
-    wrong = ~data.admissible[rows, chosen]
-    doubt = 1.0 - score[rows, -1, chosen]
-    answered = answers.sure[:, -1:] >= levels
-    m = answered.sum(axis=0)
-    risks = _risks(m, wrong @ answered, doubt @ answered)
-    shares = m / len(rows)
-    last = _likely_last(chances_to_pass(shares, risks, len(rows), n, alpha, delta))
-    prices = np.array([costs[answers.draws(step) - 1].mean() for step in range(len(levels))])
-    total = max(last.sum(), np.finfo(float).tiny)
-    return float(last @ shares), float(last @ prices / total)
 
 
 def sureness(chance: np.ndarray, patience: Sequence[float], cut: float = 0.0) -> np.ndarray:

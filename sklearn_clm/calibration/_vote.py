@@ -38,19 +38,13 @@ passes less often where many do. This is not proved but summed: ``tests/calibrat
 adds the exact probabilities over such worlds, and finds no sum above delta. The sums are largest
 where both risks are equal.
 
-*A vote that was chosen by labels* of some prompts, in place of what was learnt from these, errs
-less on them than on others. Nevertheless these prompts may be tested, too, by fewer errors. Of the
-m answers let m' be by prompts that chose. Given their e' errors, the vote passes with c errors
-allowed with probability A(e') = P(Bin(m - m', alpha) <= c - e') at most, where r > alpha. If
-instead what was learnt is tested at the level b of the other prompts, a false claim has
-probability at most b, whatever was seen of those that chose. So whoever chooses, by whatever is
-seen of the prompts that choose, makes a false claim with probability at most
-
-    E[max(A(e'), b)],  e' ~ Bin(m', alpha),
-
-and c is the largest number with which that is at most delta. With b = delta / 5 this c is mostly
-the critical count itself, whose level is below delta, and with b = delta / 2 that or one less. The
-argument about the start holds given the prompts that chose, level by level.
+*Beside what is learnt* from a part of the prompts, a vote is tested at one half of delta and what
+was learnt at the other. All prompts test the vote: its levels and prompts are the same whatever
+was learnt. Given the part that taught, the others test what was learnt. So either claim is false
+with probability delta / 2 at most, and both hold at once with probability 1 - delta: the one that
+answers more is used, chosen by whatever was seen. (A choice by labels before the tests, of one that
+then has all of delta, was tried: of 60 or 300 prompts they tell too little, and where it chose the
+vote by prompts that test it, too, it had to pay as well.)
 
 *A vote that was chosen by draws* of some prompts, because enough of these have a text that repeats,
 needs no correction above the level of single votes: how many have at least two votes tells nothing
@@ -62,11 +56,9 @@ of errors among those of more, given their number. Single votes are no vote then
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.stats import binom
 
 from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._binomial import critical_count
@@ -75,14 +67,11 @@ from sklearn_clm.calibration._exit_model import TextModel
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._table import DrawEntries, Table
-from sklearn_clm.calibration._tests import BinomialTest
 from sklearn_clm.calibration._texts import AsItIs, TextPaths, texts_of_draws
 from sklearn_clm.calibration._tiers import Tiers
 
 _TOLERATED = 1  # errors that the first level may have
 _N_LEVELS = 100  # of a continuous score
-#: Prompts: a vote of fewer has no error to spare.
-FEW = 600
 #: The score of a text that no other draw repeats.
 SINGLE_VOTE = 1.0
 
@@ -113,8 +102,7 @@ class PlainPath:
 
     model: PlainModel
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of prompts that chose it
-    # level, as a share of delta, of what labels might have preferred; 0 if they had no choice
-    instead: float = 0.0
+    level: float = 1.0  # of its tests, as a share of delta
     least: float = 0.0  # score of the last level at least
 
     @property
@@ -132,32 +120,6 @@ def fewest_answers(alpha: float, delta: float) -> int:
     return m
 
 
-def level_where_chosen(n: int) -> float:
-    """Share of delta for what was learnt.
-
-    The larger it is, the fewer errors may a vote of n prompts have.
-    """
-    return 1 / 5 if n < FEW else 1 / 2
-
-
-@lru_cache(maxsize=4096)
-def count_of_chosen(m: int, n_chose: int, alpha: float, delta: float, instead: float) -> int:
-    """Errors that m answers may have.
-
-    `instead` is the level at which what was learnt would have been tested.
-    """
-    errors = np.arange(n_chose + 1)
-    allowed = int(critical_count(m, alpha, delta))
-    # E[max(A(e'), b)] <= delta, where e' are errors of the prompts that chose (see above)
-    chance = binom.pmf(errors, n_chose, alpha)
-    while allowed >= 0 and n_chose:
-        passes = binom.cdf(allowed - errors, m - n_chose, alpha)
-        if chance @ np.maximum(passes, instead) <= delta:
-            break
-        allowed -= 1
-    return allowed
-
-
 def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
     """Votes for the most frequent text of each prompt."""
     texts = texts_of_draws(data.similarity, data.first, model.same_text)
@@ -166,27 +128,15 @@ def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
 
 
 class PlainSteps:
-    """Levels of a score on prompts with all draws.
-
-    `chose` are those of the prompts, at `rows` of the table, whose labels chose the path.
-    """
+    """Levels of a score on prompts with all draws."""
 
     what: ClassVar[str] = "level of answers"
-    parts: ClassVar[tuple[str, str]] = ("chooses a vote", "finds its level")
+    parts: ClassVar[tuple[str, str]] = ("tells whether texts repeat", "finds its level")
 
-    def __init__(
-        self,
-        table: Table,
-        rows: np.ndarray,
-        path: PlainPath,
-        fewest: int,
-        chose: Sequence[int] | np.ndarray = (),
-    ) -> None:
+    def __init__(self, table: Table, rows: np.ndarray, path: PlainPath, fewest: int) -> None:
         self.table, self.rows, self.path = table, rows, path
         self.fewest = fewest
-        self.chose = np.isin(rows, chose)
-        model = path.model
-        shape = (len(rows), path.k_max)
+        model, shape = path.model, (len(rows), path.k_max)
         self.texts = np.zeros(shape, dtype=np.intp)
         self.sure = np.full(shape, -np.inf)  # score of an answer that no later draw changes
         self.reach = np.full(shape, np.inf)  # largest score that later draws can bring
@@ -254,19 +204,6 @@ class PlainSteps:
 
     def tally(self, risk: Risk) -> None:
         """Errors of all steps at once: not known."""
-
-
-class PlainTest(BinomialTest):
-    """Exact binomial test of levels that labels may have chosen."""
-
-    def n_allowed(self, step: int) -> int:
-        """How many answers may be wrong at a step."""
-        path: Any = self.path
-        answered = path.sizes(step) > 0
-        m = int(answered.sum())
-        n_chose = int(np.sum(answered & path.chose))
-        instead = path.path.instead * self.delta
-        return count_of_chosen(m, n_chose, self.level, self.delta, instead) if m else -1
 
 
 def scores_of_votes(k_max: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -30,11 +30,11 @@ from sklearn_clm.calibration._vote import (
     PlainRule,
     PlainScore,
     PlainSteps,
-    PlainTest,
     fewest_answers,
     votes_in_words,
     votes_of,
 )
+from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._exit import (
     LevelRule,
@@ -46,7 +46,27 @@ from sklearn_clm.policies._exit import (
 from sklearn_clm.policies._judging import Judging, classifier_factory, one_thread
 from sklearn_clm.policies._rules import Row, Rule, Rules
 
-_ENOUGH_TO_CHOOSE = 250  # prompts: labels of a part of fewer tell too little
+_ENOUGH_FOR_BOTH = 250  # prompts: of fewer a part teaches too little, and half of delta costs much
+
+
+class EitherPath(NamedTuple):
+    """A vote and what was learnt, both to be tested."""
+
+    vote: PlainPath
+    learnt: AnswerPath
+
+    @property
+    def k_max(self) -> int:
+        """Number of draws of both."""
+        return self.vote.k_max
+
+    @property
+    def seen(self) -> np.ndarray | None:
+        """Digests of the prompts that taught, if other data."""
+        return self.learnt.seen
+
+
+AnyPath: TypeAlias = AnswerPath | PlainPath | EitherPath
 
 
 @dataclass(frozen=True)
@@ -179,7 +199,7 @@ class PlainLevel(AnswerLevel):
         return cls(claim, model, bool(content["equal_texts"]), float(content["level"]))
 
 
-class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
+class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     """One answer where it is likely right; others are escalated.
 
     The answer is the text that most draws give, or the one that a classifier finds likeliest to be
@@ -196,9 +216,8 @@ class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
         What makes a text the answer. "vote": the number of draws that give it, and of the next
         text; "quality": the sampler's quality of its best draw. Both need no learning: all prompts
         calibrate. "learnt": the probability that a classifier learns on the optimisation part.
-        "auto" takes the vote where texts repeat, unless the optimisation part shows that what is
-        learnt answers clearly more; of fewer than 250 prompts no label is spent on that. A cascade
-        learns.
+        "auto" takes the vote where texts repeat; of 250 prompts or more it tests what is learnt,
+        too, each with one half of delta, and takes what answers more. A cascade learns.
     same_text : float, default=None
         Similarity above which a response votes for an earlier text. None: only equal ones do.
     estimator : classifier with ``predict_proba``, default=None
@@ -213,7 +232,7 @@ class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
 
     Attributes
     ----------
-    path_ : AnswerPath or PlainPath
+    path_ : AnswerPath, PlainPath or EitherPath
         What :meth:`fit` learnt or chose: it is used as it is, and all prompts calibrate.
 
     Notes
@@ -299,9 +318,7 @@ class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
             ]
         return super().calibrate(table, parts, claim, judging)
 
-    def search(
-        self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging
-    ) -> AnswerPath | PlainPath:
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnyPath:
         k_max, tiers, n = table.k_max, table.tiers, table.data.n_prompts
         plain = self._plain(k_max, tiers)
         if not len(rows):
@@ -313,13 +330,16 @@ class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
             # the draws of these prompts tell whether texts repeat; no label does
             n_repeat = int(np.sum(votes_of(part, plain) > SINGLE_VOTE))
             may_vote = n_repeat * n >= fewest_answers(self.alpha, claim.delta) * len(rows)
-            if may_vote and n < _ENOUGH_TO_CHOOSE:
+            if may_vote and n < _ENOUGH_FOR_BOTH:
                 return PlainPath(plain, least=SINGLE_VOTE)
         # a vote is tested on all n prompts, what is learnt on those that taught nothing
         labels, _ = judging.labels(table, rows, table.texts[rows])
-        vote = plain if may_vote else None
-        numbers = n - len(rows), n
-        return self._learnt(part.with_labels(labels), numbers, claim.delta, tiers, vote)
+        level = 0.5 if may_vote else 1.0
+        labelled = part.with_labels(labels)
+        learnt = self._learnt(labelled, n - len(rows), claim.delta, tiers, level)
+        if not may_vote:
+            return learnt
+        return EitherPath(PlainPath(plain, level=level, least=SINGLE_VOTE), learnt)
 
     def fit(
         self, data: CalibrationData, *, delta: float = 0.05, tiers: Tiers | None = None
@@ -348,20 +368,18 @@ class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
         check_tiers(tiers, data.k_max)
         plain = self._plain(data.k_max, tiers)
         n = data.n_prompts
-        path: AnswerPath | PlainPath = PlainPath(plain)
-        self.path_: AnswerPath | PlainPath
+        seen = prompt_digests(data.take(data.order()))
+        self.path_: AnyPath
         may_vote = self._may_vote(data.k_max, tiers)
         # a vote needs no labels, and what is learnt without them knows no more
-        learns = self.score == "auto" and (not may_vote or np.any(data.labels >= 0))
-        if self.score == "learnt" or learns:
-            vote = plain if may_vote else None
-            path = self._learnt(data, (n, n), delta, tiers, vote)
-        # whatever has chosen it, prompts that calibrate had no part in it
-        seen = prompt_digests(data.take(data.order()))
-        if isinstance(path, PlainPath):
-            self.path_ = replace(path, instead=0.0, least=0.0, seen=seen)
-        else:
-            self.path_ = replace(path, level=1.0, seen=seen)
+        votes = may_vote and not np.any(data.labels >= 0)
+        if votes or self.score in ("vote", "quality"):
+            self.path_ = PlainPath(plain, seen=seen)
+            return self
+        level = 0.5 if may_vote else 1.0
+        learnt = replace(self._learnt(data, n, delta, tiers, level), seen=seen)
+        vote = PlainPath(plain, seen=seen, level=level)
+        self.path_ = EitherPath(vote, learnt) if may_vote else learnt
         return self
 
     def _plain(self, k_max: int, tiers: Tiers | None) -> PlainModel:
@@ -376,14 +394,14 @@ class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
     def _learnt(
         self,
         data: CalibrationData,
-        numbers: tuple[int, int],
+        n: int,
         delta: float,
         tiers: Tiers | None,
-        vote: PlainModel | None = None,
-    ) -> AnswerPath | PlainPath:
-        """What prompts tell others, or a vote.
+        level: float = 1.0,
+    ) -> AnswerPath:
+        """What prompts tell n others, which test it.
 
-        `numbers` are those of the prompts that test either.
+        Its tests have the share `level` of delta.
         """
         data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
         if self.estimator is not None:
@@ -398,7 +416,6 @@ class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
         draw_price: float | None = None if tiers is not None or unlabeled else 0.0
         if not isinstance(self.draw_price, str):
             draw_price = float(self.draw_price)
-        n, n_vote = numbers
         with one_thread():
             return search_answers(
                 data,
@@ -408,34 +425,50 @@ class AnswerPolicy(Policy[AnswerPath | PlainPath, AnswerSteps | PlainSteps]):
                 delta,
                 tiers,
                 draw_price=draw_price,
-                vote=vote,
-                n_vote=n_vote,
+                level=level,
             )
 
     def path_on(
-        self, learnt: AnswerPath | PlainPath, table: Table, part: Part, rows: np.ndarray
+        self, learnt: AnyPath, table: Table, part: Part, rows: np.ndarray
     ) -> AnswerSteps | PlainSteps:
+        if isinstance(learnt, EitherPath):  # people who audit speak of one path alone
+            learnt = replace(learnt.learnt, level=1.0)
+        delta = part.delta * learnt.level
         if isinstance(learnt, PlainPath):
-            fewest = fewest_answers(self.alpha, part.delta)
-            chose = part.searched if learnt.instead else ()
-            return PlainSteps(table, rows, learnt, fewest, chose)
-        start = learnt.start(len(part.rows), self.alpha, part.delta * learnt.level)
+            return PlainSteps(table, rows, learnt, fewest_answers(self.alpha, delta))
+        start = learnt.start(len(part.rows), self.alpha, delta)
         return AnswerSteps(table, rows, learnt.after(start))
 
     def test_of(self, path: AnswerSteps | PlainSteps, claim: Claim) -> BinomialTest:
-        if isinstance(path, PlainSteps):
-            return PlainTest(path, self.risk, claim.level, claim.delta)
         return BinomialTest(path, self.risk, claim.level, claim.delta * path.path.level)
 
-    def certified(
-        self, learnt: AnswerPath | PlainPath, table: Table, part: Part, claim: Claim
-    ) -> Rule:
+    def certified(self, learnt: AnyPath, table: Table, part: Part, claim: Claim) -> Rule:
+        if isinstance(learnt, EitherPath):
+            before = table.n_judgements
+            everybody = np.concatenate((part.searched, part.rows))
+            if len(everybody) < _ENOUGH_FOR_BOTH:  # of a group, or where other prompts taught
+                vote = replace(learnt.vote, level=1.0)
+                return self.certified(vote, table, part, claim)
+            with bounding(table.judge, everybody, partial(self._unjudged, table, everybody)):
+                rules = [self.certified(one, table, part, claim) for one in learnt]
+            best: Any = max(rules, key=self._worth)  # of equals the vote
+            if not table.is_lazy:
+                return best
+            n_judgements = table.n_judgements - before
+            return replace(best, outcome=replace(best.outcome, n_judgements=n_judgements))
         if isinstance(learnt, PlainPath) and len(part.searched):
-            # those that chose a vote test it, too
+            # no label has chosen it: those that taught test it, too
             part = part._replace(rows=np.concatenate((part.searched, part.rows)))
         return super().certified(learnt, table, part, claim)
 
-    def learnt_of(self, path: AnswerSteps | PlainSteps) -> AnswerPath | PlainPath:
+    def _worth(self, rule: Any) -> float:
+        """Share answered, less the price of draws."""
+        if not rule.certified:
+            return -np.inf
+        price = 0.0 if isinstance(self.draw_price, str) else float(self.draw_price)
+        return float(rule.outcome.size - price * rule.outcome.samples)
+
+    def learnt_of(self, path: AnswerSteps | PlainSteps) -> AnyPath:
         return path.path
 
     def rule_at(

@@ -1,11 +1,11 @@
-"""Votes: the start by draws, and the count of a vote that labels chose."""
+"""Votes: the start by draws."""
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import critical_count
-from sklearn_clm.calibration._vote import count_of_chosen, fewest_answers
+from sklearn_clm.calibration._vote import fewest_answers
 
 DELTA = 0.05
 
@@ -46,25 +46,3 @@ def test_a_start_by_draws_is_harmless_where_the_surest_are_the_worst(n, alpha):
         for worse in (1.0, 1.02, 1.1, 1.3, 1.8)
     )
     assert 0.01 < worst <= DELTA
-
-
-@pytest.mark.parametrize("instead", [0.01, 0.025])
-@pytest.mark.parametrize(
-    ("m", "n_chose", "alpha"), [(250, 50, 0.1), (120, 30, 0.05), (60, 20, 0.2)]
-)
-def test_whoever_chooses_claims_too_much_rarely(m, n_chose, alpha, instead):
-    allowed = count_of_chosen(m, n_chose, alpha, DELTA, instead)
-    assert allowed <= critical_count(m, alpha, DELTA)
-    errors = np.arange(n_chose + 1)
-    chance = binom.pmf(errors, n_chose, alpha)
-    # the worst choice: the vote where it is likelier to pass than what was learnt
-    worst = [
-        chance @ np.maximum(binom.cdf(c - errors, m - n_chose, alpha), instead)
-        for c in (allowed, allowed + 1)
-    ]
-    assert worst[0] <= DELTA < worst[1]
-
-
-def test_a_vote_that_nobody_chose_has_the_critical_count():
-    for m in (14, 60, 250):
-        assert count_of_chosen(m, 0, 0.2, DELTA, 0.0) == critical_count(m, 0.2, DELTA)

@@ -318,3 +318,28 @@ def test_lazily_a_vote_has_the_same_level():
     lazy.fit(prompts[:300], ["0"] * 300)
     assert lazy.calibration_.rule.level == everything.calibration_.rule.level
     assert lazy.n_judgements_ < everything.n_judgements_
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::sklearn_clm.NullCalibrationWarning")
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_vote_and_what_is_learnt_share_delta_and_what_answers_more_is_used(seed, judging):
+    prompts, generator = prompts_with_draws(300, seed=seed, k=6)
+    references = ["0"] * 300
+
+    def rule_of(score, delta):
+        policy = AnswerPolicy(0.2, score=score, draw_price=0.0)
+        parts = {**PARTS, "delta": delta, "judging": judging, "random_state": seed}
+        sampler = ConformalSampler(generator, k_max=6, policy=policy, **parts)
+        return sampler.fit(prompts, references).calibration_.rule
+
+    both = rule_of("auto", 0.1)
+    alone = [rule_of(score, 0.05) for score in ("vote", "learnt")]
+    certified = [one for one in alone if one.certified]
+    assert certified
+    best = max(certified, key=lambda one: one.outcome.size)
+    assert (both.kind, both.level) == (best.kind, best.level)
+    assert both.outcome.size == best.outcome.size
+    assert both.claim.delta == 0.1
+    n_tested = 300 if best is alone[0] else 240
+    assert both.outcome.n_calibration == n_tested

@@ -36,7 +36,7 @@ def _learnt(name: str, variant: int, setting: Setting, kind: str) -> _Path:
     labels = data.labels if kind == "labeled" else np.full(data.labels.shape, -1, dtype=np.int8)
     data = _with_texts(name, data).with_labels(labels)
     policy = AnswerPolicy(setting.epsilon, score="learnt")
-    path = policy._learnt(data, (setting.n, setting.n), setting.delta, None)
+    path = policy._learnt(data, setting.n, setting.delta, None)
     everybody = _population(name)
     every = AnswerSteps(Table(everybody), np.arange(everybody.n_prompts), path)
     texts = np.full((len(path.levels), everybody.n_prompts), -1)
@@ -157,7 +157,7 @@ def coin_votes(
 
 
 ANSWER_PROCEDURES = named(answers, coin_answers, coin_votes) | {
-    # a vote, or what is learnt: labels choose
+    # a vote, or what is learnt, whichever answers more
     "coin_choices": functools.partial(coin_votes, score="auto"),
     # by a path that was learnt from prompts without labels
     "unlabeled_answers": functools.partial(answers, kind="unlabeled"),
