@@ -252,6 +252,18 @@ def test_claims_stand_under_the_text_unless_they_are_tinted_in_it():
     ]
 
 
+def test_a_sentence_is_not_tinted_for_one_of_its_claims():
+    claims = ("A is b.", "A is c.", "D.")
+    places = [[(0, (0, 13))], [(0, (0, 13))], [(0, (14, 16))]]
+    answer = PredictionSet("Q", ("A is b and c. D.",), [0.9], [0], 1, 0.9, True, True)
+    whole = ComponentSet(claims, [0.9, 0.9, 0.9], places, answer, True)
+    assert Page(whole.to_html()).marked[:2] == ["A is b and c.", "D."]
+    left_out = [("A is c.", 0.1, places[1])]
+    part = ComponentSet(claims[::2], [0.9, 0.9], places[::2], answer, True, left_out=left_out)
+    assert Page(part.to_html()).marked == ["D.", "A is b."]
+    assert "A is b and c. **D.**" in str(part)
+
+
 def test_passages_of_the_score_are_cited(sampler):
     def entails(passage, claim):
         return 0.9 * (passage.endswith(claim.split()[2][:-1])) * score_of(None, claim)

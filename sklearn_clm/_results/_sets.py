@@ -742,8 +742,17 @@ class ComponentSet(SetOfOne):
         return f"<ComponentSet of {components} from {self.prediction_set!r}>"
 
     def _marks(self, verdicts: Sequence[bool | None]) -> dict[int, list[_views.Mark]]:
-        """Where the components stand in each draw."""
+        """Where the components stand in each draw.
+
+        Not where something stands, too, that is left out: a tint would stand for both.
+        """
         marks: dict[int, list[_views.Mark]] = {}
+        left_out = [
+            (draw, *span)
+            for _, _, places in self.left_out
+            for draw, span in places
+            if span is not None
+        ]
         sampled = zip(self.prediction_set.indices.tolist(), self.prediction_set.responses)
         of_text = {draw for draw, response in sampled if isinstance(response, str)}
         for score, right, places in zip(self.scores, verdicts, self.occurrences):
@@ -751,6 +760,8 @@ class ComponentSet(SetOfOne):
                 if span is None and draw in of_text:
                     continue  # a claim that stands nowhere
                 start, stop = (0, None) if span is None else span
+                if any(d == draw and a < (stop or b) and start < b for d, a, b in left_out):
+                    continue
                 marks.setdefault(int(draw), []).append(
                     _views.Mark(start, stop, float(score), right)
                 )
