@@ -136,8 +136,9 @@ def ratio(found: dict[str, np.ndarray]) -> tuple[str, float, float, float]:
     if not theirs.any():
         return better, np.nan, np.nan, np.nan
     drawn = np.random.default_rng(0).integers(len(ours), size=(_N_BOOTSTRAPS, len(ours)))
-    ratios = ours[drawn].mean(axis=1) / np.maximum(theirs[drawn].mean(axis=1), 1e-9)
-    low, high = np.quantile(ratios, [0.025, 0.975])
+    of_both = np.stack((ours[drawn].mean(axis=1), theirs[drawn].mean(axis=1)))
+    some = of_both[:, of_both[1] > 0]
+    low, high = np.quantile(some[0] / some[1], [0.025, 0.975])
     return better, float(ours.mean() / theirs.mean()), float(low), float(high)
 
 
