@@ -292,7 +292,7 @@ class CachedSplitter(_PairCache, PairSplitter):
 
 
 def _restored(kept: list[Any], response: str) -> Claim:
-    """A component from its JSON; parts may stand in any order."""
+    """A component from its JSON, whatever the order of parts."""
     if not isinstance(kept[0], str):
         start, stop = kept
         return Claim(response[start:stop], (start, stop))

@@ -289,7 +289,7 @@ def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
 
 
 def places_of_rank(owner: np.ndarray, scores: np.ndarray, rank: int) -> np.ndarray:
-    """Places of the entries with `rank` others of their owner above."""
+    """Places of entries below `rank` others of their owner."""
     order = np.lexsort((-scores, owner))
     n_above = np.arange(len(order)) - np.searchsorted(owner[order], owner[order])
     return np.asarray(order[n_above == rank])
