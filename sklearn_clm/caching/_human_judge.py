@@ -354,7 +354,8 @@ class HumanJudge(StoreBacked, PairJudge):
             response = json.loads(content)[2]
             if text_of(line["response"])[:_COMPARED] != text_of(response)[:_COMPARED]:
                 raise ValueError("the response is not the one that was exported under this id")
-        judge, note = line.get("judge") or self._who(None), line.get("note", "")
+        judge = line.get("judge") or self._who(None)
+        note = line.get("note", "")
         query = (
             "SELECT verdict, note FROM verdicts WHERE question = ? AND key = ? AND judge = ? "
             "ORDER BY id DESC"
@@ -450,5 +451,6 @@ def _identify(connection: "sqlite3.Connection", pairs: Iterable[WantedVerdict]) 
 
 def _content(pair: WantedVerdict) -> str | None:
     """The content of a pair as JSON, where JSON can."""
-    asked, around = pair.asked, [pair.asked.context] if pair.asked.context else []
+    asked = pair.asked
+    around = [pair.asked.context] if pair.asked.context else []
     return content_json([asked.prompt, list(asked.references), pair.response, *around])

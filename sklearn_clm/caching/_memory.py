@@ -217,6 +217,7 @@ class _MemoryKeeper(DrawKeeper):
 
 
 def _size(generation: Generation) -> int:
-    n_tokens, n_spans = len(generation.token_logprobs or ()), len(generation.token_spans or ())
+    n_tokens = len(generation.token_logprobs or ())
+    n_spans = len(generation.token_spans or ())
     text = sys.getsizeof(generation.response)
     return text + _DRAW_BYTES + _TOKEN_BYTES * n_tokens + _SPAN_BYTES * n_spans

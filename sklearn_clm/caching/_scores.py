@@ -55,7 +55,8 @@ class _PairCache(ResultCache):
         self, firsts: Sequence[object], seconds: Sequence[object], n_jobs: int | None
     ) -> list[Any]:
         """One value for each pair; missing pairs are made once."""
-        shared, space = self._shared(), self._space()
+        shared = self._shared()
+        space = self._space()
         pairs = [[_plain(first), _plain(second)] for first, second in zip(firsts, seconds)]
         digests = [self._digest(pair) for pair in pairs]
         places: dict[bytes, int] = {}

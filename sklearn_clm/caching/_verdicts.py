@@ -106,7 +106,8 @@ class VerdictsWanted(RuntimeError):
         n_at_most: int | None = None,
         later: Sequence[WantedVerdict] = (),
     ) -> None:
-        self.wanted, self.later = tuple(wanted), tuple(later)
+        self.wanted = tuple(wanted)
+        self.later = tuple(later)
         self.n_at_most = n_at_most
         text = f"{len(self.wanted)} verdict{'' if len(self.wanted) == 1 else 's'} wanted next"
         super().__init__(text if n_at_most is None else f"{text}, at most {n_at_most} in all")

@@ -128,7 +128,8 @@ class CalibrationData(LabeledArrays):
         draws, and other labels, change nothing; and of all else where the qualities are equal.
         """
         later, earlier = np.tril_indices(self.k_max, -1)
-        digests, tied = np.zeros(self.n_prompts, dtype=np.uint64), np.arange(self.n_prompts)
+        digests = np.zeros(self.n_prompts, dtype=np.uint64)
+        tied = np.arange(self.n_prompts)
         for quality in self.quality.T:
             digests[tied] = next_digests(digests[tied], quality[tied, np.newaxis])
             tied = tied[repeated(digests[tied])]
@@ -254,7 +255,8 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
     """
     if seen is None or not len(seen):
         return
-    m, n = len(seen), data.n_prompts
+    m = len(seen)
+    n = data.n_prompts
     # without digests of prompts zip compares the scores alone
     for before, now in zip(np.reshape(seen, (m, -1)).T, prompt_digests(data).T):
         n_common = int(np.isin(now, before).sum())
@@ -294,7 +296,8 @@ def split_of(
 
     Both are in the order of :meth:`LabeledArrays.order`.
     """
-    n_first, order = optimization_size(data.n_prompts, fraction), data.order(ties)
+    n_first = optimization_size(data.n_prompts, fraction)
+    order = data.order(ties)
     first, second = split_prompts(data.digests[order], n_first, random_state)
     return order[first], order[second]
 

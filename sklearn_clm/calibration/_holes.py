@@ -59,7 +59,8 @@ def completed(data: CalibrationData) -> CalibrationData:
     Draw j is the known draw j modulo their number; a copy is as similar to its original as any two
     draws are. A prompt without a draw gets draws that are alike, and wrong.
     """
-    draws, counts = np.arange(data.k_max), np.maximum(data.n_draws, 1)
+    draws = np.arange(data.k_max)
+    counts = np.maximum(data.n_draws, 1)
     rows = np.arange(data.n_prompts)[:, np.newaxis]
     origin = draws % counts[:, np.newaxis]
     later = np.maximum(origin[:, :, np.newaxis], origin[:, np.newaxis])

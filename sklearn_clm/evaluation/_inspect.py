@@ -136,7 +136,8 @@ class InspectStopping(BaseEstimator):
         """Why nothing more is needed, if the test is decided."""
         if self.epsilon is None:
             return None
-        n, n_witnesses = self._n_samples, len(self.witnesses_)
+        n = self._n_samples
+        n_witnesses = len(self.witnesses_)
         n_tested, n_allowed = self._allowed(self.epsilon)
         n_failed = sum(
             failures >= self._n_epochs

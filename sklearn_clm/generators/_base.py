@@ -241,7 +241,8 @@ def sample(
         rows[i][j - start] = generation
 
     if n_samples:
-        stop, first = start + n_samples, [start] * len(prompts)
+        stop = start + n_samples
+        first = [start] * len(prompts)
         serve(generator, DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
     return rows
 
@@ -261,7 +262,8 @@ def serve(generator: object, queue: DrawQueue) -> None:
         raise TypeError(
             f"generator must be an instance with a method sample, got {generator!r:.80} instead."
         )
-    size, name = trait(generator, "chunk_size"), f"generator {type(generator).__name__}"
+    size = trait(generator, "chunk_size")
+    name = f"generator {type(generator).__name__}"
     while requests := queue.take(max_prompts=max(OPEN_PROMPTS, 4 * size)):
         for start, stop, indices in rounds_of(requests):
             for first in range(0, len(indices), size):

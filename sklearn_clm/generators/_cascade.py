@@ -128,8 +128,10 @@ class _TierQueue(RelayQueue):
         self, outer: DrawQueue, waiting: list[deque[DrawRequest]], starts: list[int], tier: int
     ) -> None:
         super().__init__(outer)
-        self._waiting, self._waiting_of_tiers = waiting[tier], waiting
-        self._start, self._starts = starts[tier], starts
+        self._waiting = waiting[tier]
+        self._waiting_of_tiers = waiting
+        self._start = starts[tier]
+        self._starts = starts
 
     def take_ahead(
         self, max_draws: int, least_chance: float = 0.0, *, n_at_once: HowMany | None = None

@@ -32,7 +32,8 @@ class _Distribution(NamedTuple):
     def draw(self, seed: int, draw: int) -> Generation:
         """One draw, which is one token."""
         k = invert(self.cumulative, draw_stream(self.key, seed, draw).random())
-        response, logprob = self.responses[k], float(self.logs[k])
+        response = self.responses[k]
+        logprob = float(self.logs[k])
         spans = ((0, len(response)),) if isinstance(response, str) else None
         return Generation(response, logprob, 1, (logprob,), spans, "stop")
 

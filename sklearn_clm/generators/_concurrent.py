@@ -47,7 +47,8 @@ class ConcurrentGenerator(BaseGenerator):
         handed in before an error is raised, and after an interrupt for ten seconds at most.
         """
         self._check(queue.prompts)
-        of, free = (os.getpid(), self.max_concurrency), threading.Semaphore(self.max_concurrency)
+        of = (os.getpid(), self.max_concurrency)
+        free = threading.Semaphore(self.max_concurrency)
         _Calls(self, queue, _SLOTS.setdefault(self, {}).setdefault(of, free)).answer()
 
     def _prepare(self) -> None:
@@ -100,7 +101,8 @@ class _Calls:
         ] = deque()
         # no Event, whose lock an interrupt may leave held
         self.wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.stopping, self.is_cancelled = threading.Event(), CANCELLED.get()
+        self.stopping = threading.Event()
+        self.is_cancelled = CANCELLED.get()
         self.under_way: set[DrawRequest] = set()
         self.begun: set[DrawRequest] = set()  # those of them that have had a slot
         self.failed: dict[DrawRequest, BaseException] = {}
@@ -110,7 +112,8 @@ class _Calls:
 
     def answer(self) -> None:
         """Make draws until the queue asks for no more."""
-        deadline, done = math.inf, False
+        deadline = math.inf
+        done = False
         try:
             while not done:
                 # an interrupt may come at any step of the loop, between two of its statements too
@@ -190,7 +193,8 @@ class _Calls:
         """Make calls, in a thread."""
         draws, make = self.draws, self.generator._make
         while (request := self.todo.get()) is not None:
-            error, (prompt, start, stop) = None, request
+            error = None
+            prompt, start, stop = request
             try:
                 with self.slots:
                     self.begun.add(request)  # before `stopping` is read, set before `begun` is

@@ -137,7 +137,8 @@ class Known:
 
     def of(self, value: Any, take: Callable[[], str]) -> str:
         """The fingerprint of a value, which `take` takes."""
-        held, parts = self._held, parts_of(value)
+        held = self._held
+        parts = parts_of(value)
         if held is None or len(held[0]) != len(parts) or not all(map(is_, held[0], parts)):
             held = self._held = parts, take()
         return held[1]
@@ -171,7 +172,8 @@ def parts_of(value: Any) -> list[Any]:
     elif isinstance(value, type) or not (hasattr(value, "get_params") or hasattr(value, "sample")):
         return []
     else:
-        parameters, attributes = parameters_of(value), getattr(value, "__dict__", {})
+        parameters = parameters_of(value)
+        attributes = getattr(value, "__dict__", {})
         parts = list(parameters.values()) if isinstance(parameters, dict) else [parameters]
         parts += [attributes[name] for name in attributes if name.endswith("_")]
         parts.append(attributes.get(TRAINED_ON))
@@ -452,7 +454,8 @@ def _tree_of(code: types.CodeType) -> Any:
 def _written(source: str, flags: int) -> list[tuple[Any, types.CodeType]]:
     """Functions of a file with their code, one a line."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    tree, codes = ast.parse(source), compile(source, "source", "exec", flags, dont_inherit=True)
+    tree = ast.parse(source)
+    codes = compile(source, "source", "exec", flags, dont_inherit=True)
     nodes_at: dict[tuple[str, int], list[Any]] = {}
     for node in ast.walk(tree):
         if isinstance(node, kinds):

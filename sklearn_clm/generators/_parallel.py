@@ -79,7 +79,8 @@ class ParallelGenerator(WrappingGenerator):
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue in rounds over all workers."""
         self._validate_params()
-        inner, n_workers = self._inner(), effective_n_jobs(self.n_jobs)
+        inner = self._inner()
+        n_workers = effective_n_jobs(self.n_jobs)
         if n_workers == 1:
             serve(inner, queue)
             return
@@ -111,7 +112,8 @@ def as_done(
         parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=batch_size)
         yield from parallel(tasks)
         return
-    size, waiting = _TASKS_AT_ONCE * effective_n_jobs(n_jobs), iter(tasks)
+    size = _TASKS_AT_ONCE * effective_n_jobs(n_jobs)
+    waiting = iter(tasks)
     while some := list(islice(waiting, size)):
         yield from Parallel(n_jobs=n_jobs, batch_size=batch_size)(some)
 

@@ -391,7 +391,8 @@ class RelayQueue(DrawQueue):
 
     def _give(self, requests: list[DrawRequest], max_draws: int, max_prompts: int) -> int:
         """Append waiting draws to `requests`; return how many more fit."""
-        given, later = {request.prompt for request in requests}, []
+        given = {request.prompt for request in requests}
+        later = []
         while self._waiting and max_draws and len(requests) < max_prompts:
             position, start, stop = self._waiting.popleft()
             if position not in given:
@@ -399,7 +400,8 @@ class RelayQueue(DrawQueue):
                 n = min(stop - start, max_draws)
                 requests.append(DrawRequest(position, start, start + n))
                 self.n_under_way += n
-                max_draws, start = max_draws - n, start + n
+                max_draws -= n
+                start += n
             if start < stop:
                 later.append(DrawRequest(position, start, stop))
         self._waiting.extendleft(reversed(later))

@@ -105,7 +105,8 @@ class SetLosses:
         for position, i in enumerate(path.rows.tolist()):
             # the plain rule, as in prediction
             rule = SamplingRule(path.frontier.configuration(m), path.set_score, k_max, scores.k_max)
-            quality, similarity = scores.quality[position], scores.similarity[position]
+            quality = scores.quality[position]
+            similarity = scores.similarity[position]
             texts = scores.first[position].tolist()
             while not rule.done:
                 j = rule.n_samples

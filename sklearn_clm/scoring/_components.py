@@ -117,9 +117,11 @@ class SpanLikelihood(BaseEstimator):
             inside = list(draw.token_logprobs) if span is None else logprobs_inside(draw, span)
             n_tokens = len(inside)
         elif draw.logprob is not None and whole:
-            inside, n_tokens = [draw.logprob], draw.n_tokens or 1
+            inside = [draw.logprob]
+            n_tokens = draw.n_tokens or 1
         else:
-            inside, n_tokens = [math.nan], 1
+            inside = [math.nan]
+            n_tokens = 1
         if not all(logprob <= LOGPROB_ROUNDING for logprob in inside):
             raise ValueError(
                 "component_score='span_likelihood' needs token_logprobs of at most 0, and "
@@ -238,7 +240,8 @@ def component_scores(
         accepted_spans = [[row[j] for j in of] for row, of in zip(spans, members)]
         return component_scores(score, prompts, accepted, accepted_spans)
     rows = score.score_components(prompts, generations, spans)
-    n_given, n_wanted = [len(row) for row in rows], [len(row) for row in spans]
+    n_given = [len(row) for row in rows]
+    n_wanted = [len(row) for row in spans]
     if n_given != n_wanted:
         raise ValueError(
             f"component_score {name_of(score)} must return scores for {n_wanted} draws of the "

@@ -150,7 +150,8 @@ class EntailmentScore(BaseEstimator):
     def _model_and_tokenizer(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         key = (self.model, self.tokenizer, self.device)
         if getattr(self, "_loaded_for", None) != key:
-            self._loaded, self._loaded_for = self._load(), key
+            self._loaded = self._load()
+            self._loaded_for = key
         return self._loaded
 
     def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
@@ -158,7 +159,8 @@ class EntailmentScore(BaseEstimator):
         transformers = optional_module("transformers", "transformers", "EntailmentScore")
         model, tokenizer = self.model, self.tokenizer
         if isinstance(model, (str, os.PathLike)):
-            name, kind = model, transformers.AutoModelForSequenceClassification
+            name = model
+            kind = transformers.AutoModelForSequenceClassification
             options = {"trust_remote_code": False}  # and no question whether to
             model = kind.from_pretrained(name, use_safetensors=True, **options)  # nosec B615
             model = model.float()

@@ -108,7 +108,8 @@ class RougeL:
     def __call__(self, first: Response, second: Response) -> float:
         """Similarity of two responses."""
         if isinstance(first, str) and isinstance(second, str):
-            first, second = first.strip(), second.strip()
+            first = first.strip()
+            second = second.strip()
             if first != second:
                 similarity = _rapidfuzz().distance.LCSseq.similarity
                 a, b = _encode([first, second], self.use_stemmer)

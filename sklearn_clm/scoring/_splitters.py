@@ -321,7 +321,8 @@ def least_on_the_way_up(parts: Sequence[Part], scores: np.ndarray) -> np.ndarray
     """Least score of each component and its grounds."""
     if not any(isinstance(part, Claim) for part in parts):
         return scores
-    least, before = scores.copy(), None
+    least = scores.copy()
+    before = None
     while before is None or not np.array_equal(least, before):  # once for each step of the way
         before = least.copy()
         for k, part in enumerate(parts):
@@ -387,7 +388,8 @@ def _claim(claim: Claim, text: str) -> Span | Claim | None:
     """A claim, or its span alone; None if wrong."""
     try:
         parents = tuple(map(index, claim.parents))
-        said, (start, stop) = claim.text.strip(), map(index, claim.span or (0, 0))
+        said = claim.text.strip()
+        start, stop = map(index, claim.span or (0, 0))
     except (AttributeError, TypeError, ValueError):
         return None
     if not 0 <= start <= stop <= len(text):

@@ -81,7 +81,8 @@ def _tokens(logprobs: Any) -> list[Token]:
             (item["token"], item.get("bytes"), item["logprob"]) for item in logprobs["content"]
         ]
     else:
-        tokens, values = logprobs.get("tokens") or (), logprobs.get("token_logprobs") or ()
+        tokens = logprobs.get("tokens") or ()
+        values = logprobs.get("token_logprobs") or ()
         entries = [(token, None, value) for token, value in zip(tokens, values, strict=True)]
     if any(value is None for *_, value in entries):
         return []
@@ -133,9 +134,11 @@ def _shift(text: str, spelled: bytes) -> int | None:
 
 def _by_bytes(text: str, tokens: Sequence[bytes], shift: int) -> Spans:
     char_of = [i for i, char in enumerate(text) for _ in char.encode()]
-    spans, position = [], -shift
+    spans = []
+    position = -shift
     for token in tokens:
-        first, last = max(position, 0), min(position + len(token), len(char_of))
+        first = max(position, 0)
+        last = min(position + len(token), len(char_of))
         position += len(token)
         if first < last:
             spans.append((char_of[first], char_of[last - 1] + 1))
@@ -159,7 +162,8 @@ def _by_search(text: str, tokens: Sequence[bytes]) -> Spans | None:
         if not (rest.startswith(piece) or piece.startswith(rest)):
             return None
         spans += [(position, first)] * n_pending
-        position, n_pending = min(first + len(piece), len(text)), 0
+        position = min(first + len(piece), len(text))
+        n_pending = 0
         spans.append((first, position))
     spans += [(position, len(text))] * n_pending
     return tuple(spans) if n_pending or position == len(text) else None

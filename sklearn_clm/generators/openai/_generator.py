@@ -238,7 +238,8 @@ class OpenAIGenerator(ConcurrentGenerator):
         stopping: threading.Event,
         is_unwanted: IsUnwanted,
     ) -> Draws:
-        service, missing = self._service(), list(draws)
+        service = self._service()
+        missing = list(draws)
         try:
             while missing:
                 request = self._request(prompt, missing, seed)

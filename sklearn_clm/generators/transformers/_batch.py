@@ -131,7 +131,8 @@ class Batch:
 
     def admit(self, states: Sequence[PromptState]) -> None:
         """Let prompts take rows after the last."""
-        first, n_rows = len(self), len(self) + len(states)
+        first = len(self)
+        n_rows = len(self) + len(states)
         longest = max(*(state.length for state in states), *self.lengths, 0)
         self._make_room(n_rows, longest, states[0].own)
         for row, state in enumerate(states, first):
@@ -220,7 +221,8 @@ class Batch:
         _, rows, _, slots, _ = self._encoded[0].shape if self._encoded else (0,) * 5
         if rows < len(self) or slots < width:
             old = self._encoded
-            n_rows, n_slots = max(rows, len(self)), max(slots, width)
+            n_rows = max(rows, len(self))
+            n_slots = max(slots, width)
             self._encoded = [_zeros(t, n_rows, n_slots) for t in states[0].encoded]
             for buffer, tensor in zip(self._encoded, old):
                 buffer[:, :rows, :, :slots] = tensor
@@ -232,5 +234,7 @@ class Batch:
 def _zeros(like: Tensor, n_rows: int, n_slots: int) -> Tensor:
     """Memory for rows of packed keys or values."""
     # whatever stood here would be multiplied by zero: not a number must not
-    n_layers, heads, width = like.shape[0], like.shape[-3], like.shape[-1]
+    n_layers = like.shape[0]
+    heads = like.shape[-3]
+    width = like.shape[-1]
     return like.new_zeros((n_layers, n_rows, heads, n_slots, width))

@@ -262,11 +262,13 @@ class Engine:
         step = [row.uniforms[len(row.tokens)] for row in rows]
         uniforms = torch.tensor(step, dtype=torch.float64, device=logits.device)
         choice = self._choose(logits, uniforms, guard=self._is_exact)
-        tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
+        tokens = choice.tokens.tolist()
+        logprobs = choice.logprobs.tolist()
         for k in choice.doubtful.nonzero()[:, 0].tolist():
             alone = self.forward.logits_after(rows[k])
             settled = self._choose(alone, uniforms[k : k + 1], guard=False)
-            tokens[k], logprobs[k] = settled.tokens.item(), settled.logprobs.item()
+            tokens[k] = settled.tokens.item()
+            logprobs[k] = settled.logprobs.item()
         for row, token, logprob in zip(rows, tokens, logprobs):
             row.tokens.append(token)
             row.logprobs.append(logprob)

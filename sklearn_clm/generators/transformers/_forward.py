@@ -53,7 +53,8 @@ def groups(prompts: Sequence[EncodedPrompt]) -> Iterator[list[EncodedPrompt]]:
             too_many = (len(group) + 1) * max(64, len(prompt.ids)) > PREFILL_POSITIONS
             if padding > FREE_POSITIONS or too_many:
                 yield group
-                group, padding = [], 0
+                group = []
+                padding = 0
         group.append(prompt)
     if group:
         yield group

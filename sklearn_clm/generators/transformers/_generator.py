@@ -202,7 +202,8 @@ class TransformersGenerator(BaseGenerator):
         from sklearn_clm.generators.transformers._engine import Engine
 
         def encode(i: int) -> EncodedPrompt:
-            prompt, name = queue.prompts[i], f"prompts[{i}]"
+            prompt = queue.prompts[i]
+            name = f"prompts[{i}]"
             return checkpoint.encode(prompt, name, self.prompt_template, self.preprocess)
 
         checkpoint.model.eval()
