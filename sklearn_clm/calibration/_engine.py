@@ -167,7 +167,8 @@ class DistinctSets(NamedTuple):
         """
         if texts is None:
             return self.accepted
-        shown, k = self.accepted.copy(), len(self.accepted)
+        shown = self.accepted.copy()
+        k = len(self.accepted)
         bits = list(_set_bits(k))
         for draw, (last_word, _) in enumerate(bits):
             copies = np.zeros((last_word + 1, len(texts)), dtype=self.words.dtype)

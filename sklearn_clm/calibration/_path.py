@@ -181,7 +181,8 @@ class ColumnPath(ABC):
         """The members of the sets, of highest quality first."""
         shown, samples = self[step]
         owner, draws = np.nonzero(shown)
-        rows, texts = self.rows[owner], self.table.texts
+        rows = self.rows[owner]
+        texts = self.table.texts
         same = texts[rows] == texts[rows, draws][:, np.newaxis]
         same &= np.arange(self.table.k_max) < samples[owner][:, np.newaxis]
         best = np.max(self.table.data.quality[rows], axis=1, where=same, initial=-np.inf)
