@@ -135,7 +135,9 @@ class _FileKeeper(DrawKeeper):
             values = self._read[key]
             kept = {j: _restored(values[j], self.path) for j in range(start, stop) if j in values}
             recalled.append(kept)
-        if any(len(kept) < asked.stop - asked.start for kept, asked in zip(recalled, requests)):
+        if any(
+            len(kept) < request.stop - request.start for kept, request in zip(recalled, requests)
+        ):
             self._store.check_writable()
         while len(self._read) > _MOST_READ:
             self._read.popitem(last=False)

@@ -114,8 +114,10 @@ class HumanJudge(StoreBacked, PairJudge):
                 f"{len(references)} instead."
             )
         return [
-            JudgedPrompt(prompt, tuple(one) if isinstance(one, (list, tuple)) else (one,))
-            for prompt, one in zip(prompts, references)
+            JudgedPrompt(
+                prompt, tuple(reference) if isinstance(reference, (list, tuple)) else (reference,)
+            )
+            for prompt, reference in zip(prompts, references)
         ]
 
     def judge_pairs(
@@ -126,7 +128,10 @@ class HumanJudge(StoreBacked, PairJudge):
         A reference is what :meth:`asked` gave, or anything else that is shown as a reference.
         :class:`VerdictsWanted` lists the pairs that have not been judged.
         """
-        pairs = [WantedVerdict(as_judged(one), text) for one, text in zip(references, responses)]
+        pairs = [
+            WantedVerdict(as_judged(reference), text)
+            for reference, text in zip(references, responses)
+        ]
         verdicts = self.verdicts(pairs)
         missing = {pair.id: pair for pair, verdict in zip(pairs, verdicts) if verdict is None}
         if missing:
@@ -202,14 +207,14 @@ class HumanJudge(StoreBacked, PairJudge):
     ) -> bool:
         if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
-        said = None if verdict is None else bool(verdict)
+        stored = None if verdict is None else bool(verdict)
 
         def record(connection: "sqlite3.Connection") -> bool:
             # in the transaction, for two processes may ask at once
             if if_open and self.verdicts([pair]) != [None]:
                 return False
             _identify(connection, [pair])
-            self._add(connection, pair.id, said, self._who(judge), note)
+            self._add(connection, pair.id, stored, self._who(judge), note)
             return True
 
         return self._store().write(record, durable=True)
@@ -286,9 +291,16 @@ class HumanJudge(StoreBacked, PairJudge):
         self.expect(pairs)
         lines = []
         for pair in pairs:
-            asked = pair.asked
-            prompt = None if _content(pair) is None else asked.prompt  # no text holds an image
-            cells = (pair.id, prompt, list(asked.references), asked.context, pair.response)
+            judged_prompt = pair.asked
+            # no text holds an image
+            prompt = None if _content(pair) is None else judged_prompt.prompt
+            cells = (
+                pair.id,
+                prompt,
+                list(judged_prompt.references),
+                judged_prompt.context,
+                pair.response,
+            )
             lines.append(dict.fromkeys(_COLUMNS, "") | dict(zip(_COLUMNS, cells)))
         write_lines(path, lines, _COLUMNS)
 
@@ -360,10 +372,10 @@ class HumanJudge(StoreBacked, PairJudge):
             "SELECT verdict, note FROM verdicts WHERE question = ? AND key = ? AND judge = ? "
             "ORDER BY id DESC"
         )
-        for said in connection.execute(query, (self.question, key, judge)):
-            if said == (verdict, note):
+        for row in connection.execute(query, (self.question, key, judge)):
+            if row == (verdict, note):
                 return False
-            if said[0] is None:  # what was said before was taken back
+            if row[0] is None:  # what was said before was taken back
                 break
         self._add(connection, digest.hex(), verdict, judge, note)
         return True
@@ -397,8 +409,8 @@ class HumanJudge(StoreBacked, PairJudge):
         )
         rows = self._store().select(query, (self.question, *values, start))
         for digest, verdict, judge, time, note, checksum in rows:
-            said = None if verdict is None else bool(verdict)
-            row = Verdict(bytes(digest).hex(), said, judge, time, note)
+            stored = None if verdict is None else bool(verdict)
+            row = Verdict(bytes(digest).hex(), stored, judge, time, note)
             if checksum != self._checksum(row):
                 raise ValueError(
                     f"path={str(self.path)!r} is damaged: a verdict by {judge!r:.40} is not as it "
@@ -451,6 +463,8 @@ def _identify(connection: "sqlite3.Connection", pairs: Iterable[WantedVerdict]) 
 
 def _content(pair: WantedVerdict) -> str | None:
     """The content of a pair as JSON, where JSON can."""
-    asked = pair.asked
+    judged_prompt = pair.asked
     around = [pair.asked.context] if pair.asked.context else []
-    return content_json([asked.prompt, list(asked.references), pair.response, *around])
+    return content_json(
+        [judged_prompt.prompt, list(judged_prompt.references), pair.response, *around]
+    )

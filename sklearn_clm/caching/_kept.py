@@ -167,8 +167,8 @@ class KeepingQueue(RelayQueue):
                     self._ask_for(place)
             if self._waiting:
                 return True
-            if asked := self._outer.take(max_prompts=_BLOCK):
-                self._receive(asked)
+            if requests := self._outer.take(max_prompts=_BLOCK):
+                self._receive(requests)
                 if self._waiting:
                     return True
                 # it may want what the generator gave up, for another position of its prompt
@@ -217,11 +217,11 @@ class KeepingQueue(RelayQueue):
             self._keeper.count(len(positions), 0)
         return bool(news)
 
-    def _receive(self, asked: list[DrawRequest]) -> None:
+    def _receive(self, requests: list[DrawRequest]) -> None:
         """Put the kept draws; the others wait for the generator."""
-        keys = [self._keys[request.prompt] for request in asked]
+        keys = [self._keys[request.prompt] for request in requests]
         n_hits = 0
-        for request, key, kept in zip(asked, keys, self._keeper.recall(keys, asked)):
+        for request, key, kept in zip(requests, keys, self._keeper.recall(keys, requests)):
             position, start, stop = request
             runs: list[tuple[int, int]] = []  # of draws to be made
             for draw in range(start, stop):

@@ -283,8 +283,8 @@ class CachedSplitter(_PairCache, PairSplitter):
         splitter = CheckedSplitter(self.splitter)
 
         def keep_checked(k: int, parts: Any) -> None:
-            found = splitter.checked(parts, pairs[k][1])
-            keep(k, [astuple(one) if isinstance(one, Claim) else one for one in found])
+            checked_parts = splitter.checked(parts, pairs[k][1])
+            keep(k, [astuple(part) if isinstance(part, Claim) else part for part in checked_parts])
 
         if isinstance(self.splitter, PairSplitter):
             hand_on(self.splitter.split_pairs(*zip(*pairs)), keep_checked)
@@ -317,12 +317,12 @@ def _keep_each(
     """
     failures: list[OSError] = []
     wanted = takewhile(lambda _: not failures, enumerate(arguments))
-    made: Iterable[tuple[int, Any]]
+    answers: Iterable[tuple[int, Any]]
     if len(arguments) <= 1 or effective_n_jobs(n_jobs) == 1:
-        made = (_numbered(k, ask, one) for k, one in wanted)
+        answers = (_numbered(k, ask, pair) for k, pair in wanted)
     else:
-        made = as_done((delayed(_numbered)(k, ask, one) for k, one in wanted), n_jobs)
-    for k, value in made:
+        answers = as_done((delayed(_numbered)(k, ask, pair) for k, pair in wanted), n_jobs)
+    for k, value in answers:
         try:
             keep(k, value)
         except OSError as error:

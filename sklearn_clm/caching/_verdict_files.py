@@ -73,10 +73,12 @@ def read_questionnaire(
                 f"{content.get('question')!r:.80} instead"
             )
         verdicts = content.get("verdicts")
-        if not isinstance(verdicts, list) or not all(isinstance(one, dict) for one in verdicts):
+        if not isinstance(verdicts, list) or not all(
+            isinstance(verdict, dict) for verdict in verdicts
+        ):
             raise ValueError(f"verdicts must be a list, got {verdicts!r:.80} instead")
-    for number, one in enumerate(verdicts):
-        line = {"judge": content.get("judge"), **one}
+    for number, verdict in enumerate(verdicts):
+        line = {"judge": content.get("judge"), **verdict}
         yield f"{name!s}, verdict {number}", {key: str(line.get(key) or "") for key in _SAVED}
 
 

@@ -94,18 +94,18 @@ class CalibrationData(LabeledArrays):
             )
         # NaN at the end of a row: draws that were not made
         is_missing = np.logical_and.accumulate(np.isnan(self.quality)[:, ::-1], axis=1)[:, ::-1]
-        made = ~is_missing
+        is_made = ~is_missing
         if n_draws is not None:
             counts = as_array(n_draws, "n_draws", (n,), np.intp, low=0, high=k)
-            made = np.arange(k) < counts[:, np.newaxis]
-        self.n_draws = made.sum(axis=1)
-        as_array(self.quality, "quality", (n, k), where=made)
-        pairs = np.tri(k, k=-1, dtype=bool) & made[:, :, np.newaxis]
+            is_made = np.arange(k) < counts[:, np.newaxis]
+        self.n_draws = is_made.sum(axis=1)
+        as_array(self.quality, "quality", (n, k), where=is_made)
+        pairs = np.tri(k, k=-1, dtype=bool) & is_made[:, :, np.newaxis]
         self.similarity = as_array(similarity, "similarity", (n, k, k), where=pairs)
         if is_missing.any():
             self.quality = np.where(is_missing, 0.0, self.quality)
             self.similarity = np.where(is_missing[:, :, np.newaxis], 0.0, self.similarity)
-        self.labels = _labels_of(admissible, made)
+        self.labels = _labels_of(admissible, is_made)
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
         self.prompts = None if prompts is None else as_array(prompts, "prompts", (n,), np.uint64)
         self.provenance = replace(provenance or Provenance(), k_max=k)
@@ -302,16 +302,16 @@ def split_of(
     return order[first], order[second]
 
 
-def _labels_of(admissible: ArrayLike, made: np.ndarray) -> np.ndarray:
+def _labels_of(admissible: ArrayLike, is_made: np.ndarray) -> np.ndarray:
     """Labels of draws, -1 for those that were not made."""
-    given = as_array(admissible, "admissible", made.shape, where=False)
-    labels = as_labels(np.where(np.isnan(given) & ~made, -1.0, given), made.shape)
-    _refuse_labels_of_nothing(labels, made)
+    given = as_array(admissible, "admissible", is_made.shape, where=False)
+    labels = as_labels(np.where(np.isnan(given) & ~is_made, -1.0, given), is_made.shape)
+    _refuse_labels_of_nothing(labels, is_made)
     return labels
 
 
-def _refuse_labels_of_nothing(labels: np.ndarray, made: np.ndarray) -> None:
-    if np.any((labels >= 0) & ~made):
+def _refuse_labels_of_nothing(labels: np.ndarray, is_made: np.ndarray) -> None:
+    if np.any((labels >= 0) & ~is_made):
         raise ValueError(
             "n_draws must count all draws that have a label, got fewer instead; where quality is "
             "NaN, a label must be -1 or NaN."

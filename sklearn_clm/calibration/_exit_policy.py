@@ -124,17 +124,17 @@ class ExitEntries(DrawEntries):
         # tau(c) is the largest value over all draws: a later one never takes a text away
         self.tau[prompts] = np.maximum(self.tau[prompts], counted(before, text, after))
         self.exits[prompts, k] = self.reach[prompts] = after
-        known = text > -np.inf
+        has_chance = text > -np.inf
         ends = self._paths.n_draws[prompts] == self._table.n_draws[self._of_prompt[prompts]]
-        self._end(prompts[ends], known[ends])
+        self._end(prompts[ends], has_chance[ends])
 
-    def _end(self, prompts: np.ndarray, known: np.ndarray | bool = False) -> None:
+    def _end(self, prompts: np.ndarray, has_chance: np.ndarray | bool = False) -> None:
         """End prompts without further draw, if nobody makes one."""
         is_cut = self._table.is_hole(self._of_prompt[prompts])
         cut = prompts[is_cut]
         self.cut[cut], self.reach[cut] = self.reach[cut], -np.inf
         # each known text gets at least this, as m_K counts it at last
-        least = np.where(known, 0.0, -np.inf)
+        least = np.where(has_chance, 0.0, -np.inf)
         least = np.broadcast_to(least, self.tau[prompts].shape)[is_cut]
         self.tau[cut] = np.maximum(self.tau[cut], least)
 

@@ -187,9 +187,9 @@ def _recording(fit: Callable[..., Any]) -> Callable[..., Any]:
     """A method `fit` that records what it was trained on."""
 
     @functools.wraps(fit)
-    def recorded(self: object, *given: Any, **named: Any) -> Any:
-        fitted = fit(self, *given, **named)
-        record_training(self, *given, named)
+    def recorded(self: object, *arguments: Any, **named: Any) -> Any:
+        fitted = fit(self, *arguments, **named)
+        record_training(self, *arguments, named)
         return fitted
 
     return recorded

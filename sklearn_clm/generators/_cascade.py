@@ -85,19 +85,21 @@ class CascadeGenerator(BaseGenerator):
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
         """Whether all generators give log-probabilities."""
-        return all(trait(one, "gives_logprobs") for one in self._inner())
+        return all(trait(generator, "gives_logprobs") for generator in self._inner())
 
     @property
     def gives_labels(self) -> bool:  # type: ignore[override]
         """Whether all generators give class labels."""
-        return all(trait(one, "gives_labels") for one in self._inner())
+        return all(trait(generator, "gives_labels") for generator in self._inner())
 
     @available_if(lambda self: any(map(is_trainable, self.generators)))
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Fit clones of the generators that are trained."""
         self.generators_ = [
-            trained(clone(one, safe=False), prompts, references) if is_trainable(one) else one
-            for one in self.generators
+            trained(clone(generator, safe=False), prompts, references)
+            if is_trainable(generator)
+            else generator
+            for generator in self.generators
         ]
         return self
 
@@ -114,7 +116,7 @@ class CascadeGenerator(BaseGenerator):
 
     def fingerprint(self) -> str:
         """Digest of the generators and their numbers of draws."""
-        content = [[fingerprint(one), n] for one, n in zip(self._inner(), self.n_draws)]
+        content = [[fingerprint(generator), n] for generator, n in zip(self._inner(), self.n_draws)]
         return digest_of(type(self), {"generators": content})
 
     def _inner(self) -> Sequence[Generator]:
@@ -163,12 +165,14 @@ class _TierQueue(RelayQueue):
         """Whether whoever waited for a draw under way has left."""
         return self._outer.is_abandoned(prompt, draw + self._start)
 
-    def _receive(self, asked: list[DrawRequest]) -> None:
+    def _receive(self, requests: list[DrawRequest]) -> None:
         """Let each tier wait for its part of the draws."""
-        for prompt, start, stop in asked:
+        for prompt, start, stop in requests:
             for waiting, (first, last) in zip(
                 self._waiting_of_tiers, pairwise([*self._starts, ANY])
             ):
                 if max(start, first) < min(stop, last):
-                    part = max(start, first) - first, min(stop, last) - first
-                    waiting.append(DrawRequest(prompt, *part))
+                    # draws of a tier count from 0
+                    begin = max(start, first) - first
+                    end = min(stop, last) - first
+                    waiting.append(DrawRequest(prompt, begin, end))

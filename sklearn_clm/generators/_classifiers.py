@@ -59,7 +59,11 @@ class _Drawing(BaseGenerator):
             for index, start, stop in requests:
                 for j in range(start, stop):
                     queue.put(index, j, by_index[index].draw(queue.seed, j))
-            by_index = {index: one for index, one in by_index.items() if queue.is_open(index)}
+            by_index = {
+                index: distribution
+                for index, distribution in by_index.items()
+                if queue.is_open(index)
+            }
 
     @abstractmethod
     def _distributions(self, prompts: Prompts) -> list[_Distribution]:
@@ -216,8 +220,11 @@ class ResamplingGenerator(_Drawing):
 
     def _distributions(self, prompts: Prompts) -> list[_Distribution]:
         check_is_fitted(self)
-        learnt = self._cumulative.tolist(), self.log_frequencies_, self.responses_
-        return [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
+        cumulative = self._cumulative.tolist()
+        return [
+            _Distribution(prompt_bytes(prompt), cumulative, self.log_frequencies_, self.responses_)
+            for prompt in prompts
+        ]
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the class and of its references."""

@@ -249,5 +249,5 @@ class _Calls:
         return self.first_error is not None or any(map(self._is_needed, self.under_way))
 
     def _failure(self) -> BaseException | None:
-        needed = (self.failed[one] for one in self.failed if self._is_needed(one))
+        needed = (self.failed[prompt] for prompt in self.failed if self._is_needed(prompt))
         return self.first_error or next(needed, None)

@@ -97,9 +97,9 @@ def description(generator: object) -> str:
     return digest_of(type(generator), content)
 
 
-def record_training(generator: object, *given: object) -> None:
+def record_training(generator: object, *training_data: object) -> None:
     """Note what a generator was trained on and has learnt."""
-    learnt = {"given": given, "learnt": attributes_of(generator)}
+    learnt = {"given": training_data, "learnt": attributes_of(generator)}
     with suppress(AttributeError):  # an object with slots is known by its attributes
         setattr(generator, TRAINED_ON, digest_of(type(generator), learnt))
 
@@ -414,8 +414,10 @@ def _plain_attributes(cls: type) -> str:
         of_python = {name for name in vars(cls) if name.startswith("_") and name.endswith("_")}
         values = {name: vars(cls)[name] for name in sorted(vars(cls).keys() - of_python)}
         plain = [[name, identity(value)] for name, value in values.items() if _is_plain(value)]
-        others = [[name, each.__name__] for name, each in values.items() if isinstance(each, type)]
-        digest = _digests[cls] = _digest([plain, others])
+        names_of_types = [
+            [name, each.__name__] for name, each in values.items() if isinstance(each, type)
+        ]
+        digest = _digests[cls] = _digest([plain, names_of_types])
     return digest
 
 
@@ -441,9 +443,11 @@ def _tree_of(code: types.CodeType) -> Any:
             written = _written("".join(lines), flags)
     except (OSError, TypeError, SyntaxError, ValueError, RecursionError, IndexError):
         return None
-    own = _without_places(code)
+    compiled = _without_places(code)
     same = [
-        node for node, other in written if other == own and other.co_qualname == own.co_qualname
+        node
+        for node, other in written
+        if other == compiled and other.co_qualname == compiled.co_qualname
     ]
     # one with the same code may stand further up, written otherwise
     same.sort(key=lambda node: _place(node)[1] != code.co_firstlineno)
@@ -489,16 +493,16 @@ def _without_places(code: types.CodeType) -> types.CodeType:
 
 def _place(node: Any) -> tuple[str, int]:
     """Name and first line of a node, as Python counts."""
-    lines = [one.lineno for one in (node, *getattr(node, "decorator_list", ()))]
+    lines = [part.lineno for part in (node, *getattr(node, "decorator_list", ()))]
     return getattr(node, "name", "<lambda>"), min(lines)
 
 
 def _arguments(code: types.CodeType) -> list[Any]:
     """Names and kinds of arguments."""
-    names, *others = inspect.getargs(code)
+    names, *variadic = inspect.getargs(code)
     # defaults and decorators are told by what they made
     is_async = bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
-    return [names, *others, code.co_posonlyargcount, code.co_kwonlyargcount, is_async]
+    return [names, *variadic, code.co_posonlyargcount, code.co_kwonlyargcount, is_async]
 
 
 def _plain(node: Any) -> Any:

@@ -185,9 +185,9 @@ class PrecomputedGenerator(BaseGenerator):
 
     def _index_of_draws(self) -> "_Index":
         index: _Index | None = getattr(self, "_index", None)
-        given = (self.prompts, self.responses)
-        if index is None or any(a is not b for a, b in zip(index.given, given)):
-            index = self._index = _Index(*given)
+        parameters = (self.prompts, self.responses)
+        if index is None or any(a is not b for a, b in zip(index.given, parameters)):
+            index = self._index = _Index(self.prompts, self.responses)
         return index
 
 

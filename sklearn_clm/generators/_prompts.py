@@ -52,7 +52,9 @@ class CheckedPrompts:
         # no cached_property: under Python 3.11 it has one lock for all requests, and for forks
         known: np.ndarray | None = self.__dict__.get("_digests")
         if known is None:
-            digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)
+            digests = (
+                hashlib.blake2b(prompt_bytes(prompt), digest_size=8).digest() for prompt in self
+            )
             numbers = [int.from_bytes(digest, "big") for digest in digests]
             known = self.__dict__["_digests"] = np.array(numbers, dtype=np.uint64)
         return known
@@ -139,9 +141,9 @@ def _items(X: Any) -> list[Prompt]:
         rows = array.tolist()
         if array.ndim == 2 and array.shape[1] == 1 and not all(map(is_number, array.flat)):
             return [row[0] for row in rows]
-        if array.ndim > 2 or any(isinstance(one, str) for one in array.flat):
+        if array.ndim > 2 or any(isinstance(item, str) for item in array.flat):
             raise _not_one_column(f"an array of shape {array.shape}")
-        if array.ndim == 2 and not all(isinstance(one, dict) for one in array.flat):
+        if array.ndim == 2 and not all(isinstance(item, dict) for item in array.flat):
             return list(array.astype(np.float64))
         return rows  # chats of one length
     if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__getitem__"):
@@ -248,8 +250,10 @@ def _shortened(text: str) -> str:
 def _numbers(array: np.ndarray) -> str:
     if array.ndim != 1:
         return f"array of shape {array.shape}"
-    shown = ", ".join(f"{number:.4g}" for number in array[:_NUMBERS].tolist())
-    return f"[{shown}]" if len(array) <= _NUMBERS else f"[{shown}, … {len(array)} numbers]"
+    first_numbers = ", ".join(f"{number:.4g}" for number in array[:_NUMBERS].tolist())
+    if len(array) <= _NUMBERS:
+        return f"[{first_numbers}]"
+    return f"[{first_numbers}, … {len(array)} numbers]"
 
 
 def _message(message: Mapping[str, Any]) -> str:

@@ -386,17 +386,17 @@ class RelayQueue(DrawQueue):
         return requests
 
     @abstractmethod
-    def _receive(self, asked: list[DrawRequest]) -> None:
+    def _receive(self, requests: list[DrawRequest]) -> None:
         """Take in draws that the caller wants."""
 
     def _give(self, requests: list[DrawRequest], max_draws: int, max_prompts: int) -> int:
         """Append waiting draws to `requests`; return how many more fit."""
-        given = {request.prompt for request in requests}
+        prompts_given = {request.prompt for request in requests}
         later = []
         while self._waiting and max_draws and len(requests) < max_prompts:
             position, start, stop = self._waiting.popleft()
-            if position not in given:
-                given.add(position)
+            if position not in prompts_given:
+                prompts_given.add(position)
                 n = min(stop - start, max_draws)
                 requests.append(DrawRequest(position, start, start + n))
                 self.n_under_way += n

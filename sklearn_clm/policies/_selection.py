@@ -87,8 +87,8 @@ def selected(data: ComponentCalibrationData, gamma: float) -> dict[str, np.ndarr
     if data.unknown is None:
         right = data.labels == 1
         in_all = np.bincount(data.prompt_index[right], minlength=data.n_prompts)
-        found = np.bincount(data.prompt_index[right & chosen], minlength=data.n_prompts)
-        of_prompts["share of the right ones"] = found[in_all > 0] / in_all[in_all > 0]
+        n_right = np.bincount(data.prompt_index[right & chosen], minlength=data.n_prompts)
+        of_prompts["share of the right ones"] = n_right[in_all > 0] / in_all[in_all > 0]
     return {**of_prompts, "empty selections": number == 0}
 
 

@@ -90,9 +90,9 @@ class GateDisplay(Display):
         fails = counts & ~succeeded
         succeeds = counts & succeeded
         fitted = clone(gate).fit(X, y)
-        taken = fitted.predict(X_new) / np.array([len(run) for run in X_new])
+        shares = fitted.predict(X_new) / np.array([len(run) for run in X_new])
         stopped = fitted.stopped(X_new)
-        stops = {"fail": taken[stopped & fails], "succeed": taken[stopped & succeeds]}
+        stops = {"fail": shares[stopped & fails], "succeed": shares[stopped & succeeds]}
 
         levels = as_array(alphas, "alphas", (None,), low=0.0, high=1.0)
         failing = np.full(len(levels), np.nan)

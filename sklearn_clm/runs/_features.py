@@ -118,7 +118,7 @@ def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray, n_featur
     if len(np.unique(failed)) < 2:
         return LinearRisk((0.0,) * n_features, 0.0)  # nothing to learn from
     rows = np.vstack(features)
-    lengths = [len(one) for one in features]
+    lengths = [len(run) for run in features]
     outcomes = np.repeat(failed, lengths)
     if scorer is not None:
         return ClassifierRisk(clone(scorer).fit(rows, outcomes))

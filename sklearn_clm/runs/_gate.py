@@ -199,15 +199,17 @@ class RunGate(BaseEstimator):
         failed = ~succeeded[searched]
         risk = learnt(self.scorer, to_learn, failed, features[0].shape[1])
         largest_risks = np.array([risk.of(rows).max() for rows in features])
-        others = self._out_of_fold(to_learn, failed) if self.promise == "passes" else failed[:0]
+        out_of_fold = (
+            self._out_of_fold(to_learn, failed) if self.promise == "passes" else failed[:0]
+        )
 
         def calibrated(part: Part) -> Level:
             risks = largest_risks[part.rows]
             outcomes = succeeded[part.rows]
             if self.promise == "keeps":
                 return level_that_keeps(risks, outcomes, self.alpha, part.delta)
-            levels = levels_to_test(others)
-            start = start_of(levels, others, ~failed, len(risks), self.alpha, part.delta)
+            levels = levels_to_test(out_of_fold)
+            start = start_of(levels, out_of_fold, ~failed, len(risks), self.alpha, part.delta)
             return level_that_passes(levels, start, risks, outcomes, self.alpha, part.delta)
 
         claims: dict[Hashable | None, Claim] = {}
@@ -414,10 +416,10 @@ class RunGate(BaseEstimator):
             raise ValueError(
                 f"y must have shape ({n},), one for each run, got {outcomes.shape} instead."
             )
-        unfinished = np.array([is_missing(one) for one in outcomes])
-        for one in outcomes[~unfinished]:
-            if one not in (0, 1):
-                raise ValueError(f"y must be booleans, or 0 and 1, got {one!r:.40} instead.")
+        unfinished = np.array([is_missing(outcome) for outcome in outcomes])
+        for outcome in outcomes[~unfinished]:
+            if outcome not in (0, 1):
+                raise ValueError(f"y must be booleans, or 0 and 1, got {outcome!r:.40} instead.")
         if self.unfinished == "raise" and unfinished.any():
             raise ValueError(
                 "y must say of each run whether it succeeds, got None or NaN for "
@@ -445,8 +447,8 @@ class RunGate(BaseEstimator):
         largest = np.empty(len(features))
         folds = np.arange(len(features)) % _N_FOLDS  # runs are in the order of their digests
         for fold in range(_N_FOLDS):
-            others = [rows for rows, k in zip(features, folds) if k != fold]
-            risk = learnt(self.scorer, others, failed[folds != fold], features[0].shape[1])
+            other_folds = [rows for rows, k in zip(features, folds) if k != fold]
+            risk = learnt(self.scorer, other_folds, failed[folds != fold], features[0].shape[1])
             for i in np.flatnonzero(folds == fold):
                 largest[i] = risk.of(features[i]).max()
         return largest
@@ -476,8 +478,11 @@ class RunGate(BaseEstimator):
         if self.groups is not None or groups is not None:
             names = groups_of(self.groups, groups, len(risks), list(X))  # type: ignore[arg-type]
         levels = [self._level_of(name) for name in names or [None] * len(risks)]
-        reached = [one >= level for one, level in zip(risks, levels)]
-        return np.array([int(one.argmax()) + 1 if one.any() else 0 for one in reached], np.intp)
+        reached = [risk >= level for risk, level in zip(risks, levels)]
+        return np.array(
+            [int(is_reached.argmax()) + 1 if is_reached.any() else 0 for is_reached in reached],
+            np.intp,
+        )
 
     def _level_of(self, group: Hashable | None) -> float:
         if group not in _in_use(self.levels_):
@@ -574,8 +579,8 @@ class OpenRun:
 
     def _digest(self, state: dict[str, Any]) -> str:
         """Digest of a state and of its gate."""
-        whole = [repr(self._risk), self._level, state]
-        return hashlib.blake2b(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+        content = [repr(self._risk), self._level, state]
+        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def share(errors: np.ndarray, chosen: np.ndarray) -> float:
@@ -585,7 +590,7 @@ def share(errors: np.ndarray, chosen: np.ndarray) -> float:
 
 def _in_use(by_group: dict[Hashable | None, Any]) -> dict[Hashable | None, Any]:
     """What is of each group, or of all runs."""
-    groups = {group: one for group, one in by_group.items() if group is not None}
+    groups = {group: rule for group, rule in by_group.items() if group is not None}
     return groups or by_group
 
 

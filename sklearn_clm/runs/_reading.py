@@ -95,8 +95,8 @@ def _of_inspect(
     runs = Runs([], [], [])
 
     def of_messages(sample: Mapping[str, Any]) -> list[Any]:
-        messages = [one for one in sample["messages"] if one["role"] == "assistant"]
-        metadata = [one.get("metadata") or {} for one in messages]
+        messages = [message for message in sample["messages"] if message["role"] == "assistant"]
+        metadata = [message.get("metadata") or {} for message in messages]
         scored = [fields for fields in metadata if columns[0] in fields]
         if len(columns) == 1:
             return [fields[columns[0]] for fields in scored]

@@ -45,12 +45,12 @@ def chosen(
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 
 
-def number_from(function: Callable[..., object], argument: str, *given: object) -> float:
+def number_from(function: Callable[..., object], argument: str, *arguments: object) -> float:
     """The real number that a callable gives, checked."""
-    value = function(*given)
+    value = function(*arguments)
     array = _as_numbers(value)
     if array is None or array.ndim or np.isnan(array):
-        about = " and ".join(f"{one!r:.80}" for one in given)
+        about = " and ".join(f"{one!r:.80}" for one in arguments)
         raise ValueError(
             f"{argument} {name_of(function)} must return one real number, got {value!r:.80} for "
             f"{about} instead."

@@ -147,7 +147,8 @@ class GroundedIn(BaseEstimator):
         passages, values = self._values(prompt, claims)
         best = values.argmax(axis=0).tolist() if passages else []
         cited = [Citation(k, passages[k], float(values[k, c])) for c, k in enumerate(best)]
-        return [one if one.score > 0 else None for one in cited] or [None] * len(claims)
+        citations = [citation if citation.score > 0 else None for citation in cited]
+        return citations or [None] * len(claims)
 
     def _score(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
         """Scores of the claims of one prompt."""
@@ -156,10 +157,14 @@ class GroundedIn(BaseEstimator):
 
     def _values(self, prompt: Prompt, claims: Sequence[Response]) -> tuple[list[str], np.ndarray]:
         """The passages, and how far each entails each claim."""
-        given = _passages(prompt) if self.context is None else self.context(prompt)
-        if isinstance(given, str) or not all(isinstance(one, str) for one in given):
-            raise TypeError(f"context must give a list of texts, got {given!r:.80} instead.")
-        return list(given), entailed(self.entails, given, claims)
+        passages_of_prompt = _passages(prompt) if self.context is None else self.context(prompt)
+        if isinstance(passages_of_prompt, str) or not all(
+            isinstance(passage, str) for passage in passages_of_prompt
+        ):
+            raise TypeError(
+                f"context must give a list of texts, got {passages_of_prompt!r:.80} instead."
+            )
+        return list(passages_of_prompt), entailed(self.entails, passages_of_prompt, claims)
 
 
 def _passages(prompt: Prompt) -> list[str]:

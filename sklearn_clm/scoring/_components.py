@@ -112,11 +112,11 @@ class SpanLikelihood(BaseEstimator):
                 "component_score='span_likelihood' needs components that stand in the response, "
                 f"got the claim {part.text!r:.80} instead. Use ClaimSupport, or a callable."
             )
-        whole = span is None or component_of(draw.response, span) == draw.response.strip()
+        is_whole = span is None or component_of(draw.response, span) == draw.response.strip()
         if draw.token_logprobs is not None and draw.token_spans is not None:
             inside = list(draw.token_logprobs) if span is None else logprobs_inside(draw, span)
             n_tokens = len(inside)
-        elif draw.logprob is not None and whole:
+        elif draw.logprob is not None and is_whole:
             inside = [draw.logprob]
             n_tokens = draw.n_tokens or 1
         else:
@@ -212,9 +212,9 @@ def get_component_score(
     component_score: str | ComponentScorer | ComponentScore | Classifier,
 ) -> ComponentScore:
     """Component score from its name, a callable or a classifier."""
-    others = "a callable, a fitted classifier, or an object with a method score_components"
+    other_kinds = "a callable, a fitted classifier, or an object with a method score_components"
     protocols = (ComponentScore, Classifier)
-    score = chosen("component_score", component_score, _COMPONENT_SCORES, others, protocols)
+    score = chosen("component_score", component_score, _COMPONENT_SCORES, other_kinds, protocols)
     if isinstance(score, ComponentScore):
         return score
     if isinstance(score, Classifier):
@@ -234,8 +234,8 @@ def component_scores(
     """Scores, checked, of all components, or of accepted `members`."""
     if members is not None:
         if getattr(score, "counts_taken_draws", False):
-            taken = component_scores(score, prompts, generations, spans)
-            return [[row[j] for j in of] for row, of in zip(taken, members)]
+            scores_of_members = component_scores(score, prompts, generations, spans)
+            return [[row[j] for j in of] for row, of in zip(scores_of_members, members)]
         accepted = [[row[j] for j in of] for row, of in zip(generations, members)]
         accepted_spans = [[row[j] for j in of] for row, of in zip(spans, members)]
         return component_scores(score, prompts, accepted, accepted_spans)
@@ -249,12 +249,12 @@ def component_scores(
         )
     scores = [
         [
-            as_scores(given, (len(parts),), "component_score", score)
-            for given, parts in zip(row, wanted)
+            as_scores(scores_of_draw, (len(parts),), "component_score", score)
+            for scores_of_draw, parts in zip(row, wanted)
         ]
         for row, wanted in zip(rows, spans)
     ]
-    if any(np.inf in given for row in scores for given in row):
+    if any(np.inf in scores_of_draw for row in scores for scores_of_draw in row):
         raise ValueError(
             f"component_score {name_of(score)} must return scores below inf, the threshold at "
             "which nothing is selected, got inf instead."

@@ -100,8 +100,8 @@ class _Asking(BaseEstimator):
         template = self._template if self.template is None else self.template
         if "{response}" not in template:
             raise ValueError(f"template must hold '{{response}}', got {template!r:.80}.")
-        shown = response.strip() if isinstance(response, str) else response
-        return _filled(template, {**fields, "response": shown})
+        response_text = response.strip() if isinstance(response, str) else response
+        return _filled(template, {**fields, "response": response_text})
 
     @staticmethod
     @abstractmethod
@@ -321,8 +321,8 @@ def _claims_in(answer: Generation) -> list[Claim] | None:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].endswith(":") and not _ITEM.fullmatch(lines[0]):
         del lines[0]  # "Here they are:"
-    found = [Claim(item[1]) for line in lines if (item := _ITEM.fullmatch(line))]
-    return found if found and len(found) == len(lines) else None
+    claims = [Claim(item[1]) for line in lines if (item := _ITEM.fullmatch(line))]
+    return claims if claims and len(claims) == len(lines) else None
 
 
 def _claims_of_json(text: str) -> list[Claim] | None:
@@ -331,10 +331,10 @@ def _claims_of_json(text: str) -> list[Claim] | None:
         items = json_value(text)
         items = items["claims"] if isinstance(items, dict) else items
         claims = [
-            Claim(one["text"], parents=tuple(one.get("parents", ())))
-            if isinstance(one, dict)
-            else Claim(one)
-            for one in items
+            Claim(item["text"], parents=tuple(item.get("parents", ())))
+            if isinstance(item, dict)
+            else Claim(item)
+            for item in items
         ]
     except (KeyError, TypeError, ValueError):
         return None

@@ -89,8 +89,8 @@ class ClassifierScore(BaseEstimator):
     def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
         if not rows:
             return np.empty(0)
-        given = self.classifier.predict_proba(rows)
-        values = as_scores(given, (len(rows), 2), argument, self.classifier)
+        probabilities = self.classifier.predict_proba(rows)
+        values = as_scores(probabilities, (len(rows), 2), argument, self.classifier)
         improper = np.any(values < 0.0, axis=1) | np.all(values == 0.0, axis=1)
         if improper.any():
             raise ValueError(
@@ -203,11 +203,11 @@ _QUALITIES: dict[str, Quality | DrawScorer | Classifier] = {
 
 def get_quality(quality: str | Quality | DrawScorer | Classifier) -> Quality | DrawScorer:
     """Quality from its name; :class:`ClassifierScore` of a fitted classifier."""
-    others = (
+    other_kinds = (
         "a callable (prompt, generation) -> float, an object with a method score_draws, or a "
         "fitted classifier with predict_proba"
     )
-    scorer = chosen("quality", quality, _QUALITIES, others, (DrawScorer, Classifier))
+    scorer = chosen("quality", quality, _QUALITIES, other_kinds, (DrawScorer, Classifier))
     if isinstance(scorer, DrawScorer) or not isinstance(scorer, Classifier):
         return scorer
     refuse_unfitted(scorer, "quality")
@@ -247,8 +247,8 @@ def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: n
     if is_ours(scorer) or not isinstance(scorer, DrawScorer) or not half:
         return False
 
-    def is_same(made: int, n: int) -> bool:
-        again = scorer.score_draws(prompts, [row[:made] for row in draws], 0)
+    def is_same(n_made: int, n: int) -> bool:
+        again = scorer.score_draws(prompts, [row[:n_made] for row in draws], 0)
         scores = np.asarray(again, dtype=np.float64)
         return np.allclose(scores[:, :n], known[:, :n], equal_nan=True)
 

@@ -71,8 +71,8 @@ def rouge_l_matrix(
     array([[1.        , 0.        , 0.5       ],
            [0.66666667, 0.        , 0.66666667]])
     """
-    others = None if texts_b is None else list(texts_b)
-    return _measure(*_encode_both(list(texts_a), others, use_stemmer))
+    second_texts = None if texts_b is None else list(texts_b)
+    return _measure(*_encode_both(list(texts_a), second_texts, use_stemmer))
 
 
 @dataclass(frozen=True)
@@ -249,8 +249,8 @@ def get_similarity(
     similarity: str | Similarity | PairwiseSimilarity,
 ) -> Similarity | PairwiseSimilarity:
     """Similarity from its name, a callable or an object."""
-    others = "a callable, or an object with a method pairwise"
-    return chosen("similarity", similarity, _SIMILARITIES, others, (PairwiseSimilarity,))
+    other_kinds = "a callable, or an object with a method pairwise"
+    return chosen("similarity", similarity, _SIMILARITIES, other_kinds, (PairwiseSimilarity,))
 
 
 def similarity_tensor(

@@ -111,36 +111,37 @@ class CheckedSplitter:
         """The components of each response, for each distinct pair once."""
         pairs = list(zip(prompts, responses))
         distinct, (numbers,) = numbered([pairs], prompt_bytes)
-        given: dict[int, Any] = {}
+        parts_of_pair: dict[int, Any] = {}
         if isinstance(self.function, PairSplitter):
-            asked = [prompt for prompt, _ in distinct], [response for _, response in distinct]
-            hand_on(self.function.split_pairs(*asked), given.__setitem__)
+            prompts = [prompt for prompt, _ in distinct]
+            responses = [response for _, response in distinct]
+            hand_on(self.function.split_pairs(prompts, responses), parts_of_pair.__setitem__)
         else:
-            split_each(self.function, distinct, given.__setitem__)
-        parts = [self.checked(given.get(k), text) for k, (_, text) in enumerate(distinct)]
+            split_each(self.function, distinct, parts_of_pair.__setitem__)
+        parts = [self.checked(parts_of_pair.get(k), text) for k, (_, text) in enumerate(distinct)]
         return [parts[k] for k in numbers]
 
     def checked(self, parts: Any, text: str) -> list[Part]:
         """Components without white space around them, and blank ones."""
         if isinstance(parts, str) or not isinstance(parts, Iterable):
             raise self._error(parts, text)
-        given = list(parts)
+        raw_parts = list(parts)
         offsets = []
         end = 0
-        for part in given:
+        for part in raw_parts:
             start, stop = _place(part, text, end)
             if not end <= start <= stop <= len(text):
-                return self._claims(given, text)
+                return self._claims(raw_parts, text)
             offsets.append((start, stop))
             end = stop
         return _trimmed(text, offsets)
 
-    def _claims(self, given: list[Any], text: str) -> list[Part]:
+    def _claims(self, raw_parts: list[Any], text: str) -> list[Part]:
         """Components of which some are claims, or out of order."""
-        found: list[Part] = []
+        claims: list[Part] = []
         positions: list[int] = []  # among those found, of each that was given; -1 of a blank one
         end = 0
-        for part in given:
+        for part in raw_parts:
             start, stop = _place(part, text, end)
             placed: Span | Claim | None
             if isinstance(part, (str, Claim)):
@@ -153,29 +154,31 @@ class CheckedSplitter:
             kept: list[Part] = [placed]
             if not isinstance(placed, Claim):
                 kept = _trimmed(text, [placed])
-            positions.append(len(found) if kept else -1)
-            found += kept
-        return self._resting(found, positions, text)
+            positions.append(len(claims) if kept else -1)
+            claims += kept
+        return self._resting(claims, positions, text)
 
-    def _resting(self, found: list[Part], positions: list[int], text: str) -> list[Part]:
+    def _resting(self, claims: list[Part], positions: list[int], text: str) -> list[Part]:
         """Claims whose parents are positions among those found."""
-        for k, claim in enumerate(found):
+        for k, claim in enumerate(claims):
             if isinstance(claim, Claim) and claim.parents:
-                own = [positions[i] if i in range(len(positions)) else -1 for i in claim.parents]
-                if -1 in own:
+                parents = [
+                    positions[i] if i in range(len(positions)) else -1 for i in claim.parents
+                ]
+                if -1 in parents:
                     raise self._error(claim, text)
-                found[k] = replace(claim, parents=tuple(own))
+                claims[k] = replace(claim, parents=tuple(parents))
         settled: set[int] = set()
-        while len(settled) < len(found):
-            more = {k for k, part in enumerate(found) if settled.issuperset(parents_of(part))}
+        while len(settled) < len(claims):
+            more = {k for k, part in enumerate(claims) if settled.issuperset(parents_of(part))}
             if more == settled:
-                circle = [part for k, part in enumerate(found) if k not in settled]
+                circle = [part for k, part in enumerate(claims) if k not in settled]
                 raise ValueError(
                     f"splitter {name_of(self.function)} must return claims that rest on others "
                     f"without a circle, got {circle!r:.160} of {text!r:.80} instead."
                 )
             settled = more
-        return found
+        return claims
 
     def _error(self, got: object, text: str, end: int = 0) -> ValueError:
         return ValueError(
@@ -251,13 +254,13 @@ def split_each(
     It is called as :class:`FunctionGenerator` calls one: several times at once, and again where it
     raised an error.
     """
-    given = partial(_given, _takes_prompt(function))
+    split = partial(_given, _takes_prompt(function))
 
     def ask(pair: tuple[Prompt, str]) -> Generation:
-        return _in_one(function(*given(pair)))
+        return _in_one(function(*split(pair)))
 
     async def ask_async(pair: tuple[Prompt, str]) -> Generation:
-        return _in_one(await function(*given(pair)))
+        return _in_one(await function(*split(pair)))
 
     asking = ask_async if is_async(function) else ask
     generator = FunctionGenerator(asking, max_concurrency=max_concurrency)
@@ -366,7 +369,7 @@ def scores_of_components(
     ids = []
     for prompt, draws, rows in zip(prompts, generations, spans):
         components, numbers = numbered_components((draw.response for draw in draws), rows)
-        ids.append([len(pairs) + own for own in numbers])
+        ids.append([len(pairs) + parent for parent in numbers])
         pairs += [(prompt, component) for component in components]
     scores = score(pairs)
     return [[scores[numbers] for numbers in row] for row in ids]

@@ -245,15 +245,21 @@ class OpenAIGenerator(ConcurrentGenerator):
                 request = self._request(prompt, missing, seed)
                 understand = partial(self._understood, n_choices=len(missing))
                 choices = service.ask(self.endpoint, request, understand, stopping)
-                made = {missing[k]: generation for k, generation in choices.items()}
-                missing = [j for j in missing if j not in made]
-                if self.logprobs and any(one.logprob is None for one in made.values()):
+                new_draws = {missing[k]: generation for k, generation in choices.items()}
+                missing = [j for j in missing if j not in new_draws]
+                if self.logprobs and any(
+                    new_draw.logprob is None for new_draw in new_draws.values()
+                ):
                     raise ValueError(_NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint))
-                self._usage.add(draws=len(made))
-                yield from made.items()
+                self._usage.add(draws=len(new_draws))
+                yield from new_draws.items()
         except ServiceError as error:
-            shown = prompt_line(prompt[:_PROMPT_WIDTH] if isinstance(prompt, str) else prompt)
-            raise ServiceError(f"{error} (prompt: {shown})", error.status, prompt) from None
+            prompt_in_short = prompt_line(
+                prompt[:_PROMPT_WIDTH] if isinstance(prompt, str) else prompt
+            )
+            raise ServiceError(
+                f"{error} (prompt: {prompt_in_short})", error.status, prompt
+            ) from None
 
     def _understood(self, body: Any, n_choices: int) -> dict[int, Generation]:
         """Draws in an answer; its tokens are counted first."""

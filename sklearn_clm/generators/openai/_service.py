@@ -192,7 +192,9 @@ def _bounded_client(openai: ModuleType) -> Any:
             finally:
                 response.close()
             of_body = ("content-encoding", "content-length", "transfer-encoding")
-            headers = [one for one in response.headers.multi_items() if one[0] not in of_body]
+            headers = [
+                header for header in response.headers.multi_items() if header[0] not in of_body
+            ]
             return http.Response(
                 response.status_code, headers=headers, content=bytes(content), request=request
             )

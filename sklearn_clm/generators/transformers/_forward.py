@@ -120,8 +120,8 @@ class Forward(ABC):
         ids = [(7 * i + 3) % int(embeddings.num_embeddings) for i in range(10)]
         prompt, longer = (prompt._replace(ids=tuple(ids[:n])) for n in (3, 7))
         self._look_at_cache(prompt)
-        short, whole = (self.logits_after(Written(prompt, ids[:n]), n - 4) for n in (5, 8))
-        if self._differ(short[0], whole[0]):
+        short, after_all = (self.logits_after(Written(prompt, ids[:n]), n - 4) for n in (5, 8))
+        if self._differ(short[0], after_all[0]):
             raise ValueError(
                 f"model must be causal, got a {type(self.model).__name__} in which later tokens "
                 "change the probabilities of earlier ones instead."
@@ -142,7 +142,7 @@ class Forward(ABC):
         long.tokens.append(short.tokens[0])
         logits = self.step(batch, [long, short])
         alone = map(self.logits_after, (long, short))
-        return not any(self._differ(found, each[0]) for found, each in zip(logits, alone))
+        return not any(self._differ(together, each[0]) for together, each in zip(logits, alone))
 
     def _differ(self, a: Tensor, b: Tensor) -> bool:
         # what is no number at all is reported where tokens are drawn
@@ -229,8 +229,8 @@ class CausalForward(Forward):
     def _pass(self, ids: Tensor, *, use_cache: bool = False, **arguments: object) -> Any:
         """A forward pass with the arguments that the model takes."""
         arguments["use_cache"] = use_cache
-        given = arguments.items()
-        accepted = {k: v for k, v in given if v is not None and k in self._parameters}
+        names_and_tensors = arguments.items()
+        accepted = {k: v for k, v in names_and_tensors if v is not None and k in self._parameters}
         return self.model(input_ids=ids, **accepted)
 
     def _run(
@@ -294,10 +294,10 @@ class EncoderDecoderForward(Forward):
         states = []
         for i, prompt in enumerate(prompts):
             n = encoded.shape[1] if mask is None else len(prompt.ids)
-            own = [tensor[:, i].clone() for tensor in packed]
+            states_of_row = [tensor[:, i].clone() for tensor in packed]
             encodings = [tensor[:, i, :, :n].clone() for tensor in cross]
             logits = output.logits[i, -1].clone()
-            states.append(PromptState(logits, len(self.start_ids), (), own, encodings))
+            states.append(PromptState(logits, len(self.start_ids), (), states_of_row, encodings))
         return states, encoded.shape[0] * encoded.shape[1] + starts.numel()
 
     def step(self, batch: Batch, rows: Sequence[Written]) -> Tensor:

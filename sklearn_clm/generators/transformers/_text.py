@@ -93,15 +93,15 @@ class Detokenizer:
         text_of = self._window_text if windowed else self.text
         for i, token in enumerate(ids):
             new = text_of(tuple(ids[first : i + 1]))[context:]
-            whole = text.startswith(new, settled)
-            matched = len(new) if whole else common_length(new, text[settled:])
+            is_prefix = text.startswith(new, settled)
+            matched = len(new) if is_prefix else common_length(new, text[settled:])
             start, reached = reached, max(reached, settled + matched)
             if token in self._special_ids:
                 spans.append((start, start))
             else:
                 # a token that completes no character is part of the next one
                 spans.append((start, min(max(reached, start + 1), len(text))))
-            if windowed and whole and new and not new.endswith(_INCOMPLETE):
+            if windowed and is_prefix and new and not new.endswith(_INCOMPLETE):
                 first, read, settled = read, i + 1, reached
                 context = len(text_of(tuple(ids[first:read])))
         return spans if reached == len(text) else []
