@@ -191,7 +191,7 @@ def plan(
         prompts_to_collect(share, epsilon, delta, power, optimization_fraction, most)
         for share in (n_errors / n, high)
     )
-    # the more errors, the smaller the chance
+    # the more errors, the smaller the chance, so that the ends of the interval change places
     shares = np.array([n_errors / n, high, low])
     return Plan(
         n_prompts=planned,
@@ -225,6 +225,7 @@ def prompts_to_collect(
     share: float, epsilon: float, delta: float, power: float, fraction: float, most: int
 ) -> int | None:
     """Fewest prompts from which on the power suffices, if any."""
+    # no number of prompts certifies a risk below the share of errors
     if share >= epsilon:
         return None
     # the smallest calibration parts with which a test may reject at 0, 1, ... errors: one more

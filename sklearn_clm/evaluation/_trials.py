@@ -133,6 +133,7 @@ def run_trials(
                 random_state=split.seed,
                 **search,
             )
+            # a fixed sequence: step m passes only if all before it do, hence their most errors
             most = np.maximum.accumulate(tests.n_errors)
             critical = critical_count(tests.n_calibration, levels, delta)
             n_valid = np.searchsorted(most, critical, side="right")
@@ -143,6 +144,7 @@ def run_trials(
             objective = tests.risks.objective(**weights)
             path = tests.frontier
             chosen = [int(np.argmin(objective[:n])) for n in n_valid[certified]]
+            # many levels choose the same configuration: each is measured once
             distinct, which = np.unique(chosen, return_inverse=True)
             risks = evaluate_configurations(
                 test, path.lambdas[distinct], set_score=method, k_max=path.k_max[distinct]
@@ -397,6 +399,7 @@ def _of_test_part(
     n_wanted = np.diff(wanted.offsets)
     weights = wanted.admissible / n_wanted[wanted.prompt_index]
     n_counted = np.count_nonzero(n_wanted)
+    # each prompt weighs 1, whatever the number of its components
     covered = _at_least(wanted.scores, gammas, weights)
     return {
         "gamma": gammas,

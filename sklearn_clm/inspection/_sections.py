@@ -108,6 +108,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
         yield from _levels(record)
     if data is not None:
         yield _enough(record, data.n_prompts)
+    # what is not guaranteed is not folded away
     nulls = (nulls_of(record.claims_in_use) or "").splitlines()
     if texts := (*nulls, *record.remarks):
         yield Section("Warnings", texts, warning=True)
@@ -232,6 +233,7 @@ def _tests(
         f"{counted(m, what)}, tested {order}, each at level delta = {result.delta:g}, until one "
         f"failed: {passed} passed."
     )
+    # the first, those around the end of the sequence, the last, and the chosen one
     decisive = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
     errors = "errors" if result.audit is None else "refused by the model"
     rows: list[Row] = [("test", *columns, errors, "p-value", "")]
@@ -260,6 +262,7 @@ def _enough(record: Record, n_prompts: int) -> Section:
         answer = f"For {n_held} of {len(claims)} groups"
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
     claim, outcome = record.claim, record.outcome
+    # groups have tests of their own, and a marginal guarantee has no chance to fail
     has_one_test = record.by_group is None and claim.guarantee == "pac"
     # by a model's standard errors say nothing of what people would certify, nor do they of losses
     errors_decide = claim.audit is None and not claim.losses

@@ -143,6 +143,7 @@ class JudgingSession:
         new = self.judge.history(self._n_rows)
         self._n_rows += len(new)
         for row in new:
+            # out and in again: the newest row is the last
             self._said.pop(row.id, None)
             self._said[row.id] = row
             if row.verdict is not None:
@@ -154,6 +155,7 @@ class JudgingSession:
 
     def _say(self, pair: WantedVerdict, key: str, note: str) -> str:
         """Keep a verdict; return what to tell."""
+        # sent twice, or judged by somebody else meanwhile
         if pair.id not in self._left:
             return "" if self._has_said(pair, key) else _NOT_OPEN
         self._shown = None
@@ -168,7 +170,7 @@ class JudgingSession:
         if not is_kept:
             return _NOT_OPEN
         self._done[pair.id] = None
-        self._skipped.clear()
+        self._skipped.clear()  # "undo" is now about this verdict
         return ""
 
     def _has_said(self, pair: WantedVerdict, key: str) -> bool:
@@ -187,6 +189,7 @@ class JudgingSession:
         verdict = self._said.get(pair.id)
         if verdict is None or verdict.verdict is None:
             return ""
+        # nobody takes back what somebody else said
         if verdict.judge != self.judged_by:
             return f"{verdict.judge} has judged this one since. Nothing was changed."
         self._wanted[pair.id] = None

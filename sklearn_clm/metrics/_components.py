@@ -108,6 +108,7 @@ def component_recall(
             ]
             for alias in aliases
         ]
+        # of several references that which is covered best
         recalls.append(max((np.mean(parts) for parts in covered if parts), default=np.nan))
     return _averaged(np.array(recalls), average)
 
@@ -125,6 +126,7 @@ def _splitter(sets: ComponentSets) -> str | Splitter:
 def _averaged(values: np.ndarray, average: bool) -> float | np.ndarray:
     if not average:
         return values
+    # where there is nothing to select or to cover, there is no share
     defined = values[~np.isnan(values.astype(np.float64))]
     return float(defined.mean()) if defined.size else float("nan")
 

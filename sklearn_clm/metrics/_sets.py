@@ -160,6 +160,7 @@ def judge_sets(
         row[a_set.indices] = True
     admissible = np.zeros_like(accepted)  # as far as judged
     for draw in range(most):
+        # a witness settles the loss, and the first admissible draw the excess: nobody asks further
         decided = admissible.any(axis=1) & (~accepted[:, draw] | MISSES.right(accepted, admissible))
         to_judge = np.flatnonzero((samples > draw) & ~decided)
         if not len(to_judge):
@@ -168,6 +169,7 @@ def judge_sets(
         responses = [[sets[i].generations[draw].response] for i in to_judge.tolist()]
         verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
         admissible[to_judge, draw] = verdicts
+    # unjudged draws come after the first admissible one, or are none
     first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
     return SetOutcomes(
         ~MISSES.right(accepted, admissible), sets.sizes, samples, relative_excess(samples, first)

@@ -81,6 +81,7 @@ def distinct_components(
     best = np.full(len(components), -np.inf)
     occurrences: list[list[Occurrence]] = [[] for _ in components]
     for draw, row, numbers, row_scores in zip(draws, spans, ids, scores):
+        # unbuffered: one draw may hold a component twice
         np.maximum.at(best, numbers, least_on_the_way_up(row, row_scores))
         for number, part in zip(numbers, row):
             occurrences[number].append(Occurrence(int(draw), span_of(part)))
@@ -181,9 +182,10 @@ class Support(BaseEstimator):
         holds = np.zeros((len(rows), len(components)), dtype=bool)
         for j, row_ids in enumerate(ids):
             holds[j, row_ids] = True
+        # similarity is to earlier ones: each pair is compared once, and counts both ways
         to_earlier = similarity_tensor(self.similarity, [components])[0]
         alike = to_earlier + to_earlier.T >= self.threshold
-        np.fill_diagonal(alike, True)
+        np.fill_diagonal(alike, True)  # a component agrees with itself, whatever the measure says
         counts = (holds @ alike.T).sum(axis=0, dtype=np.float64)
         return [counts[row_ids] for row_ids in ids]
 
@@ -236,6 +238,7 @@ def component_scores(
         if getattr(score, "counts_taken_draws", False):
             scores_of_members = component_scores(score, prompts, generations, spans)
             return [[row[j] for j in of] for row, of in zip(scores_of_members, members)]
+        # a score sees what the set holds, as in prediction
         accepted = [[row[j] for j in of] for row, of in zip(generations, members)]
         accepted_spans = [[row[j] for j in of] for row, of in zip(spans, members)]
         return component_scores(score, prompts, accepted, accepted_spans)

@@ -91,6 +91,7 @@ class ClassifierScore(BaseEstimator):
             return np.empty(0)
         probabilities = self.classifier.predict_proba(rows)
         values = as_scores(probabilities, (len(rows), 2), argument, self.classifier)
+        # a decision function, or one column, would be taken for a probability
         improper = np.any(values < 0.0, axis=1) | np.all(values == 0.0, axis=1)
         if improper.any():
             raise ValueError(
@@ -173,6 +174,7 @@ def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray
     rows = [row[start:] for row in generations]
     logprob = np.array([[g.logprob for g in row] for row in rows], dtype=np.float64)
     n_tokens = np.array([[g.n_tokens for g in row] for row in rows], dtype=np.float64)
+    # NaN compares as false, so that what is unknown fails as well as what cannot be
     unknown = ~(logprob <= LOGPROB_ROUNDING) | ~(n_tokens >= 0)
     if unknown.any():
         i, j = np.argwhere(unknown)[0].tolist()
@@ -208,6 +210,7 @@ def get_quality(quality: str | Quality | DrawScorer | Classifier) -> Quality | D
         "fitted classifier with predict_proba"
     )
     scorer = chosen("quality", quality, _QUALITIES, other_kinds, (DrawScorer, Classifier))
+    # a score of whole rows may have predict_proba besides: then it says itself how it scores
     if isinstance(scorer, DrawScorer) or not isinstance(scorer, Classifier):
         return scorer
     refuse_unfitted(scorer, "quality")
@@ -307,5 +310,6 @@ def quality_matrix(
         return _likelihoods(prompts, generations, start)
     if isinstance(scorer, DrawScorer):
         return as_scores(scorer.score_draws(prompts, generations, start), shape, "quality", scorer)
+    # a plain callable sees one draw, and each draw once
     pairs = [(prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]]
     return np.array(numbers_from(scorer, "quality", pairs, n_jobs)).reshape(shape)

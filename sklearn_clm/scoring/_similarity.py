@@ -124,6 +124,7 @@ class RougeL:
             return np.reshape(values, (len(a), len(other)))
         rows, columns = _encode_both(a, b, self.use_stemmer)
         measure = _measure(rows, columns)
+        # ROUGE-L of texts without tokens is 0, but equal responses are copies all the same
         if not (all(rows) and all(columns)):
             measure[np.equal.outer(_stripped(a), _stripped(other))] = 1.0
         return measure
@@ -224,6 +225,7 @@ def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> 
     """Warn where ROUGE-L meets a script unknown to it."""
     if score != "rouge_l" and not isinstance(score, RougeL):
         return
+    # a look at the first ones: a corpus has one script
     looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
     foreign = [
         text
@@ -298,10 +300,12 @@ def similarity_tensor(
         chunk = _PROMPTS_PER_WORKER if isinstance(compare, RougeL) else 1
         blocks = map_chunks(_matrices, responses, compare, start, n_jobs=n_jobs, min_chunk=chunk)
     else:
+        # in parts, so that a list of all pairs of all prompts is never held
         some = max(1, _MOST_PAIRS // size**2)
         parts = (responses[first : first + some] for first in range(0, len(responses), some))
         blocks = [block for part in parts for block in _pair_by_pair(part, compare, start, n_jobs)]
     tensor = as_scores(blocks, shape, "similarity", compare)
+    # no draw is compared with itself or with later ones
     tensor[:, np.arange(size) >= np.arange(start, size)[:, np.newaxis]] = 0.0
     return tensor
 
@@ -318,6 +322,7 @@ def _pair_by_pair(
 ) -> np.ndarray:
     """Similarity of draws to earlier ones; equal pairs compared once."""
     size = len(responses[0])
+    # 1 and True are equal, and different responses
     distinct, rows = numbered(responses, lambda response: (type(response), response))
     numbers = np.array(rows)
     later, earlier = np.nonzero(np.tri(size, k=-1, dtype=bool)[start:])
