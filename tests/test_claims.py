@@ -17,8 +17,14 @@ from sklearn_clm.calibration import component_learn_then_test, critical_count
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging._view import pair_view
 from sklearn_clm.metrics import component_loss, component_recall
-from sklearn_clm.policies import AuditedJudging, Groups
-from sklearn_clm.scoring import Citation, GroundedIn, VerbalisedConfidence, _components
+from sklearn_clm.policies import AuditedJudging, Groups, ThresholdPolicy
+from sklearn_clm.scoring import (
+    Citation,
+    ClaimSupport,
+    GroundedIn,
+    VerbalisedConfidence,
+    _components,
+)
 from tests.claims import ClaimModel, claims_of, is_right, score_of, walk, walked_threshold
 from tests.pages import Page
 
@@ -110,6 +116,32 @@ def test_no_response_is_split_twice(sampler, tmp_path):
     selector.predict([*NEW, *X])
     assert not set(calls) & accepted
     assert len(calls) == 0  # the draws of calibration are kept, too
+
+
+def test_what_was_rejected_supports_claims_and_is_not_split():
+    calls = []
+
+    def counted(prompt, response):
+        calls.append(response)
+        return claims_of(prompt, response)
+
+    counted.fingerprint = lambda: "claims"
+    options = {"k_max": 4, "epsilon": 0.5, "quality": "self_consistency", "random_state": 0}
+    late = ThresholdPolicy(set_score="first_k_reject", size_weight=1, excess_weight=0)
+    choosy = ConformalSampler(ClaimModel(), admission=is_right, policy=late, **options).fit(X, Y)
+    score = ClaimSupport(lambda response, claim: claim in response)
+    parts = PARTS | {"component_score": score, "splitter": counted}
+    selector = ComponentSelector(choosy, **parts, alpha=0.8).fit(X, Y)
+    calls.clear()
+    sets = selector.predict(NEW)
+    drawn = [one.prediction_set for one in sets]
+    assert set(calls) == {text for one in drawn for text in one.responses}
+    assert any(one.n_samples > len(one) for one in drawn)
+    for one in sets:
+        texts = [draw.response for draw in one.prediction_set.generations]
+        for claim in one.claims:
+            own = sum(claim.text in text for text in texts)
+            assert claim.score <= own  # less where it rests on less
 
 
 def test_a_score_that_costs_is_asked_for_once_in_fit(sampler):

@@ -31,7 +31,7 @@ from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import labelled
-from sklearn_clm.scoring import Citation, Citing, get_splitter
+from sklearn_clm.scoring import Citation, Citing, ClaimSupport, get_splitter
 from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._callables import is_ours
 from sklearn_clm.scoring._components import (
@@ -269,17 +269,24 @@ def components_of_sets(
     """Distinct components of the members of sets, scored."""
     prompts = [sampled.prompt for sampled in sets]
     # generations carry log-probabilities, if the set still holds its draws
-    draws = [
+    draws: list[Sequence[Generation]] = [
         sampled.generations or [Generation(text) for text in sampled.responses] for sampled in sets
     ]
     members: list[Any] = [
         sampled.accepted if sampled.generations else range(len(sampled)) for sampled in sets
     ]
+    # what was rejected need not be split, which may cost, unless the score compares components
+    accepted: list[Sequence[Generation]] = [[row[j] for j in of] for row, of in zip(draws, members)]
     if not getattr(component_score, "counts_taken_draws", False):
-        # what was rejected need not be split, which may cost
-        draws = [[row[j] for j in of] for row, of in zip(draws, members)]
+        draws = accepted
         members = [range(len(row)) for row in draws]
-    parts = split_draws(splitter, prompts, draws)
+    if isinstance(component_score, ClaimSupport) and component_score.entails is not None:
+        parts: list[Any] = [[[] for _ in row] for row in draws]
+        for row, of, found in zip(parts, members, split_draws(splitter, prompts, accepted)):
+            for j, claims in zip(of, found):
+                row[j] = claims
+    else:
+        parts = split_draws(splitter, prompts, draws)
     indices = [sampled.accepted if sampled.generations else sampled.indices for sampled in sets]
     return components_of_draws(component_score, prompts, draws, parts, members, indices)
 
