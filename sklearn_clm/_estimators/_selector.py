@@ -134,7 +134,12 @@ class ComponentSelector(CalibratedEstimator):
     returned, so it does not depend on the thresholds of the sampler (Proposition 4.4). Texts that
     are equal up to the white space around them are one component, and the maximum over its
     occurrences is its score: hence a component of a set never scores higher than among the K
-    samples.
+    samples. A claim that rests on others scores, in each draw, the least on its way up, so that it
+    is selected only if those are on which it rests in one of the draws.
+
+    A splitter that costs belongs in a :class:`sklearn_clm.caching.CachedSplitter`. An empty
+    selection keeps the promise and tells nothing: the report says first how many components are
+    selected, how many of the right ones, and how often none is.
 
     The guarantee of the sampler (Eq. 1) and this guarantee each hold with probability 1 - delta
     over the calibration data; *both at once* hold with probability 1 - 2 delta, by the union bound.
