@@ -185,9 +185,9 @@ run on. Bare arrays, which cannot know, are allowed, and the result says "proven
 
 ## Progress and logs
 
-``verbose=1`` shows progress bars. What a service should know is logged as "sklearn_clm": null
-calibrations as warnings; calls of a function that failed and are repeated, and predictions for
-prompts that calibrated, as information.
+``verbose=1`` shows how far each stage is. What a service should know is logged as "sklearn_clm":
+null calibrations as warnings; calls of a function that failed and are repeated, and predictions
+for prompts that calibrated, as information.
 
 >>> import logging
 >>> logging.getLogger("sklearn_clm").setLevel(logging.INFO)

@@ -23,7 +23,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.anchors, self.links = set(), set()
+        self.anchors, self.links, self.pictures = set(), set(), set()
         self.blocks, self.is_code, self.n_in_chapter = [], False, 0
         self.feed(text)
 
@@ -32,6 +32,9 @@ class Page(HTMLParser):
         self.anchors.update(attrs[name] for name in ("id", "name") if attrs.get(name))
         if tag == "a" and attrs.get("href"):
             self.links.add(attrs["href"])
+        if tag == "img" and attrs.get("src"):
+            self.pictures.add(attrs["src"])
+            self.links.add(attrs["src"])
         if tag == "pre":
             self.is_code = True
             self.blocks.append("")
@@ -55,13 +58,6 @@ def packages():
     ]
 
 
-def test_the_command_of_the_readme_names_every_package():
-    (names,) = re.findall(
-        r"^pdoc .* sklearn_clm sklearn_clm\.\{(.*)\}$", README.read_text(encoding="utf-8"), re.M
-    )
-    assert {f"sklearn_clm.{name}" for name in names.split(",")} == set(packages())
-
-
 @pytest.mark.parametrize("name", ["sklearn_clm", *packages()])
 def test_every_chapter_has_an_example_that_runs(name):
     chapter = pkgutil.resolve_name(name).__doc__
@@ -80,31 +76,75 @@ def test_examples_for_contributors_run():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The pages, each by its path."""
+    """The pages of README's command, each by its path."""
     pytest.importorskip("pdoc")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "pdoc", "-d", "numpy", "-t", ".ci/pages", "-o", str(folder)]
-    command += ["sklearn_clm", *packages()]
-    options = {"capture_output": True, "text": True, "check": True, "cwd": README.parent}
-    done = subprocess.run(command, **options)
-    assert "warn" not in done.stderr.lower(), done.stderr
+    (command,) = re.findall(r"^python (\.ci/pages) site$", README.read_text("utf-8"), re.M)
+    options = {"capture_output": True, "text": True, "cwd": README.parent}
+    done = subprocess.run([sys.executable, command, str(folder)], **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout + done.stderr == ""
     return {path: Page(path.read_text("utf-8")) for path in folder.rglob("*.html")}
+
+
+def root_of(pages):
+    """The folder of all pages."""
+    return next(path.parent for path in pages if path.name == "sklearn_clm.html")
 
 
 @pytest.mark.slow
 def test_pages_build_without_warnings_and_dead_links(site):
-    pages = site
-    assert len(pages) >= 10
     dead = []
-    for path, page in pages.items():
+    for path, page in site.items():
         for link in page.links:
             target, anchor = urldefrag(link)
             if re.match(r"[a-z]+:", target):
                 continue
             other = (path.parent / unquote(target)).resolve() if target else path
-            if other not in pages or (anchor and unquote(anchor) not in pages[other].anchors):
+            if not other.is_file() or (anchor and unquote(anchor) not in site[other].anchors):
                 dead.append(f"{path.name}: {link}")
     assert not dead, "\n".join(sorted(dead))
+
+
+@pytest.mark.slow
+def test_readme_and_gallery_are_pages_that_lead_to_each_other(site):
+    folder = root_of(site)
+    names = {str(path.relative_to(folder)) for path in site}
+    chapters = {f"{name.replace('.', '/')}.html" for name in ("sklearn_clm", *packages())}
+    guide = {"index.html", "examples/index.html", "examples/recipes.html"}
+    assert chapters | guide | {"examples/quickstart.py.html"} <= names
+    for name in guide | chapters:
+        links = {(folder / name).parent / link for link in site[folder / name].links}
+        reached = {link.resolve() for link in links}
+        assert {(folder / other).resolve() for other in guide | chapters} <= reached, name
+    written = "".join(path.read_text("utf-8") for path in site)
+    assert "_SupportsArray" not in re.sub(r"<[^>]*>", "", written)
+
+
+@pytest.mark.slow
+def test_each_display_has_a_picture(site):
+    inspection = pkgutil.resolve_name("sklearn_clm.inspection")
+    displays = [name for name in inspection.__all__ if name.endswith("Display")]
+    shown = set().union(*(page.pictures for page in site.values()))
+    pictures = {f"../pictures/{name}.svg" for name in [*displays, "GateDisplay"]}
+    assert {one for one in shown if "Display" in one} == pictures
+    assert len({(root_of(site) / "pictures" / Path(one).name).read_bytes() for one in pictures}) > 5
+
+
+@pytest.mark.slow
+def test_each_chapter_has_a_twin_that_is_listed(site):
+    folder = root_of(site)
+    listed = re.findall(
+        r"^- \[.*?\]\(([^)]+\.md)\)", (folder / "llms.txt").read_text("utf-8"), re.M
+    )
+    chapters = [f"{name.replace('.', '/')}.md" for name in ("sklearn_clm", *packages())]
+    assert {"README.md", "examples/recipes.md", *chapters} <= set(listed)
+    for name in listed:
+        assert (folder / name).read_text("utf-8").startswith("# ")
+    for name in ("sklearn_clm", *packages()):
+        twin = (folder / f"{name.replace('.', '/')}.md").read_text("utf-8")
+        described = [one for one in pkgutil.resolve_name(name).__all__ if f"\n## {one}\n" in twin]
+        assert len(described) > 0.8 * len(pkgutil.resolve_name(name).__all__), name
 
 
 class Prompt(code.InteractiveConsole):

@@ -162,9 +162,17 @@ def test_a_row_per_prompt():
     assert frame["size"].tolist() == [2, 0, 1]
     assert frame["guaranteed"].tolist() == [True, True, False]
     assert NUMBERS.to_frame()["responses"].tolist() == [(4, 5), (6,)]
-    assert TEXTS[:0].to_frame().shape == (0, 10)
-    by_response = frame.explode(["responses", "quality", "indices", "repeats"])
+    assert TEXTS[:0].to_frame().shape == (0, 11)
+    by_response = frame.explode(["responses", "quality", "agreement", "indices", "repeats"])
     assert by_response["indices"].tolist()[:2] == [0, 1]
+
+
+def test_each_response_has_the_share_of_draws_that_agree():
+    a_set = replace(TEXTS[0], generations=tuple(map(Generation, ("x", "y", "x", "w", "X"))))
+    assert a_set.agreement.tolist() == [0.4, 0.2]
+    frame = PredictionSets([a_set, TEXTS[1]], k_max=5).to_frame()
+    assert frame["agreement"].tolist() == [(0.4, 0.2), ()]
+    assert np.isnan(replace(a_set, generations=()).agreement).all()
 
 
 def test_the_index_of_the_prompts_stays():

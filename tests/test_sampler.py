@@ -316,11 +316,47 @@ def test_a_failing_score_is_found_on_first_draws_where_later_ones_are_lazy(log, 
     assert "set_params" in " ".join(caught.value.__notes__)
 
 
-def test_progress_counts_draws(capsys):
-    toy_sampler(verbose=1, k_max=3, epsilon=0.7).fit(*questions(40)).predict(["item 1"])
-    shown = capsys.readouterr().err
-    assert "120/120" in shown
-    assert "0draw [" not in shown  # no bar where all draws are made
+def stages(shown):
+    """Each line of progress: stage, what is done, of how much."""
+    return re.findall(r"(\w+): 100%\|.*?\| (\d+)/(\d+) ", shown.replace("\r", "\n"))
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_progress_counts_what_each_stage_does(judging, capsys):
+    X, y = questions(40)
+    sampler = toy_sampler(verbose=1, k_max=3, epsilon=0.5, judging=judging).fit(X, y)
+    done = {stage: (int(n), int(of)) for stage, n, of in stages(capsys.readouterr().err)}
+    assert done.keys() == {"collect", "score", "judge", "calibrate"}
+    assert all(n == of for n, of in done.values())
+    if judging == "all":
+        assert done["collect"] == done["score"] == (120, 120)
+        texts = sampler.calibration_data_.texts
+        assert done["judge"][0] == sum(len(set(row)) for row in texts.tolist())
+
+    sampler.predict(X[:4])
+    assert stages(capsys.readouterr().err) == [("predict", "4", "4")]
+    sampler.set_params(verbose=0).fit(X, y).predict(X[:4])
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_counts_verdicts_as_they_arrive(monkeypatch):
+    counted, before = [], []
+    monkeypatch.setattr(
+        "sklearn_clm._estimators._progress.Progress.advance",
+        lambda self, stage, n=1, **beside: counted.append(stage),
+    )
+
+    class Judge:
+        def __call__(self, reference, response):
+            return reference == response
+
+        def judge_pairs(self, references, responses):
+            for k, (reference, response) in enumerate(zip(references, responses)):
+                before.append(counted.count("judge"))
+                yield k, reference == response
+
+    toy_sampler(k_max=3, epsilon=0.5, admission=Judge()).fit(*questions(40))
+    assert np.diff(before).tolist().count(1) > 0.9 * len(before)
 
 
 def test_prompts_that_repeat_earlier_ones_are_warned_of_once():

@@ -14,7 +14,8 @@ import numpy as np
 from sklearn_clm._estimators._collection import SCORES
 from sklearn_clm._estimators._files import claim_content, claim_of, prompts_of, reading, record_of
 from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
-from sklearn_clm._estimators._source import DrawSource, progress_bar, warn_of_repeated_draws
+from sklearn_clm._estimators._progress import Progress
+from sklearn_clm._estimators._source import DrawSource, warn_of_repeated_draws
 from sklearn_clm._estimators._watch import Watch
 from sklearn_clm._results import PredictionSet, counted
 from sklearn_clm.caching import DrawMemory
@@ -390,7 +391,8 @@ class SamplerCalibration(Calibration):
         """Sets of new prompts, by the rules of their groups."""
         names = self.groups_of(groups, prompts)
         # the queue asks `decide` after each draw, so that no prompt waits for another
-        with progress_bar(verbose, len(prompts), "prompt") as progress:
+        with Progress(verbose) as progress:
+            progress.expect("predict", len(prompts), "prompt")
             sets = Sampling(self, prompts, names, progress, n_jobs, on_accept)
             queue = DrawQueue(
                 prompts.prompts,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm._estimators._precision import Noise, noise_of_draws
+from sklearn_clm._estimators._progress import QUIET, Progress
 from sklearn_clm._estimators._source import (
     DrawSource,
-    progress_bar,
     rows_in_order,
     warn_of_dependent_draws,
 )
@@ -90,7 +90,7 @@ class Collection:
             if max(available) >= k_max and min(available) > 0:
                 self.limits = np.minimum(available, k_max)
         self.noise: dict[str, Noise] = {}  # of scores that are given draws alone
-        self._progress: Any = None
+        self._progress = QUIET
         provenance = Provenance(
             generator=source.fingerprint,
             seed=source.seed,
@@ -108,7 +108,7 @@ class Collection:
 
     def __getstate__(self) -> dict[str, Any]:
         # draws and responses stay: later verdicts may need them
-        return {**self.__dict__, "_memory": None, "_progress": None}
+        return {**self.__dict__, "_memory": None}
 
     def holds(self, data: CalibrationData) -> bool:
         """Whether data hold these draws; labels may differ."""
@@ -129,21 +129,21 @@ class Collection:
         return bool(np.any(self.limits < self.data.k_max))
 
     @contextmanager
-    def drawing(self, memory: DrawMemory) -> Iterator[None]:
-        """Make draws on demand, and show their progress.
+    def drawing(self, memory: DrawMemory) -> Iterator[Progress]:
+        """Make draws and verdicts on demand, and show their progress.
 
         Draws go through `memory`, which a collection that was pickled has left behind.
         """
         self._memory = memory
         n_missing = self.data.quality.size - int(self.n_draws.sum())
-        with progress_bar(self._verbose, n_missing, "draw") as self._progress:
+        with Progress(self._verbose) as progress:
+            progress.expect("collect", n_missing, "draw")
+            self._progress = self.verdicts.progress = progress
             try:
-                yield
+                yield progress
             except Exception as error:
                 self._name_prompt(error)
                 raise
-            finally:
-                self._progress = None
 
     def _name_prompt(self, error: Exception) -> None:
         """Add to an error of a judge which prompt failed."""
@@ -195,12 +195,15 @@ class Collection:
         data = self.data
         scorer = bind_quality(self._quality, self.source.generator)
         responses = [[draw.response for draw in row] for row in draws]
+        n_scored = len(rows) * (stop - start)
+        self._progress.expect("score", n_scored, "draw")
         data.quality[rows, start:stop] = quality_matrix(
             scorer, prompts, draws, start=start, n_jobs=self._n_jobs
         )
         data.similarity[rows, start:stop, :stop] = similarity_tensor(
             self._similarity, responses, start=start, n_jobs=self._n_jobs
         )
+        self._progress.advance("score", n_scored)
         for i, drawn, texts in zip(rows.tolist(), draws, responses, strict=True):
             self.draws[i] = drawn
             self.responses[i][start:] = texts[start:]  # not twice after an interrupt

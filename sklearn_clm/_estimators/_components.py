@@ -16,7 +16,8 @@ from sklearn_clm._estimators._collection import (
     noting_kept_draws,
 )
 from sklearn_clm._estimators._precision import Noise, in_batches
-from sklearn_clm._estimators._source import DrawSource, progress_bar, rows_in_order
+from sklearn_clm._estimators._progress import Progress
+from sklearn_clm._estimators._source import DrawSource, rows_in_order
 from sklearn_clm._estimators._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
@@ -123,14 +124,18 @@ class ComponentCollection:
             with noting_kept_draws():
                 self._judged_by(self._admission, references, draws, split).try_on(0)
 
-    def fill(self, memory: DrawMemory, width: int, known: Provenance, *, verbose: int) -> None:
+    def fill(
+        self, memory: DrawMemory, width: int, known: Provenance, *, progress: Progress
+    ) -> None:
         """Split and score all K draws, whatever budget was chosen.
 
         They have the provenance that is known of the draws and of these parts.
         """
         prompts, references = self.prompts, self._references
-        with progress_bar(verbose, len(prompts) * width, "draw") as progress:
-            draws = self.source.draws(memory, prompts, width, progress=progress)
+        n_draws = len(prompts) * width
+        progress.expect("collect", n_draws, "draw")
+        draws = self.source.draws(memory, prompts, width, progress=progress)
+        progress.expect("score", n_draws, "draw")
         # a score may be rounded otherwise in another batch
         order = np.argsort(self.place)
         prompts_in_order = prompts.take(order)
@@ -151,6 +156,7 @@ class ComponentCollection:
         # back in the order of rows
         split = [split[place] for place in self.place]
         parts = [parts[place] for place in self.place]
+        progress.advance("score", n_draws)
         if in_batches(self._component_score):
             self.noise = self._noise_of(split, draws, parts)
         # last of all: calls change the fingerprint of a function that records them
@@ -167,6 +173,7 @@ class ComponentCollection:
             responses = (draw.response for row in draws for draw in row)
             warn_of_script("admission", self._given["admission"], responses)
         self.verdicts = self._judged_by(self._admission, references, draws, split)
+        self.verdicts.progress = progress
         if self._people is not None:
             references_shown = shown_to(self._people, prompts, references)
             self.people = self._judged_by(self._people, references_shown, draws, split)

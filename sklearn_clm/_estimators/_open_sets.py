@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.generators import Generation
@@ -32,7 +33,7 @@ class Sampling:
         record: Any,
         prompts: CheckedPrompts,
         names: Sequence[Hashable | None],
-        progress: Any,
+        progress: Progress,
         n_jobs: int | None,
         on_accept: OnAccept | None = None,
     ) -> None:
@@ -110,7 +111,7 @@ class Sampling:
             guaranteed=claim.holds,
             claim=claim,
         )
-        self._progress.update()
+        self._progress.advance("predict", draws=self._n_drawn)
         return 0
 
     def chances(self, i: int, decided: int) -> tuple[float, ...]:
@@ -128,10 +129,8 @@ class Sampling:
         return chances
 
     def count_draw(self, i: int, draw: int, generation: Generation) -> None:
-        """Count a draw in the progress bar."""
+        """Count a draw, to be shown beside the prompts."""
         self._n_drawn += 1
-        if not self._progress.disable:
-            self._progress.set_postfix(draws=self._n_drawn, refresh=False)
 
     def quality_of(
         self, sets: Sequence[OpenSet], draws: Sequence[list[Generation]], start: int

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -18,6 +17,7 @@ from sklearn_clm._estimators._calibration import Calibration, SamplerCalibration
 from sklearn_clm._estimators._collection import SCORES, Collection
 from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, SimilarityLike
 from sklearn_clm._estimators._precision import check_precision
+from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._estimators._source import DrawSource, source_of
 from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
@@ -117,7 +117,7 @@ class ConformalSampler(CalibratedEstimator):
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
-        Whether to show progress bars.
+        Whether to show progress, a line for each stage: collect, score, judge, calibrate.
 
     Attributes
     ----------
@@ -373,9 +373,13 @@ class ConformalSampler(CalibratedEstimator):
         grouped = names is not None
         promise = policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)
-        with nullcontext() if collected is None else collected.drawing(self.memory_):
+        with (
+            Progress(self.verbose) if collected is None else collected.drawing(self.memory_)
+        ) as progress:
+            progress.expect("calibrate", 1, "step")
             table = self._table(data, collected, source)
             rules = policy.calibrate(table, parts, claim, self._judging.of(collected))
+            progress.advance("calibrate")
         filled = table.filled()
         lazily = table.is_lazy
         filled.provenance = provenance

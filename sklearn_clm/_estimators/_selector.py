@@ -24,6 +24,7 @@ from sklearn_clm._estimators._components import (
     select_components,
 )
 from sklearn_clm._estimators._precision import Noise, check_precision_of_components
+from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._estimators._sampler import ConformalSampler
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm._results import ComponentSets, PredictionSets
@@ -100,7 +101,7 @@ class ComponentSelector(CalibratedEstimator):
     n_jobs : int or None, default=None
         Processes or threads that judge components.
     verbose : int, default=0
-        Whether to show progress bars; a given sampler has a `verbose` of its own.
+        Whether to show progress, by stages; a given sampler has a `verbose` of its own.
 
     Attributes
     ----------
@@ -270,10 +271,11 @@ class ComponentSelector(CalibratedEstimator):
         if sampled is not None:
             sampler.calibrate(sampler._fill(sampled, lazily=True))
         known = sampler.calibration_.drawn_with
-        collected.fill(sampler.memory_, width, known, verbose=sampler.verbose)
-        data = collected.data
-        if self.judging != "lazy":
-            data = collected.judged(data, self.alpha)
+        with Progress(sampler.verbose) as progress:
+            collected.fill(sampler.memory_, width, known, progress=progress)
+            data = collected.data
+            if self.judging != "lazy":
+                data = collected.judged(data, self.alpha)
         self._forget()
         self.sampler_, self.calibration_indices_, self._collected = sampler, rows, collected
         for name in ("n_features_in_", "feature_names_in_"):
@@ -314,7 +316,8 @@ class ComponentSelector(CalibratedEstimator):
         else:
             in_use = parts[:-1] or parts
             tests = in_use if self.judging == "lazy" else None
-            data = own.judged(data, self.alpha, tests, self.max_wrong)
+            with Progress(self.verbose) as own.verdicts.progress:
+                data = own.judged(data, self.alpha, tests, self.max_wrong)
         provenance, grouped = data.provenance, names is not None
         promise: dict[str, Any] = {"about": "components", "max_wrong": int(self.max_wrong)}
         claim = self._claim_of(provenance, grouped, level=self.alpha, **promise)

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from sklearn_clm._estimators._agreement import refuse_differences
+from sklearn_clm._estimators._progress import QUIET, Progress
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
@@ -127,7 +128,7 @@ class DrawSource:
         n_draws: int | np.ndarray,
         *,
         first: int | np.ndarray = 0,
-        progress: Any = None,
+        progress: Progress = QUIET,
     ) -> list[list[Generation]]:
         """Draws `first` to `n_draws` of each prompt, through memory."""
         counts, starts = (np.broadcast_to(j, len(prompts)).tolist() for j in (n_draws, first))
@@ -135,9 +136,7 @@ class DrawSource:
 
         def keep(i: int, draw: int, generation: Generation) -> None:
             rows[i][draw] = generation
-            if progress is not None and not progress.disable:
-                progress.update()
-                progress.set_postfix(getattr(self.generator, "usage_", {}), refresh=False)
+            progress.advance("collect", **getattr(self.generator, "usage_", {}))
 
         def wanted(arrived: Sequence[tuple[int, object]]) -> list[int]:
             return [counts[i] for i, _ in arrived]
@@ -307,9 +306,3 @@ def seed_of_draws(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     return int(random_state)
-
-
-def progress_bar(verbose: int, total: int, unit: str) -> Any:
-    from tqdm.auto import tqdm
-
-    return tqdm(total=total, unit=unit, disable=not (verbose and total))

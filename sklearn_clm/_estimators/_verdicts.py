@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_clm._estimators._progress import QUIET
 from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.caching._verdicts import as_judged
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -44,6 +45,7 @@ class Verdicts:
         self.references, self._responses = references, responses
         self._n_jobs, self._bare = n_jobs, bare
         self._others: list[tuple[object, Verdicts]] = []
+        self.progress = QUIET
 
     def by(self, admission: str | Admission) -> "Verdicts":
         """Verdicts of another judge on the same draws, kept apart."""
@@ -122,7 +124,18 @@ class Verdicts:
             ]
         draws_of_prompts = np.split(draws, starts[1:])
         responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, draws_of_prompts)]
-        answers = judge(self.admission, references, responses, n_jobs=self._n_jobs)
+        self.progress.expect("judge", len(draws), "response")
+        n_arrived = 0
+
+        def count_verdict() -> None:
+            nonlocal n_arrived
+            n_arrived += 1
+            self.progress.advance("judge")
+
+        answers = judge(
+            self.admission, references, responses, n_jobs=self._n_jobs, on_verdict=count_verdict
+        )
+        self.progress.advance("judge", len(draws) - n_arrived)  # equal texts share a verdict
         verdicts = np.concatenate(answers)
         self.labels[prompts, draws] = verdicts
         self.n_judgements += len(verdicts)

@@ -15,6 +15,7 @@ from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration._claim import NO_GUARANTEE
 from sklearn_clm.calibration._risk import About, Risk, risk_about
+from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._draws import Prompt, Response
 from sklearn_clm.generators._prompts import prompt_line
@@ -433,6 +434,18 @@ class PredictionSet(SetOfOne):
         )
 
     @property
+    def agreement(self) -> np.ndarray:
+        """Shares of the draws taken that say each response.
+
+        An ndarray of shape (m,); NaN where the draws are not known.
+        """
+        if not self.generations:
+            return np.full(len(self.responses), np.nan)
+        counts = Counter(text_key(draw.response) for draw in self.generations)
+        equal = [counts[text_key(response)] for response in self.responses]
+        return np.array(equal, dtype=np.float64) / len(self.generations)
+
+    @property
     def _members(self) -> tuple[Response, ...]:
         return self.responses
 
@@ -588,11 +601,13 @@ class PredictionSets(SetSequence[PredictionSet]):
         -------
         pandas.DataFrame
             Its index is that of the data frame or the Series that held the prompts, and 0 to
-            n - 1 otherwise. Columns `prompt`, `responses`, `quality`, `indices`, `repeats` (tuples
-            of one length), `size`, `n_samples`, `set_score`, `stopped` and "guaranteed"; `group`,
+            n - 1 otherwise. Columns `prompt`, `responses`, `quality`, `agreement` (share of the
+            draws taken that say the same), `indices`, `repeats` (these five are tuples of one
+            length), `size`, `n_samples`, `set_score`, `stopped` and "guaranteed"; `group`,
             `approximate` and `guarantee`, where there are groups, estimated weights or a marginal
-            guarantee; and `provenance`, where it is unknown. To have a row per response, for a
-            file say, call ``explode(["responses", "quality", "indices", "repeats"])`` on it.
+            guarantee; and `provenance`, where it is unknown. To have a row per response, for a file
+            say, call ``explode(["responses", "quality", "agreement", "indices", "repeats"])`` on
+            it.
         """
         import pandas as pd
 
@@ -600,6 +615,7 @@ class PredictionSets(SetSequence[PredictionSet]):
             "prompt": [one.prompt for one in self],
             "responses": [one.responses for one in self],
             "quality": [tuple(one.quality.tolist()) for one in self],
+            "agreement": [tuple(one.agreement.tolist()) for one in self],
             "indices": [tuple(one.indices.tolist()) for one in self],
             "repeats": [one.repeats for one in self],
             "size": self.sizes.tolist(),

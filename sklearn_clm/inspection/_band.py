@@ -43,6 +43,19 @@ class AchievableBandDisplay(EstimatorDisplay):
         Level of the tests.
     epsilon : float, optional
         An epsilon to mark.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData
+    >>> from sklearn_clm.inspection import AchievableBandDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.random((600, 8))
+    >>> right = rng.random((600, 8)) < quality**2 * rng.random((600, 1))
+    >>> data = CalibrationData(quality, np.zeros((600, 8, 8)), right)
+    >>> display = AchievableBandDisplay.from_data(data)
+    >>> display.error.round(2)[[0, 7]]
+    array([0.82, 0.3 ])
     """
 
     n_errors: np.ndarray

@@ -39,6 +39,22 @@ class RiskCurveDisplay(Display):
     trial certifies something. A valid method keeps its loss at or under the dotted diagonal. Grey
     marks the trivial levels, which always returning the first generation, or every component,
     satisfies. Create it from trials or from an estimator; `lines_` are the curves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData
+    >>> from sklearn_clm.evaluation import run_trials
+    >>> from sklearn_clm.inspection import RiskCurveDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.random((600, 8))
+    >>> right = rng.random((600, 8)) < quality**2 * rng.random((600, 1))
+    >>> data = CalibrationData(quality, np.zeros((600, 8, 8)), right)
+    >>> epsilons = np.linspace(0.1, 0.7, 13)
+    >>> results = run_trials(data, ["max", "first_k"], epsilons, n_trials=10, random_state=0)
+    >>> display = RiskCurveDisplay.from_trials(results)
+    >>> [line.get_label() for line in display.lines_][:2]
+    ['max', 'first_k']
     """
 
     results: TrialResults

@@ -43,13 +43,14 @@ class FrontierDisplay(EstimatorDisplay):
     >>> from sklearn_clm.calibration import CalibrationData, learn_then_test
     >>> from sklearn_clm.inspection import FrontierDisplay
     >>> rng = np.random.default_rng(0)
-    >>> quality = rng.random((300, 4))
-    >>> data = CalibrationData(quality, np.zeros((300, 4, 4)), rng.random((300, 4)) < quality)
-    >>> result = learn_then_test(data, 0.3, random_state=0)
+    >>> quality = rng.random((600, 8))
+    >>> right = rng.random((600, 8)) < quality**2 * rng.random((600, 1))
+    >>> data = CalibrationData(quality, np.zeros((600, 8, 8)), right)
+    >>> result = learn_then_test(data, 0.4, random_state=0)
     >>> weights = {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
-    >>> display = FrontierDisplay(result=result, weights=weights)
+    >>> display = FrontierDisplay(result=result, weights=weights).plot()
     >>> round(display.critical_loss, 3)
-    0.24
+    0.357
     """
 
     result: LearnThenTestResult

@@ -25,6 +25,18 @@ class RiskMonitorDisplay(Display):
     ----------
     monitor : RiskMonitor
         A monitor with at least one outcome.
+
+    Examples
+    --------
+    A risk of 0.15 that becomes 0.45 after 150 outcomes:
+
+    >>> import numpy as np
+    >>> from sklearn_clm.evaluation import RiskMonitor
+    >>> from sklearn_clm.inspection import RiskMonitorDisplay
+    >>> errors = np.random.default_rng(0).random(300) < np.repeat([0.15, 0.45], 150)
+    >>> display = RiskMonitorDisplay.from_monitor(RiskMonitor(0.2).update(errors))
+    >>> 150 < display.monitor.alarm_at_ < 300
+    True
     """
 
     monitor: RiskMonitor

@@ -45,12 +45,18 @@ class TradeOffDisplay(EstimatorDisplay):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sklearn_clm import ConformalSampler
+    >>> from sklearn_clm.generators import EstimatorGenerator
     >>> from sklearn_clm.inspection import TradeOffDisplay
-    >>> prices = {"cascade": np.array([50.0, 27.0]), "generator 2": np.array([np.nan, 62.0])}
-    >>> display = TradeOffDisplay(levels=np.array([0.15, 0.2]), curves=prices, level=0.2)
-    >>> display.at(0.15)
-    {'cascade': 50.0, 'generator 2': nan}
+    >>> from sklearn_clm.policies import AnswerPolicy
+    >>> generator = EstimatorGenerator(GaussianNB(var_smoothing=3))
+    >>> sampler = ConformalSampler(generator, k_max=5, policy=AnswerPolicy(alpha=0.1))
+    >>> display = TradeOffDisplay.from_estimator(sampler.fit(*load_digits(return_X_y=True)))
+    >>> lowest = display.at(display.levels[0])["answered"]
+    >>> bool(lowest < display.at(display.level)["answered"])
+    True
     """
 
     levels: np.ndarray

@@ -223,8 +223,12 @@ def judge(
     responses: Sequence[Sequence[Response]],
     *,
     n_jobs: int | None = None,
+    on_verdict: Callable[[], object] | None = None,
 ) -> list[np.ndarray]:
-    """Verdicts, an array for each prompt, of any length."""
+    """Verdicts, an array for each prompt, of any length.
+
+    `on_verdict` is called as the first verdict on a response arrives from a judge of many pairs.
+    """
     checked = checked_admissions(admissions, len(responses))
     rows = [
         [(i, references, response) for response in row]
@@ -232,7 +236,7 @@ def judge(
     ]
     tasks, numbers = numbered(rows, _judged_alike)
     pairs = [(references, response) for _, references, response in tasks]
-    verdicts = np.array(_judged(get_admission(admission), pairs, n_jobs), dtype=bool)
+    verdicts = np.array(_judged(get_admission(admission), pairs, n_jobs, on_verdict), dtype=bool)
     return [verdicts[row] for row in numbers]
 
 
@@ -312,7 +316,12 @@ def _references(value: Reference, i: int) -> tuple[Reference, ...]:
     return aliases
 
 
-def _judged(admission: Admission, tasks: Sequence[Task], n_jobs: int | None) -> list[bool]:
+def _judged(
+    admission: Admission,
+    tasks: Sequence[Task],
+    n_jobs: int | None,
+    on_verdict: Callable[[], object] | None = None,
+) -> list[bool]:
     """Verdicts, in which later references are asked only if needed."""
     if not isinstance(admission, PairJudge) or (tasks and callable(tasks[0][0])):
         return map_chunks(_ask_each, tasks, admission, n_jobs=n_jobs)
@@ -323,7 +332,13 @@ def _judged(admission: Admission, tasks: Sequence[Task], n_jobs: int | None) -> 
         while undecided:
             pairs = [(tasks[t][0][n_asked], tasks[t][1]) for t in undecided]
             new_verdicts: dict[int, bool] = {}
-            take_verdicts(admission, pairs, new_verdicts.__setitem__)
+
+            def take(k: int, verdict: bool) -> None:
+                new_verdicts[k] = verdict  # noqa: B023 - called in this round alone
+                if on_verdict is not None and n_asked == 0:  # noqa: B023
+                    on_verdict()
+
+            take_verdicts(admission, pairs, take)
             for k, verdict in new_verdicts.items():
                 verdicts[undecided[k]] = verdict
             n_asked += 1

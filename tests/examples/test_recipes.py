@@ -15,8 +15,14 @@ from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
+from sklearn_clm import ConformalSampler, generators
 from sklearn_clm.caching import VerdictsWanted
 from tests.examples.loading import EXAMPLES, needs
 
@@ -142,8 +148,20 @@ def stand_ins(server, monkeypatch):
             output = SimpleNamespace(text=answer, cumulative_logprob=-0.3, token_ids=[1, 2])
             return [SimpleNamespace(outputs=[output])]
 
+    class FastAPI(Starlette):
+        def get(self, path):
+            def handles(handler):
+                async def answer(request):
+                    return JSONResponse(await handler(**request.query_params))
+
+                self.router.routes.append(Route(path, answer))
+                return handler
+
+            return handles
+
     record = SimpleNamespace
     contents = {
+        "fastapi": {"FastAPI": FastAPI},
         "litellm": {"completion": completion},
         "langchain": {},
         "langchain.chat_models": {"init_chat_model": init_chat_model},
@@ -201,6 +219,45 @@ def test_a_generator_of_the_page_draws_and_calibrates(title, k, server):
     recipe = run_recipe(next(iter(RECIPES)), server, **names, new_prompts=QUESTIONS[-2:])
     assert recipe["sampler"].calibration_.claim.sentence().startswith("With confidence 95 %")
     assert len(recipe["sets"]) == 2
+
+
+@pytest.fixture
+def served(server, tmp_path, monkeypatch):
+    """Names of the section on serving, whose sampler has loaded its thresholds."""
+    monkeypatch.chdir(tmp_path)
+
+    def ask(question, seed):
+        return str(sum(map(int, question.split("+"))) + random.Random(seed).choice(SLIPS))
+
+    parts = {"k_max": 5, "epsilon": 0.2, "quality": "self_consistency"}
+    sampler = ConformalSampler(generators.FunctionGenerator(ask), **parts)
+    sampler.fit(QUESTIONS[:100], ANSWERS[:100])
+    names = {"sampler": sampler, "ask": ask, "generators": generators}
+    return run_recipe("Serve it", server, **names, ConformalSampler=ConformalSampler)
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_an_endpoint_answers_with_a_set(k, served, server):
+    app = run_recipe("Behind FastAPI or Starlette", server, k, **served)["app"]
+    reply = TestClient(app).get("/answer", params={"question": QUESTIONS[-1]})
+    assert reply.json() == served["sampler"].predict(QUESTIONS[-1:])[0].to_dict()
+
+
+def test_a_stream_holds_each_response_and_the_set(served, server):
+    app = run_recipe("Streaming", server, **served)["app"]
+    reply = TestClient(app).get("/stream", params={"question": QUESTIONS[-1]})
+    *shown, whole = [json.loads(event) for event in re.findall(r"data: (.*)\n\n", reply.text)]
+    assert [event["response"] for event in shown] == whole["responses"]
+    assert whole == served["sampler"].predict(QUESTIONS[-1:])[0].to_dict()
+
+
+def test_a_batch_is_a_table_with_a_row_for_each_response(served, server):
+    recipe = run_recipe("A batch of many prompts", server, **served, new_prompts=QUESTIONS[100:])
+    rows = pd.read_csv("answers.csv", index_col=0)
+    sets = served["sampler"].predict(QUESTIONS[100:])
+    assert rows["responses"].astype(str).tolist() == [one for a_set in sets for one in a_set]
+    assert rows["agreement"].between(0, 1).all()
+    assert recipe["sampler"].generator.path == "draws.sqlite"
 
 
 def test_a_cascade_asks_both_models_and_says_its_price(server, capsys):
