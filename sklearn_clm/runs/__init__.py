@@ -18,13 +18,9 @@ runs that are going wrong, or hands them over, and promises one of two things wi
 >>> gate = RunGate(alpha=0.1).fit(runs[:400], succeeded[:400])
 >>> gate.claims_[None].sentence()[:74]
 'With confidence 95 % over the calibration runs that succeed, a new run fro'
->>> print(gate.report(runs[400:], succeeded[400:]))
-# Calibration report
-<BLANKLINE>
-## Guarantee
-...
-| succeed, and are stopped | ... of ... | ... % (... % to ... %) |
-...
+>>> report = gate.report(runs[400:], succeeded[400:])  # prints itself, and is HTML in notebooks
+>>> [section.heading for section in report.sections]
+['Guarantee', 'New runs']
 
 ## While a run goes on
 
