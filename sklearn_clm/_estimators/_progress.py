@@ -5,10 +5,10 @@ from typing import Any, Self
 
 
 class Progress:
-    """Lines of tqdm, one for each stage that has work; none at verbose=0.
+    """Lines of tqdm, one for each stage.
 
-    A stage may learn of more work as it goes on, as where few draws are judged at first. Outside
-    its context nothing is shown.
+    There are none at verbose=0, outside its context, and of a stage without work. A stage may learn
+    of more work as it goes on, as where few draws are judged at first.
     """
 
     def __init__(self, verbose: int) -> None:
@@ -43,7 +43,7 @@ class Progress:
         self._lines[stage] = tqdm(total=n, desc=f"{stage:>9}", unit=unit)
 
     def advance(self, stage: str, n: int = 1, **beside: object) -> None:
-        """Count work that is done, with numbers to show beside it."""
+        """Count work that is done; show numbers beside it."""
         if stage in self._lines:
             self._lines[stage].update(n)
             self._lines[stage].set_postfix(beside, refresh=False)
