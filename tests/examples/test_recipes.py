@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from sklearn_clm import ConformalSampler, generators
+from sklearn_clm import ConformalSampler, generators, policies
 from sklearn_clm.caching import VerdictsWanted
 from tests.examples.loading import EXAMPLES, needs
 
@@ -230,9 +230,10 @@ def served(server, tmp_path, monkeypatch):
         return str(sum(map(int, question.split("+"))) + random.Random(seed).choice(SLIPS))
 
     parts = {"k_max": 5, "epsilon": 0.2, "quality": "self_consistency"}
-    sampler = ConformalSampler(generators.FunctionGenerator(ask), **parts)
+    drawn = generators.FunctionGenerator(ask)
+    sampler = ConformalSampler(drawn, policy=policies.ExitPolicy(), **parts)
     sampler.fit(QUESTIONS[:100], ANSWERS[:100])
-    names = {"sampler": sampler, "ask": ask, "generators": generators}
+    names = {"sampler": sampler, "ask": ask, "generators": generators, "policies": policies}
     return run_recipe("Serve it", server, **names, ConformalSampler=ConformalSampler)
 
 
@@ -253,10 +254,12 @@ def test_a_stream_holds_each_response_and_the_set(served, server):
 
 def test_a_batch_is_a_table_with_a_row_for_each_response(served, server):
     recipe = run_recipe("A batch of many prompts", server, **served, new_prompts=QUESTIONS[100:])
-    rows = pd.read_csv("answers.csv", index_col=0)
+    rows = pd.read_csv("answers.csv", index_col=0, dtype={"responses": str})
     sets = served["sampler"].predict(QUESTIONS[100:])
-    assert rows["responses"].astype(str).tolist() == [one for a_set in sets for one in a_set]
-    assert rows["agreement"].between(0, 1).all()
+    assert rows["prompt"].unique().tolist() == QUESTIONS[100:]  # an empty set is a row, too
+    responses = rows.dropna(subset="responses")
+    assert responses["responses"].tolist() == [one for a_set in sets for one in a_set]
+    assert responses["agreement"].between(0, 1).all()
     assert recipe["sampler"].generator.path == "draws.sqlite"
 
 
