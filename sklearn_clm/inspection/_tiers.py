@@ -135,7 +135,11 @@ def _of_tier(data: CalibrationData, at: slice) -> CalibrationData:
         texts_of_tier = data.texts[:, at]
         texts = (texts_of_tier[:, :, np.newaxis] == texts_of_tier[:, np.newaxis, :]).argmax(axis=2)
     return CalibrationData(
-        data.quality[:, at], data.similarity[:, at, at], data.admissible[:, at], texts=texts
+        data.quality[:, at],
+        data.similarity[:, at, at],
+        data.admissible[:, at],
+        texts=texts,
+        prompts=data.prompts,  # by which they are split as they were for the estimator
     )
 
 
