@@ -1,4 +1,4 @@
-"""Three promises about a language model that others trained, in some ten seconds.
+"""Three promises about a language model that others trained, in some five seconds.
 
     python examples/quickstart.py
 
