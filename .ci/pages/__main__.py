@@ -12,6 +12,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag
@@ -150,11 +151,24 @@ def page_of(path: Path, text: str, guide: dict[Path, str]) -> str:
         known = page in render.env.globals["chapters"]
         return f'<a href="{root}{page}">{match[0]}</a>' if known else match[0]
 
-    body = to_html(text)
+    body, contents = with_anchors(text)
     linked = re.sub(r'href="([^"]+)"', to_page, body)
     linked = re.sub(r"<code>(sklearn_clm[.\w]*)</code>", to_chapter, linked)
     page = render.env.get_template("guide.html.jinja2")
-    return page.render(title=title_of(path, text), root=root, body=linked, contents=body.toc_html)
+    return page.render(title=title_of(path, text), root=root, body=linked, contents=contents)
+
+
+def with_anchors(text: str) -> tuple[str, str]:
+    """A page and its contents as HTML, with the anchors of headings that GitHub gives them."""
+    body = to_html(text)
+    contents = body.toc_html or ""
+    html = str(body)
+    for anchor, heading in re.findall(r'<h\d id="([^"]*)">(.*?)</h\d>', html):
+        words = unescape(re.sub(r"<[^>]*>", "", heading)).lower()
+        github = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        html = html.replace(f'id="{anchor}"', f'id="{github}"')
+        contents = contents.replace(f'href="#{anchor}"', f'href="#{github}"')
+    return html, contents
 
 
 def draw_displays(chapters: dict[str, pdoc.doc.Module], site: Path) -> dict[str, str]:
