@@ -133,8 +133,8 @@ def labelled(
             def ask(of: np.ndarray, components: np.ndarray = components) -> Iterator[bool]:
                 return verdicts(components[of], np.zeros_like(of))
 
-            known = data.with_labels(labels).take(rows)
-            settle(ComponentEntries(known, ask, max_wrong=max_wrong), rank)
+            labeled_rows = data.with_labels(labels).take(rows)
+            settle(ComponentEntries(labeled_rows, ask, max_wrong=max_wrong), rank)
     return data.with_labels(labels, data.provenance.admission)
 
 

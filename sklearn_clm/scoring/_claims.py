@@ -69,14 +69,14 @@ class ClaimSupport(BaseEstimator):
     def _one_prompt(
         self, draws: Sequence[Generation], rows: Sequence[Sequence[Part]]
     ) -> list[np.ndarray]:
-        said = [draw.response for draw in draws]
-        claims, ids = numbered_components(said, rows)
+        texts = [draw.response for draw in draws]
+        claims, ids = numbered_components(texts, rows)
         if self.entails is None:
             holds = np.zeros((len(rows), len(claims)))
             for row, numbers in zip(holds, ids):
                 row[numbers] = 1.0
         else:
-            responses, (of_draw,) = numbered([said], prompt_bytes)
+            responses, (of_draw,) = numbered([texts], prompt_bytes)
             holds = entailed(self.entails, responses, claims)[of_draw]
         counts = holds.sum(axis=0)
         return [counts[numbers] for numbers in ids]

@@ -430,11 +430,11 @@ class VerbalisedConfidence(_Asking):
         return scores_of_components(prompts, generations, spans, self._score)
 
     def _score(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
-        asked = [
+        question_of_pair = [
             self._question(prompt, {"prompt": _contents(prompt)}, component)
             for prompt, component in pairs
         ]
-        questions, (numbers,) = numbered([asked], prompt_bytes)
+        questions, (numbers,) = numbered([question_of_pair], prompt_bytes)
         values = np.zeros(len(questions))
         self._ask(questions, values.__setitem__)
         return values[numbers]

@@ -391,18 +391,20 @@ def _claim(claim: Claim, text: str) -> Span | Claim | None:
     """A claim, or its span alone; None if wrong."""
     try:
         parents = tuple(map(index, claim.parents))
-        said = claim.text.strip()
+        statement = claim.text.strip()
         start, stop = map(index, claim.span or (0, 0))
     except (AttributeError, TypeError, ValueError):
         return None
     if not 0 <= start <= stop <= len(text):
         return None
-    if claim.span is None and said:
-        start = text.find(said)
-        stop = start + len(said)
-    if not said or (not parents and start >= 0 and said == text[start:stop].strip()):
+    if not statement:
+        return 0, 0  # a blank one, which is left out
+    if claim.span is None:
+        start = text.find(statement)
+        stop = start + len(statement)
+    if not parents and start >= 0 and statement == text[start:stop].strip():
         return start, stop
-    return Claim(said, None if start < 0 else (start, stop), parents)
+    return Claim(statement, None if start < 0 else (start, stop), parents)
 
 
 def _trimmed(text: str, offsets: Iterable[Span]) -> list[Part]:

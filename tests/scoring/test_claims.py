@@ -28,6 +28,7 @@ def test_what_stands_in_the_text_has_a_span_and_the_rest_is_kept():
     found = get_splitter(lambda text: [BORN, "two Nobel prizes", WON, Claim("Warsaw"), " "])(TEXT)
     assert found == [BORN, (41, 57), WON, (21, 27)]
     assert get_splitter(lambda text: [Claim(" x "), "y"])("z") == [Claim("x"), Claim("y")]
+    assert get_splitter(lambda text: [Claim(" ", span=(0, 5)), Claim("")])(TEXT) == []
 
 
 def test_parents_are_positions_among_what_is_kept():
