@@ -159,7 +159,8 @@ class PrecomputedGenerator(BaseGenerator):
                     raise ValueError(
                         f"prompts[{i}] = {prompt_line(prompt)} must have {stop} draws, got "
                         f"{len(row)} instead; {n_enough} of {len(draws)} prompts have as many. "
-                        "Draw more, drop the others, or calibrate with a lower k_max."
+                        "Draw more, or calibrate with a lower k_max; drop the others only if their "
+                        "draws ended whatever was drawn."
                     )
                 for j in range(start, stop):
                     queue.put(i, j, row[j])
