@@ -124,7 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_data(add, with_groups=True)
     text = "who gave the verdicts, such as 'support team, November': the promise names them"
     add("--judge", metavar="NAME", help=text)
-    output, text = Path("calibration.json"), "where to write (default: %(default)s)"
+    output = Path("calibration.json")
+    text = "where to write (default: %(default)s)"
     add("-o", "--output", type=_file(), default=output, metavar="FILE", help=text)
     text = "where to write a page about the promise and what it costs, .html or .md"
     add("--report", type=_file(".html", ".htm", ".md"), metavar="FILE", help=text)
@@ -150,7 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     add = command(_plan, "how many prompts to collect, from a pilot", _PLAN + tables.SAMPLES)
     _add_data(add, with_groups=False)
     add("-o", "--output", type=_file(), metavar="FILE", help="Markdown file to write")
-    sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
+    sizes = [100, 200, 500, 1000, 2000]
+    text = "numbers of prompts to consider"
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
     _number(add, "--power", 0.9, "wanted probability of success")
     text = "what will be calibrated: sets, or answers by votes (default: %(default)s)"
@@ -233,7 +235,8 @@ def _refuse_inputs(outputs: Iterable[Path | None], inputs: Iterable[str | None])
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     """Measure whether thresholds keep their promise on held-out prompts."""
-    log, content = tables.read(arguments), tables.thresholds(arguments.calibration)
+    log = tables.read(arguments)
+    content = tables.thresholds(arguments.calibration)
     log = tables.held_out(log, content)
     sets = tables.sets_of(log, content, arguments)
     outcomes = set_outcomes(log.admissions, sets, admission=sets.sampler.admission)
@@ -243,7 +246,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     confidence = 1.0 - (1.0 - _CONFIDENCE) / len(in_use)
     refuted = []
     for name, rule in in_use.items():
-        rows = np.array([one == name for one in group_of])
+        rows = np.array([group == name for group in group_of])
         print("" if name is None else f"Group {name!r}: ", end="")
         refuted.append(
             _is_refuted(rule.claim, outcomes.loss[rows], sets.answered[rows], confidence)
@@ -263,7 +266,8 @@ def _is_refuted(claim: Claim, loss: np.ndarray, answered: np.ndarray, confidence
     # the promise of answers is about those that are given
     are_answers = claim.about == "answers"
     counts = answered if are_answers else np.ones(len(loss), dtype=bool)
-    n, n_errors = int(counts.sum()), int(loss[counts].sum())
+    n = int(counts.sum())
+    n_errors = int(loss[counts].sum())
     if n == 0:
         which = f"None of {counted(len(loss), 'prompt')} is answered" if len(loss) else "No prompt"
         print(f"{which}: nothing was measured.")
@@ -271,38 +275,39 @@ def _is_refuted(claim: Claim, loss: np.ndarray, answered: np.ndarray, confidence
     low, high = clopper_pearson(n_errors, n, confidence)
     is_refuted = bool(low > claim.level)
     verdict = "refuted" if is_refuted else "confirmed" if high <= claim.level else "not refuted"
-    few = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
+    hint = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
     of_all = f" (of {counted(len(loss), 'prompt')}, the others escalated)" if are_answers else ""
     held = f"held {100 * (1 - n_errors / n):.1f} %"
     interval = f"interval {100 * (1 - high):.1f} to {100 * (1 - low):.1f} %"
     what = counted(n, "answer" if are_answers else "prompt")
     print(
         f"Promised {100 * (1 - claim.level):g} %, {held} of {what}{of_all}, "
-        f"{100 * confidence:.3g} % {interval}: the promise is {verdict}{few}."
+        f"{100 * confidence:.3g} % {interval}: the promise is {verdict}{hint}."
     )
     return is_refuted
 
 
 def _predict(arguments: argparse.Namespace) -> None:
     _refuse_inputs([arguments.output], (*arguments.samples, arguments.calibration))
-    log, output = tables.read(arguments), arguments.output
+    log = tables.read(arguments)
+    output = arguments.output
     sets = tables.sets_of(log, tables.thresholds(arguments.calibration), arguments)
     ids = [{} if arguments.id is None else {"id": id_} for id_ in log.ids]
-    written = [id_ | one.to_dict() for id_, one in zip(ids, sets)]
+    written = [id_ | a_set.to_dict() for id_, a_set in zip(ids, sets)]
     if output is None:
-        print("".join(json.dumps(one) + "\n" for one in written), end="")
+        print("".join(json.dumps(row) + "\n" for row in written), end="")
         return
     if output.suffix.lower() == ".csv":
         # the cells of a table are short, so the promise is printed, once
-        promises = dict.fromkeys(one.pop("guarantee") for one in written)
-        for content, one in zip(written, sets):
-            content["remarks"] = "; ".join(one.remarks())
+        promises = dict.fromkeys(row.pop("guarantee") for row in written)
+        for content, a_set in zip(written, sets):
+            content["remarks"] = "; ".join(a_set.remarks())
         rows = _rows_of(written)
         first = [name for name in ("id", "prompt", *_OF_A_MEMBER.values()) if name in rows[0]]
         write_lines(output, rows, list(dict.fromkeys([*first, *rows[0]])))
         print(*promises, sep="\n")
     else:
-        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in written)
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in written)
         _write(output, "".join(lines))
     print(f"Wrote {output}.")
 
@@ -310,9 +315,9 @@ def _predict(arguments: argparse.Namespace) -> None:
 def _rows_of(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each response, or empty set."""
     rows = []
-    for one in sets:
-        members = list(zip(*(one[name] for name in _OF_A_MEMBER))) or [("",) * len(_OF_A_MEMBER)]
-        shared = {name: value for name, value in one.items() if name not in _OF_A_MEMBER}
+    for a_set in sets:
+        members = list(zip(*(a_set[name] for name in _OF_A_MEMBER))) or [("",) * len(_OF_A_MEMBER)]
+        shared = {name: value for name, value in a_set.items() if name not in _OF_A_MEMBER}
         rows += [shared | dict(zip(_OF_A_MEMBER.values(), member)) for member in members]
     return rows
 
@@ -380,7 +385,9 @@ def _calibrate(arguments: argparse.Namespace) -> None:
             words = f"{of_group}{rule.heading}: {rule.words}, {score}"
             print(f"{words}at most {counted(rule.k_max, 'draw')}.")
     print(*filter(None, nulls), sep="\n", end="\n" * bool(nulls))
-    if unnamed := ", ".join(one for one in provenance.unknown if one != "admission" or not judge):
+    if unnamed := ", ".join(
+        field for field in provenance.unknown if field != "admission" or not judge
+    ):
         print(f"The data do not name their {unnamed}: the promise is about whatever was used.")
     print(f"Wrote {arguments.output}.")
 

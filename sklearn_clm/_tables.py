@@ -57,7 +57,7 @@ class _Column:
         self, prompts: Sequence[object], generations: Sequence[Sequence[object]], start: int = 0
     ) -> np.ndarray:
         rows = zip(prompts, generations)
-        return np.array([self.rows[key_digest(one)][start : len(row)] for one, row in rows])
+        return np.array([self.rows[key_digest(prompt)][start : len(row)] for prompt, row in rows])
 
 
 def add_options(add: _Add, *, judged: bool, nargs: str = "+", with_groups: bool = True) -> None:
@@ -83,17 +83,21 @@ def add_options(add: _Add, *, judged: bool, nargs: str = "+", with_groups: bool 
 
 def read(arguments: argparse.Namespace) -> SampleLog:
     """The samples of all files."""
-    given, files = vars(arguments), arguments.samples
-    judged = [field for field in _JUDGED if given.get(field)] or _JUDGED  # what is named counts
-    names = {field: given[field] or field for field in (*_DRAWN, *judged) if field in given}
-    if given["response"] is not None:
+    parameters = vars(arguments)
+    files = arguments.samples
+    # of several columns of labels those that are named count
+    judged = [field for field in _JUDGED if parameters.get(field)] or _JUDGED
+    names = {
+        field: parameters[field] or field for field in (*_DRAWN, *judged) if field in parameters
+    }
+    if parameters["response"] is not None:
         del names["responses"]
-    further = {"id": given.get("id"), "group": given.get("groups")}
+    further = {"id": parameters.get("id"), "group": parameters.get("groups")}
     names |= {field: name for field, name in further.items() if name is not None}
     if len({*map(os.path.realpath, files)}) < len(files):
         raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
     records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
-    least = given.get("threshold")
+    least = parameters.get("threshold")
     log = SampleLog.of(records, names, least)
     if not log.prompts:
         raise ValueError(f"SAMPLES must hold samples, got none in {', '.join(files)}.")
@@ -133,7 +137,7 @@ def collected(arguments: argparse.Namespace) -> tuple[CalibrationData, list[str]
     data = _sampler(log, arguments, provenance, k_max=k_max).collect(log.prompts, log.admissions)
     # quality and verdicts of a file have no name
     unnamed = {"quality": log.quality, "admission": log.verdicts}
-    nameless = {name: None for name, given in unnamed.items() if given is not None}
+    nameless = {name: None for name, value in unnamed.items() if value is not None}
     data.provenance = provenance = replace(data.provenance, **nameless)
     fewest = int(data.n_draws.min())
     counts = "" if fewest == data.k_max else f"{fewest} to "
@@ -170,7 +174,7 @@ def sets_of(
         log,
         arguments,
         provenance,
-        k_max=max(one["k_max"] for one in content["rules"]),
+        k_max=max(rule["k_max"] for rule in content["rules"]),
         policy=_policy_of(content),
         epsilon=content["epsilon"],
         delta=content["delta"],

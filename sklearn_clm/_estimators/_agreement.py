@@ -35,23 +35,23 @@ def refuse_differences(
             )
 
 
-def refuse_other_shift(name: str, option: CovariateShift | None, known: Provenance) -> None:
+def refuse_other_shift(name: str, option: CovariateShift | None, provenance: Provenance) -> None:
     """Refuse data, or a file, of another shift."""
     if option is not None:
-        shift = Shift.of(known)
+        shift = Shift.of(provenance)
         made_with = {"weight_bound": "none"} if shift is None else vars(shift)
         refuse_differences(name, made_with, option.asked())
 
 
-def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
+def refuse_other_draws(sets: PredictionSets, provenance: Provenance, whose: str) -> None:
     """Refuse sets of another generator or seed."""
     drawn = sets.provenance
-    if drawn is None or not {"generator", "seed"} & set(known.differences(drawn)):
+    if drawn is None or not {"generator", "seed"} & set(provenance.differences(drawn)):
         return
     raise ValueError(
         "X holds sets that were drawn by another generator, or with another seed, than "
         f"{whose}: (fingerprint, seed) is {(drawn.generator, drawn.seed)}, wanted "
-        f"{(known.generator, known.seed)}."
+        f"{(provenance.generator, provenance.seed)}."
     )
 
 

@@ -152,7 +152,7 @@ class Calibration(ABC):
         `judge` names who gave the verdicts, where no admission did.
         """
         record = replace(self, provenance=provenance)
-        unknown = tuple(one for one in record.unknown if one != "admission" or judge is None)
+        unknown = tuple(name for name in record.unknown if name != "admission" or judge is None)
         rules = {
             group: replace(rule, claim=replace(rule.claim, unknown=unknown, judge=judge))
             for group, rule in self.rules.items()
@@ -341,17 +341,17 @@ class SamplerCalibration(Calibration):
 
     def _open(self) -> list[str]:
         """How many prompts stay open, and what they cost."""
-        found = [(rule.claim, rule.outcome) for rule in self.in_use.values()]
-        n_open = sum(outcome.n_open for _, outcome in found if outcome is not None)
+        pairs = [(rule.claim, rule.outcome) for rule in self.in_use.values()]
+        n_open = sum(outcome.n_open for _, outcome in pairs if outcome is not None)
         if not n_open:
             return []
-        n = sum(outcome.n_calibration for _, outcome in found if outcome is not None)
+        n = sum(outcome.n_calibration for _, outcome in pairs if outcome is not None)
         text = (
             f"the draws of {n_open} of {counted(n, 'calibration prompt')} end before they show "
             "whether the set is right, and each of these counts as an error."
         )
-        claim, outcome = found[0]
-        if len(found) == 1 and outcome is not None and claim.guarantee == "pac":
+        claim, outcome = pairs[0]
+        if len(pairs) == 1 and outcome is not None and claim.guarantee == "pac":
             n_errors, m = outcome.n_errors, outcome.n_counted
             with_them, without = (
                 rounded_up(float(smallest_epsilon(errors, m, claim.delta)))

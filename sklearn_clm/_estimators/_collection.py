@@ -259,8 +259,8 @@ class Collection:
     def _judge(self, rows: np.ndarray, n_draws: int) -> None:
         """Judge the first draws of prompts, equal texts once."""
         draws = np.arange(n_draws)
-        made = draws < self.n_draws[rows, np.newaxis]
-        unknown = made & (self.verdicts.labels[rows, :n_draws] < 0)
+        is_made = draws < self.n_draws[rows, np.newaxis]
+        unknown = is_made & (self.verdicts.labels[rows, :n_draws] < 0)
         at, draws_of_texts = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
         try:
             with noting_kept_draws():

@@ -125,11 +125,11 @@ class ComponentCollection:
                 self._judged_by(self._admission, references, draws, split).try_on(0)
 
     def fill(
-        self, memory: DrawMemory, width: int, known: Provenance, *, progress: Progress
+        self, memory: DrawMemory, width: int, provenance: Provenance, *, progress: Progress
     ) -> None:
         """Split and score all K draws, whatever budget was chosen.
 
-        They have the provenance that is known of the draws and of these parts.
+        They have the `provenance` of the draws, and that of these parts.
         """
         prompts, references = self.prompts, self._references
         n_draws = len(prompts) * width
@@ -167,7 +167,7 @@ class ComponentCollection:
             [distinct.scores for distinct in split],
             [np.full(len(distinct.components), -1) for distinct in split],
             prompts=prompts.digests,
-            provenance=replace(known, k_max=width, **made_with),
+            provenance=replace(provenance, k_max=width, **made_with),
         )
         if not all(map(callable, references)):
             responses = (draw.response for row in draws for draw in row)
@@ -326,7 +326,7 @@ def select_components(
         citations: list[tuple[Citation, ...]] = []
         if len(kept) and isinstance(record.component_score, Citing):
             cited = record.component_score.cite(sampled.prompt, kept)
-            citations = [() if one is None else (one,) for one in cited]
+            citations = [() if citation is None else (citation,) for citation in cited]
         left_out = np.flatnonzero(scores < rule.gamma_hat).tolist()
         selected.append(
             ComponentSet(

@@ -52,9 +52,9 @@ class DrawSource:
         """The source of a generator, whose fingerprint is taken here."""
         # taken once: later requests compare what is remembered of the object
         record_fingerprints(generator)
-        known = Known()
-        name = known.of(generator, partial(fingerprint, generator))
-        return cls(generator, name, seed, trained_on, known)
+        remembered = Known()
+        name = remembered.of(generator, partial(fingerprint, generator))
+        return cls(generator, name, seed, trained_on, remembered)
 
     @classmethod
     def train(
@@ -100,15 +100,15 @@ class DrawSource:
         cls,
         generator: Generator | None,
         random_state: int | np.random.RandomState | None,
-        known: str | None,
+        expected: str | None,
     ) -> "DrawSource":
         """The source of a sampler that has seen no prompts.
 
-        A generator that was trained before must have the fingerprint `known`.
+        A generator that was trained before must have the `expected` fingerprint.
         """
         nobody = np.empty(0, dtype=np.uint64)
         seed = seed_of_draws(random_state)
-        if generator is not None and known is not None and _is_trained(generator, known):
+        if generator is not None and expected is not None and _is_trained(generator, expected):
             return cls.of(copy.copy(generator), seed, nobody)
         generator_copy = own_copy(generator)
         if is_trainable(generator_copy):
@@ -233,7 +233,7 @@ def warn_of_repeated_draws(
 
 def source_of(
     name: str,
-    known: Provenance,
+    provenance: Provenance,
     current: DrawSource | None,
     generator: Generator | None,
     random_state: int | np.random.RandomState | None,
@@ -244,20 +244,20 @@ def source_of(
     the `generator` that the parameters name now; so must bare arrays, unless `current` was trained.
     """
     source = None
-    if current is not None and known.generator is None:
+    if current is not None and provenance.generator is None:
         source = current if is_trainable(current.generator) else None
-    elif current is not None and known.generator == current.fingerprint:
+    elif current is not None and provenance.generator == current.fingerprint:
         source = current
     if source is None:
         try:
-            source = DrawSource.untrained(generator, random_state, known.generator)
+            source = DrawSource.untrained(generator, random_state, provenance.generator)
         except NotFittedError:
             if current is None:
                 raise
             source = current
     here = {"generator": source.fingerprint}
-    refuse_differences(name, vars(known), here, title_of(source.generator))
-    return source if known.seed is None else replace(source, seed=known.seed)
+    refuse_differences(name, vars(provenance), here, title_of(source.generator))
+    return source if provenance.seed is None else replace(source, seed=provenance.seed)
 
 
 def rows_in_order(prompts: CheckedPrompts, references: list[Reference]) -> np.ndarray:
@@ -291,10 +291,10 @@ def own_copy(generator: Generator | None) -> Generator:
     return copied
 
 
-def _is_trained(generator: Generator, known: str) -> bool:
-    """Whether a generator is trained already, with the fingerprint `known`."""
+def _is_trained(generator: Generator, expected: str) -> bool:
+    """Whether a generator is trained, with the `expected` fingerprint."""
     try:
-        return is_trainable(generator) and fingerprint(generator) == known
+        return is_trainable(generator) and fingerprint(generator) == expected
     except (AttributeError, NotFittedError):  # it is not trained yet
         return False
 

@@ -216,14 +216,14 @@ class ComponentVerdicts(Verdicts):
         *,
         bare: bool = False,
     ) -> None:
-        asked: list[Reference] = []
+        references_of_components: list[Reference] = []
         for reference, row, distinct in zip(references, responses, components):
             for occurrences in distinct.occurrences:
                 draw, span = occurrences[0]
                 if isinstance(admission, HumanJudge) and isinstance(row[draw], str):
                     context = Context(row[draw], *(span or (0, 0)))
-                    asked.append(replace(as_judged(reference), context=context))
+                    references_of_components.append(replace(as_judged(reference), context=context))
                 else:
-                    asked.append(reference)
+                    references_of_components.append(reference)
         texts = [[text] for distinct in components for text in distinct.components]
-        super().__init__(admission, asked, texts, n_jobs, bare=bare)
+        super().__init__(admission, references_of_components, texts, n_jobs, bare=bare)

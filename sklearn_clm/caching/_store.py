@@ -326,7 +326,7 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _files_of(path: str) -> dict[str, os.stat_result]:
-    """The files of a store that is open: what was written last stands beside the file."""
+    """Files of an open store, with what stands beside it."""
     beside = os.path.realpath(path)
     names = (path, f"{beside}-wal", f"{beside}-shm")
     return {name: os.stat(name) for name in names if os.path.exists(name)}

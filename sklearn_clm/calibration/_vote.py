@@ -136,7 +136,8 @@ class PlainSteps:
     def __init__(self, table: Table, rows: np.ndarray, path: PlainPath, fewest: int) -> None:
         self.table, self.rows, self.path = table, rows, path
         self.fewest = fewest
-        model, shape = path.model, (len(rows), path.k_max)
+        model = path.model
+        shape = (len(rows), path.k_max)
         self.texts = np.zeros(shape, dtype=np.intp)
         self.sure = np.full(shape, -np.inf)  # score of an answer that no later draw changes
         self.reach = np.full(shape, np.inf)  # largest score that later draws can bring

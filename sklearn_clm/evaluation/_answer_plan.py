@@ -116,7 +116,8 @@ def plan_answers(
     wrong = np.array([int(np.sum(steps.members(step).labels == 0)) for step in chosen])
     needed = []
     for m, n_wrong in zip(answered[chosen].tolist(), wrong.tolist()):
-        share, high = m / data.n_prompts, float(clopper_pearson(n_wrong, m, _CONFIDENCE)[1])
+        share = m / data.n_prompts
+        high = float(clopper_pearson(n_wrong, m, _CONFIDENCE)[1])
         risks = n_wrong / m, high
         exact, cautious = (_prompts(risk, share, alpha, delta, power) for risk in risks)
         needed.append((exact, cautious))

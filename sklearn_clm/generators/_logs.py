@@ -77,7 +77,7 @@ class SampleLog:
                     rows.setdefault(key, []).append((draw_from_record(fields), *facts))
         distinct_prompts = list(prompts.values())
         draws, references, labels, scores, ids, groups = (
-            [[one[k] for one in row] for row in rows.values()] for k in range(6)
+            [[cells[k] for cells in row] for row in rows.values()] for k in range(6)
         )
         has_labels = _are_known("label", labels, distinct_prompts)
         names_of = _of_prompts("group", groups, distinct_prompts)
@@ -205,7 +205,9 @@ def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Any, bool]:
 
 def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> bool:
     """Whether values are known of all draws; refused for some."""
-    lack = [(i, j) for i, row in enumerate(rows) for j, one in enumerate(row) if is_missing(one)]
+    lack = [
+        (i, j) for i, row in enumerate(rows) for j, value in enumerate(row) if is_missing(value)
+    ]
     n = sum(map(len, rows))
     if 0 < len(lack) < n:
         i, j = lack[0]
@@ -218,11 +220,11 @@ def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> b
 
 def _of_prompts(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
     """The one reference, or group, of each prompt."""
-    values = [[one for one in row if not is_missing(one)] for row in rows]
+    values = [[value for value in row if not is_missing(value)] for row in rows]
     if not any(values):
         return None
     for prompt, of_prompt in zip(prompts, values):
-        if not of_prompt or any(one != of_prompt[0] for one in of_prompt):
+        if not of_prompt or any(value != of_prompt[0] for value in of_prompt):
             kinds = "one, or one list" if name == "reference" else "one"
             raise ValueError(
                 f"the {name} of {prompt_line(prompt)} must be {kinds}, got "
@@ -304,19 +306,20 @@ def inspect_samples(path: AnyPath) -> Iterator[Iterator[tuple[str, Any]]]:
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise ValueError(f"{path} is not an archive of Inspect: {error}") from error
     with archive:
-        members = {one.filename: one for one in archive.infolist()}  # the last of a name counts
+        # the last of a name counts
+        members = {entry.filename: entry for entry in archive.infolist()}
         header = members.get("header.json")
-        samples = [one for name, one in members.items() if _SAMPLE.fullmatch(name)]
-        if any(one.filename.endswith("/sample.json") for one in samples):
+        samples = [entry for name, entry in members.items() if _SAMPLE.fullmatch(name)]
+        if any(entry.filename.endswith("/sample.json") for entry in samples):
             raise ValueError(f"{path} holds samples in chunks, which are not read: {_AS_JSON}")
-        n_bytes = sum(one.file_size for one in samples)
+        n_bytes = sum(entry.file_size for entry in samples)
         if n_bytes > _LARGEST_ARCHIVE:
             raise ValueError(
                 f"{path} must unpack to at most {_LARGEST_ARCHIVE} bytes of samples, is {n_bytes}: "
                 "give logs of some of its samples each."
             )
         _refuse_unfinished(path, {} if header is None else _unpacked(archive, header))
-        yield ((f"{one.filename} in {path}", _unpacked(archive, one)) for one in samples)
+        yield ((f"{entry.filename} in {path}", _unpacked(archive, entry)) for entry in samples)
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -338,7 +341,8 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
 
 def _of_lm_eval(line: Mapping[str, Any]) -> dict[str, Any]:
     """A line of lm-evaluation-harness as one record of all draws."""
-    requests, filtered = line["resps"], line["filtered_resps"]
+    requests = line["resps"]
+    filtered = line["filtered_resps"]
     if len(requests) != 1:
         raise ValueError(f"it must hold text that was generated, got {len(requests)} requests.")
     (raw,) = requests
@@ -374,7 +378,7 @@ def _of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
             records.append((int(sample["epoch"]), where, _of_epoch(sample)))
     n_read: Counter[object] = Counter()
     n_left_out = 0
-    for epoch, where, record in sorted(records, key=lambda one: one[0]):
+    for epoch, where, record in sorted(records, key=lambda item: item[0]):
         # early stopping ends epochs; what comes after a gap is no first draw
         if epoch != n_read[record["id"]] + 1:
             n_left_out += 1
@@ -392,7 +396,9 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of a sample in one epoch."""
     if sample.get("error") or sample.get("invalidation"):
         raise ValueError("it failed, or was invalidated, and its draw lacks; inspect eval-retry.")
-    prompt, output, scores = sample["input"], sample["output"], sample.get("scores") or {}
+    prompt = sample["input"]
+    output = sample["output"]
+    scores = sample.get("scores") or {}
     if isinstance(prompt, list):  # without what differs from epoch to epoch
         prompt = [{"role": one["role"], "content": one["content"]} for one in prompt]
     choice = (output.get("choices") or [{}])[0]

@@ -450,7 +450,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
                 vote = replace(learnt.vote, level=1.0)
                 return self.certified(vote, table, part, claim)
             with bounding(table.judge, everybody, partial(self._unjudged, table, everybody)):
-                rules = [self.certified(one, table, part, claim) for one in learnt]
+                rules = [self.certified(path, table, part, claim) for path in learnt]
             best: Any = max(rules, key=self._worth)  # of equals the vote
             if not table.is_lazy:
                 return best

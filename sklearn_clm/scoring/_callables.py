@@ -31,16 +31,16 @@ def is_ours(scorer: object) -> bool:
 def chosen(
     argument: str,
     value: str | Given,
-    known: Mapping[str, Given],
-    others: str,
+    by_name: Mapping[str, Given],
+    other_kinds: str,
     protocols: tuple[Any, ...] = (),
 ) -> Given:
     """What a name stands for, or a user's object, checked."""
-    if isinstance(value, str) and value in known:
-        return known[value]
+    if isinstance(value, str) and value in by_name:
+        return by_name[value]
     if not isinstance(value, (str, type)) and (callable(value) or isinstance(value, protocols)):
         return cast(Given, value)
-    wanted = f"one of {sorted(known)}, or {others}" if known else others
+    wanted = f"one of {sorted(by_name)}, or {other_kinds}" if by_name else other_kinds
     message = f"{argument} must be {wanted}, got {value!r:.80} instead."
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 

@@ -244,7 +244,9 @@ def bind_quality(
     return scorer.bind(generator) if isinstance(scorer, PTrue) else scorer
 
 
-def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: np.ndarray) -> bool:
+def warn_of_later_draws(
+    scorer: object, prompts: Prompts, draws: Draws, qualities: np.ndarray
+) -> bool:
     """Warn, and return True, where scores change with later draws."""
     half = len(draws[0]) // 2
     if is_ours(scorer) or not isinstance(scorer, DrawScorer) or not half:
@@ -253,7 +255,7 @@ def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: n
     def is_same(n_made: int, n: int) -> bool:
         again = scorer.score_draws(prompts, [row[:n_made] for row in draws], 0)
         scores = np.asarray(again, dtype=np.float64)
-        return np.allclose(scores[:, :n], known[:, :n], equal_nan=True)
+        return np.allclose(scores[:, :n], qualities[:, :n], equal_nan=True)
 
     # where all draws have other scores in a batch of few prompts, later ones are not the reason
     if is_same(half, half) or not is_same(len(draws[0]), half):
