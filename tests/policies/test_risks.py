@@ -12,6 +12,7 @@ from sklearn_clm.calibration._risk import CostOfMisses, MissesIfAny
 from sklearn_clm.calibration._rows import Part, at_stake
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import set_coverage, set_loss
 from sklearn_clm.policies import AnswerPolicy, AuditedJudging, LazyJudging, ThresholdPolicy
@@ -238,3 +239,15 @@ def test_sets_that_do_not_know_their_sampler_have_no_cost():
         set_loss(["new"], sets, admission="exact_match")
     with pytest.raises(ValueError, match="data must be what this sampler has collected"):
         clone(sampler).calibrate(sampler.calibration_data_)
+
+
+def test_costs_need_all_draws():
+    prompts = [f"question {i}" for i in range(120)]
+    draws = [["yes", "no", "perhaps"][: 1 + i % 3] for i in range(120)]
+    generator = PrecomputedGenerator(prompts, draws)
+    policy = ThresholdPolicy(cost=cost_of)
+    options = {"k_max": 3, "quality": "self_consistency", "policy": policy}
+    with pytest.raises(
+        ValueError, match="must hold all 3 draws of each prompt for costs of misses"
+    ):
+        ConformalSampler(generator, **options).fit(prompts, ["yes"] * 120)
