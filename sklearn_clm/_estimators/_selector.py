@@ -248,14 +248,15 @@ class ComponentSelector(CalibratedEstimator):
         # mistakes are found before anything is paid for
         get_component_score(self.component_score)
         get_component_admission(self.admission, get_splitter(self.splitter))
-        sampler, sampled = self._given_sampler(X), None
+        sampler = self._given_sampler(X)
+        sampled = None
         prompts = self._checked(X)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
-        given = None if groups is None else names  # a function computes its groups again
+        groups_given = None if groups is None else names  # a function computes its groups again
         if sampler is None:
             sampler = self._new_sampler()
-            of_sampler = _groups_for(sampler.groups, given)
+            of_sampler = _groups_for(sampler.groups, groups_given)
             sampled = sampler._new_collection(prompts, references, of_sampler, prompt_weight)
             source, width, rows = sampled.source, sampled.data.k_max, sampled.indices
         elif prompt_weight is not None:
@@ -266,13 +267,15 @@ class ComponentSelector(CalibratedEstimator):
             rows = prompts_of_sampler(sampler, prompts, references, of_fit=of_fit)
         level = (self.groups or Groups()).level(self.delta, names, rows)
         judging_of(self.judging).refuse(self.alpha, level)
-        collected = ComponentCollection(self, source, prompts, references, rows, groups=given)
+        collected = ComponentCollection(
+            self, source, prompts, references, rows, groups=groups_given
+        )
         collected.try_on(sampler.memory_, width)
         if sampled is not None:
             sampler.calibrate(sampler._fill(sampled, lazily=True))
-        known = sampler.calibration_.drawn_with
+        provenance = sampler.calibration_.drawn_with
         with Progress(sampler.verbose) as progress:
-            collected.fill(sampler.memory_, width, known, progress=progress)
+            collected.fill(sampler.memory_, width, provenance, progress=progress)
             data = collected.data
             if self.judging != "lazy":
                 data = collected.judged(data, self.alpha)
@@ -303,33 +306,37 @@ class ComponentSelector(CalibratedEstimator):
         self._validate_params()
         check_components(data)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
-        own = self._own(data)
-        names = self._groups_of(data, own, groups)
-        sampler = self.sampler_ if own else self._sampler_for("data", data.provenance)
-        ties = None if own is None else own.place
+        collected = self._own(data)
+        names = self._groups_of(data, collected, groups)
+        sampler = self.sampler_ if collected else self._sampler_for("data", data.provenance)
+        ties = None if collected is None else collected.place
         searched, tested = judging_of(self.judging).split(data, self.random_state, ties)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
-        compares = own is None or self.judging == "all"
+        compares = collected is None or self.judging == "all"
         judging_of(self.judging).refuse(self.alpha, parts[0].delta)
-        if own is None:
+        if collected is None:
             data.refuse_unknown()
         else:
             in_use = parts[:-1] or parts
             tests = in_use if self.judging == "lazy" else None
-            with Progress(self.verbose) as own.verdicts.progress:
-                data = own.judged(data, self.alpha, tests, self.max_wrong)
-        provenance, grouped = data.provenance, names is not None
+            with Progress(self.verbose) as collected.verdicts.progress:
+                data = collected.judged(data, self.alpha, tests, self.max_wrong)
+        provenance = data.provenance
+        grouped = names is not None
         promise: dict[str, Any] = {"about": "components", "max_wrong": int(self.max_wrong)}
         claim = self._claim_of(provenance, grouped, level=self.alpha, **promise)
-        nothing, test = partial(SelectionRule, gamma_hat=np.inf), self._test_of(data, own)
+        empty_selection = partial(SelectionRule, gamma_hat=np.inf)
+        test = self._test_of(data, collected)
         record = SelectorCalibration(
-            rules=rules_of_parts(parts, claim, data.prompts, nothing, test, compares=compares),
+            rules=rules_of_parts(
+                parts, claim, data.prompts, empty_selection, test, compares=compares
+            ),
             sampler=sampler,
             **self._record_fields(data, grouped),
         )
-        noise = Noise() if own is None else own.noise
+        noise = Noise() if collected is None else collected.noise
         doubts = check_precision_of_components(record.in_use, data, names, noise)
-        self._keep(record, own, doubts)
+        self._keep(record, collected, doubts)
         return self
 
     def predict(self, X: Any, *, groups: object = None) -> ComponentSets:
@@ -386,7 +393,8 @@ class ComponentSelector(CalibratedEstimator):
 
     def _frozen(self) -> dict[str, Any]:
         # copied first: an adapted score hides its parts
-        splitter, score = frozen(self.splitter), frozen(self.component_score)
+        splitter = frozen(self.splitter)
+        score = frozen(self.component_score)
         return {"splitter": get_splitter(splitter), "component_score": get_component_score(score)}
 
     def _asked(self, groups: Groups | None) -> dict[str, Any]:
@@ -401,14 +409,14 @@ class ComponentSelector(CalibratedEstimator):
         maker = X.sampler if isinstance(X, PredictionSets) else None
         return _fitted(maker or self.sampler)
 
-    def _sampler_for(self, name: str, known: Provenance) -> ConformalSampler | None:
+    def _sampler_for(self, name: str, provenance: Provenance) -> ConformalSampler | None:
         """The fitted sampler, which must make the draws of `name`."""
         sampler = self._given_sampler() or getattr(self, "sampler_", None)
         if sampler is not None:
-            made = sampler.calibration_.source
-            drawn = {"generator": made.fingerprint, "seed": made.seed}
-            refuse_differences(name, vars(known), drawn)
-            refuse_larger_budget(sampler.k_max_, known.k_max)
+            source = sampler.calibration_.source
+            drawn = {"generator": source.fingerprint, "seed": source.seed}
+            refuse_differences(name, vars(provenance), drawn)
+            refuse_larger_budget(sampler.k_max_, provenance.k_max)
         return sampler
 
     def _checked(self, X: Any) -> CheckedPrompts:
@@ -447,18 +455,18 @@ class ComponentSelector(CalibratedEstimator):
         judging_of(self.judging).refuse(self.alpha, self.delta)
 
     def _test_of(
-        self, data: ComponentCalibrationData, own: ComponentCollection | None
+        self, data: ComponentCalibrationData, collected: ComponentCollection | None
     ) -> Callable[[Part, Claim], SelectionRule]:
         """The test of a part, by labels or an audit."""
         selection = ComponentSelection(data, self.max_wrong)
         if not isinstance(self.judging, AuditedJudging):
             return selection.certified
-        if own is None or own.people is None:
+        if collected is None or collected.people is None:
             raise ValueError(
                 "data must be what this selector has collected with people who audit, got other "
                 "data instead."
             )
-        audit = Audit(self.judging, own.people, own.source.seed)
+        audit = Audit(self.judging, collected.people, collected.source.seed)
         return partial(audit.certified, selection, None, None)
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:

@@ -175,18 +175,18 @@ class SetSequence(Sequence[_Set]):
     @property
     def dtype(self) -> np.dtype:
         numbers = (bool, int, float, np.number, np.bool_)
-        numeric = all(isinstance(value, numbers) for one in self for value in one._seen)
+        numeric = all(isinstance(value, numbers) for a_set in self for value in a_set._seen)
         return np.dtype(np.float64 if numeric else object)
 
     @property
     def sizes(self) -> np.ndarray:
         """Number of members of each set, an array of int."""
-        return np.array([len(one) for one in self], dtype=np.intp)
+        return np.array([len(a_set) for a_set in self], dtype=np.intp)
 
     @property
     def guaranteed(self) -> bool:
         """Whether every set carries the guarantee."""
-        return all(one.guaranteed for one in self)
+        return all(a_set.guaranteed for a_set in self)
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -207,11 +207,11 @@ class SetSequence(Sequence[_Set]):
                 return np.asarray(self)[key]
             key = key[0]
         rows = np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)]
-        taken = object.__new__(type(self))
-        vars(taken).update(vars(self))
-        taken._sets = [self._sets[i] for i in rows]
-        taken._index = None if self._index is None else self._index.take(rows)
-        return taken
+        part = object.__new__(type(self))
+        vars(part).update(vars(self))
+        part._sets = [self._sets[i] for i in rows]
+        part._index = None if self._index is None else self._index.take(rows)
+        return part
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, type(self)):
@@ -223,8 +223,8 @@ class SetSequence(Sequence[_Set]):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         own_dtype = self.dtype
         array = np.full(self.shape, np.nan if own_dtype.kind == "f" else None, dtype=own_dtype)
-        for row, one in zip(array, self):
-            for j, member in enumerate(one):
+        for row, a_set in zip(array, self):
+            for j, member in enumerate(a_set):
                 row[j] = member
         return array if dtype is None else array.astype(dtype)
 
@@ -237,7 +237,9 @@ class SetSequence(Sequence[_Set]):
 
     def _claims(self) -> list[Claim]:
         """The claims of the sets, each once."""
-        return list({id(one.claim): one.claim for one in self if one.claim is not None}.values())
+        return list(
+            {id(a_set.claim): a_set.claim for a_set in self if a_set.claim is not None}.values()
+        )
 
     def _guarantees(self) -> list[str]:
         """The guarantees in words, each once."""
@@ -262,7 +264,7 @@ class SetSequence(Sequence[_Set]):
     def _text(self) -> str:
         """The guarantees in words, and the first sets in full."""
         n = _views.SHOWN_SETS
-        texts = [one._text() for one in self._sets[:n]]
+        texts = [a_set._text() for a_set in self._sets[:n]]
         return "\n\n".join([self._cut(n), *self._guarantees(), *texts])
 
     def to_html(self, is_right: IsRight | None = None, *, shown: int = _views.SHOWN_SETS) -> str:
@@ -290,13 +292,15 @@ class SetSequence(Sequence[_Set]):
         >>> page.count('title="wrong"')
         1
         """
-        verdicts = [one._judged(is_right) for one in self._sets]
+        verdicts = [a_set._judged(is_right) for a_set in self._sets]
         held = None if is_right is None else self._held(verdicts)
-        levels = [one.claim.level for one in self if one.claim is not None and one.guaranteed]
+        levels = [
+            a_set.claim.level for a_set in self if a_set.claim is not None and a_set.guaranteed
+        ]
         # sets of several levels keep at least the weakest promise
         promised = 1 - max(levels) if levels else None
         summary = _cards.Summary(promised, held, self._numbers()) if self._sets else None
-        cards = [one._card(row) for one, row in zip(self._sets[:shown], verdicts[:shown])]
+        cards = [a_set._card(row) for a_set, row in zip(self._sets[:shown], verdicts[:shown])]
         return _cards.element(
             "" if summary is None else _cards.head(summary),
             *map(_cards.paragraph, [self._cut(shown), *self._guarantees()]),
@@ -305,19 +309,19 @@ class SetSequence(Sequence[_Set]):
 
     def _held(self, verdicts: Sequence[Sequence[bool | None]]) -> float | None:
         """The share of right sets, None where none counts."""
-        all_guaranteed = self.guaranteed or not any(one.guaranteed for one in self)
+        all_guaranteed = self.guaranteed or not any(a_set.guaranteed for a_set in self)
         right = []
-        for one, of_one in zip(self, verdicts):
-            risk = self._risk(one)
-            counts = risk.counts(np.array([len(one)]))[0]
-            if counts and (all_guaranteed or one.guaranteed):
-                accepted = np.ones((1, len(one)), dtype=bool)
+        for a_set, of_one in zip(self, verdicts):
+            risk = self._risk(a_set)
+            counts = risk.counts(np.array([len(a_set)]))[0]
+            if counts and (all_guaranteed or a_set.guaranteed):
+                accepted = np.ones((1, len(a_set)), dtype=bool)
                 right.append(risk.right(accepted, np.array([of_one], dtype=bool))[0])
         return float(np.mean(right)) if right else None
 
-    def _risk(self, one: _Set) -> Risk:
+    def _risk(self, a_set: _Set) -> Risk:
         """What makes a set right."""
-        return risk_about(self._about)() if one.claim is None else one.claim.risk
+        return risk_about(self._about)() if a_set.claim is None else a_set.claim.risk
 
     @abstractmethod
     def _numbers(self) -> tuple[tuple[str, str], ...]:
@@ -328,10 +332,10 @@ class SetSequence(Sequence[_Set]):
 
     def _with_claims(self, frame: "pd.DataFrame", sets: Iterable[_Set]) -> "pd.DataFrame":
         """Add columns for unusual claims to a frame of sets."""
-        claims = [one.claim or _USUAL for one in sets]
+        claims = [a_set.claim or _USUAL for a_set in sets]
         for name in ("guarantee", "group", "approximate"):
             values = [getattr(claim, name) for claim in claims]
-            if any(one != getattr(_USUAL, name) for one in values):
+            if any(value != getattr(_USUAL, name) for value in values):
                 frame[name] = values
         if any(claim.unknown for claim in claims):
             frame["provenance"] = "unknown"
@@ -578,17 +582,17 @@ class PredictionSets(SetSequence[PredictionSet]):
     @property
     def responses(self) -> list[list[Response]]:
         """The accepted responses of each prompt."""
-        return [list(one) for one in self]
+        return [list(a_set) for a_set in self]
 
     @property
     def n_samples(self) -> np.ndarray:
         """Draws taken for each prompt, an array of int."""
-        return np.array([one.n_samples for one in self], dtype=np.intp)
+        return np.array([a_set.n_samples for a_set in self], dtype=np.intp)
 
     @property
     def answered(self) -> np.ndarray:
         """Which prompts have a guaranteed answer, an array of bool."""
-        return np.array([one.answered for one in self], dtype=bool)
+        return np.array([a_set.answered for a_set in self], dtype=bool)
 
     @property
     def escalated(self) -> "PredictionSets":
@@ -613,16 +617,16 @@ class PredictionSets(SetSequence[PredictionSet]):
         import pandas as pd
 
         columns: dict[str, Sequence[Any]] = {
-            "prompt": [one.prompt for one in self],
-            "responses": [one.responses for one in self],
-            "quality": [tuple(one.quality.tolist()) for one in self],
-            "agreement": [tuple(one.agreement.tolist()) for one in self],
-            "indices": [tuple(one.indices.tolist()) for one in self],
-            "repeats": [one.repeats for one in self],
+            "prompt": [a_set.prompt for a_set in self],
+            "responses": [a_set.responses for a_set in self],
+            "quality": [tuple(a_set.quality.tolist()) for a_set in self],
+            "agreement": [tuple(a_set.agreement.tolist()) for a_set in self],
+            "indices": [tuple(a_set.indices.tolist()) for a_set in self],
+            "repeats": [a_set.repeats for a_set in self],
             "size": self.sizes.tolist(),
         }
         for name in ("n_samples", "set_score", "stopped", "guaranteed"):
-            columns[name] = [getattr(one, name) for one in self]
+            columns[name] = [getattr(a_set, name) for a_set in self]
         return self._with_claims(pd.DataFrame(columns, index=self._index), self)
 
     def __repr__(self) -> str:
@@ -641,7 +645,7 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     def _numbers(self) -> tuple[tuple[str, str], ...]:
         draws = (f"{self.n_samples.mean():.1f}", f"draws, of at most {self.k_max}")
-        if any(one.claim is not None and one.claim.about == "answers" for one in self):
+        if any(a_set.claim is not None and a_set.claim.about == "answers" for a_set in self):
             return ((f"{self.answered.mean():.0%}", "answered"), draws)
         return ((f"{self.sizes.mean():.1f}", "responses in a set"), draws)
 
@@ -723,7 +727,7 @@ class ComponentSet(SetOfOne):
         """
         content = super().to_dict()
         del content["citations"], content["left_out"]
-        return {**content, "claims": [_plain(one.to_dict()) for one in self.claims]}
+        return {**content, "claims": [_plain(claim.to_dict()) for claim in self.claims]}
 
     def rewritten(self, ask: Callable[..., Any]) -> Rewritten:
         """A text of the selected components, which is not promised.
@@ -788,10 +792,10 @@ class ComponentSet(SetOfOne):
         lines = [self.prediction_set._text(self._marks([None] * len(self)))]
         lines += [f"  ({_views.plain(remark)})" for remark in self.remarks()]
         lines.append("trusted components:" if len(self) else "no trusted component")
-        for one in self.claims[: len(self)]:
-            draws = ", ".join(str(draw + 1) for draw in sorted(set(one.draws)))
-            cited = _views.plain("".join(f"; {said}" for said in _cited(one)))
-            lines.append(f"  {one.score:.3g}  {_views.plain(one.text)}  (draw {draws}{cited})")
+        for claim in self.claims[: len(self)]:
+            draws = ", ".join(str(draw + 1) for draw in sorted(set(claim.draws)))
+            cited = _views.plain("".join(f"; {said}" for said in _cited(claim)))
+            lines.append(f"  {claim.score:.3g}  {_views.plain(claim.text)}  (draw {draws}{cited})")
         return "\n".join(lines)
 
     def _card(self, verdicts: Sequence[bool | None]) -> str:
@@ -861,7 +865,7 @@ class ComponentSets(SetSequence[ComponentSet]):
     @property
     def components(self) -> list[list[Response]]:
         """The selected components of each prompt."""
-        return [list(one) for one in self]
+        return [list(a_set) for a_set in self]
 
     def to_frame(self, *, left_out: bool = False) -> "pd.DataFrame":
         """Return a pandas DataFrame with one row per selected component.
@@ -882,10 +886,10 @@ class ComponentSets(SetSequence[ComponentSet]):
         """
         import pandas as pd
 
-        shown = [one.claims if left_out else one.claims[: len(one)] for one in self]
+        shown = [a_set.claims if left_out else a_set.claims[: len(a_set)] for a_set in self]
         rows = [
-            (i, c.text, c.score, c.draws, one.guaranteed, c.kept, c.span, c.citations)
-            for i, (one, claims) in enumerate(zip(self, shown))
+            (i, c.text, c.score, c.draws, a_set.guaranteed, c.kept, c.span, c.citations)
+            for i, (a_set, claims) in enumerate(zip(self, shown))
             for c in claims
         ]
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]

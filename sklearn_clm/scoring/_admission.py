@@ -127,7 +127,8 @@ class ComponentMatch(PairJudge):
         judge = self.admission
         verdicts: list[bool] = []
         for run in runs:
-            parts, components = self.parts(run[0][0]), [component for _, component in run]
+            parts = self.parts(run[0][0])
+            components = [component for _, component in run]
             if isinstance(judge, ThresholdAdmission) and isinstance(judge.metric, RougeL):
                 values = judge.metric.pairwise(parts, components)
                 verdicts.extend(np.any(values >= judge.threshold, axis=0).tolist())
