@@ -277,6 +277,7 @@ class ConformalSampler(CalibratedEstimator):
         """Collect all draws of prompts without labels."""
         prompts = check_prompts(X)
         source = self._source_of("prompts", Provenance())
+        # a generator is surer of what trained it
         rows = np.flatnonzero(~source.has_learnt(prompts))
         if not len(rows):
             raise ValueError("prompts must be others than those that trained the generator.")
@@ -309,12 +310,14 @@ class ConformalSampler(CalibratedEstimator):
             fraction=self.training_fraction,
             random_state=self.random_state,
         )
+        # what a shift drops is neither drawn nor judged
         shift = None
         if weights is not None and self.shift is not None:
             digests = prompts.digests[rows]
             kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
         rows = np.sort(rows)  # as they were given
+        # audits that cannot certify anything are refused before the draws that they would be about
         level = (self.groups or Groups()).level(self.delta, names, rows)
         self._judging.refuse(self._level, level)
         groups_given = None if groups is None else names  # a function computes its groups again
@@ -618,6 +621,7 @@ class ConformalSampler(CalibratedEstimator):
             table = Table(data, budgets=budgets, tiers=tiers)
         if table.has_holes:
             self._refuse_holes(data)
+        # what a miss costs depends on the prompt, which arrays do not hold
         risk = self._policy.risk
         if isinstance(risk, CostOfMisses):
             if collected is None:

@@ -109,6 +109,7 @@ class KeepingQueue(RelayQueue):
         self, max_draws: int | None = None, *, max_prompts: int | None = None
     ) -> list[DrawRequest]:
         """Draws to make next, while draws can be kept."""
+        # what cannot be kept is not paid for
         if self.failure is not None:
             return []
         self._hear(0.0)
@@ -202,10 +203,12 @@ class KeepingQueue(RelayQueue):
         for place, outcome in news:
             if place not in self._made_elsewhere:
                 continue
+            # it concerns this request only if the draw is still wanted in the end
             if isinstance(outcome, Exception):
                 self._failed_elsewhere[place] = outcome
                 continue
             self._made_elsewhere.remove(place)
+            # who was to make it has left: this request does, or waits for the next one
             if outcome is None:
                 self._ask_for(place)
                 continue
@@ -228,6 +231,7 @@ class KeepingQueue(RelayQueue):
                 if (generation := kept.get(draw)) is not None:
                     n_hits += 1
                     self._outer.put(position, draw, generation)
+                # equal prompts of one request share their draws
                 elif (waiting := self._wanted_by.get((key, draw))) is not None:
                     waiting.append(position)
                     self._sharing.setdefault(key, []).append(position)
@@ -236,6 +240,7 @@ class KeepingQueue(RelayQueue):
                     self._made_elsewhere.add((key, draw))
                 else:
                     self._wanted_by[key, draw] = [position]
+                    # neighbouring draws are one request to the generator
                     first = runs.pop()[0] if runs and runs[-1][1] == draw else draw
                     runs.append((first, draw + 1))
             self._waiting += [DrawRequest(position, *run) for run in runs]

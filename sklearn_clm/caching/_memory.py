@@ -132,6 +132,7 @@ class _MemoryKeeper(DrawKeeper):
     ) -> Sequence[Mapping[int, Generation]]:
         memory = self._memory
         with memory._lock:
+            # those used last are forgotten last
             for key in filter(memory._draws.__contains__, keys):
                 memory._draws.move_to_end(key)
             return [memory._draws.get(key, {}) for key in keys]
@@ -143,11 +144,13 @@ class _MemoryKeeper(DrawKeeper):
                 memory._draws[key] = {}
                 memory.n_bytes += _PROMPT_BYTES
             kept = memory._draws[key]
+            # the first one stays: others may have decided by it
             if draw not in kept:
                 kept[draw] = generation
                 memory.n_bytes += _size(generation)
             generation = kept[draw]
             self._tell((key, draw), generation)
+            # whole prompts: a prompt that lacks early draws would ask for them again
             while memory.n_bytes > memory.max_bytes:
                 _, gone = memory._draws.popitem(last=False)
                 memory.n_bytes -= _PROMPT_BYTES + sum(map(_size, gone.values()))
@@ -173,6 +176,7 @@ class _MemoryKeeper(DrawKeeper):
     def release(self, key: bytes, draw: int) -> bool:
         place = key, draw
         with self._memory._lock:
+            # another request counts on it
             if self._under_way.waiting.get(place):
                 return False
             self._under_way.makers.pop(place, None)

@@ -145,6 +145,7 @@ class FunctionGenerator(ConcurrentGenerator):
             options = {"seed": draw_seed(prompt, seed, draw)} if takes_seed else {}
             call = partial(self.ask, prompt, **options)
             reply = self._repeated(call, prompt, stopping, partial(is_unwanted, draw))
+            # a text with its log-probability
             if isinstance(reply, tuple) and len(reply) == 2:
                 reply = Generation(reply[0], logprob=reply[1])
             yield draw, checked_draw("ask", reply, f"draw {draw} of {prompt_line(prompt)}")
@@ -162,6 +163,7 @@ class FunctionGenerator(ConcurrentGenerator):
             try:
                 return self._reply(call, prompt, is_unwanted)
             except Exception as error:
+                # nobody waits: no second call is paid for
                 if is_unwanted():
                     raise
                 line = prompt_line(prompt)
@@ -240,6 +242,7 @@ def _in_thread(call: Callable[[], Any]) -> "Future[Any]":
         except BaseException as error:  # whoever waits raises it
             future.set_exception(error)
 
+    # the caller's variables, such as those of a trace; a daemon, since nothing can end the call
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(run,), daemon=True).start()
     return future
