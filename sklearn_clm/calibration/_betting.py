@@ -20,9 +20,10 @@ Step 2 needs stakes that were chosen before the outcome, and outcomes that were 
 1 / max_t W_t, by step 3. Their order must have nothing to do with them, or step 2 fails: an order
 that was chosen after a look at the losses makes any p-value small. Positions give no such order,
 not even permuted by a seed, since tables come sorted: with 196 losses of mean .30, the largest
-first, one seed certified a mean of at most .29 in 58 of 60 tables, at delta = .05. So digests and
-the seed determine the order. It is a uniform one, whatever stands beside the digests, and hence the
-ordered losses of independent rows are independent and identically distributed.
+first, one seed certified a mean of at most .29 in 58 of 60 tables, at delta = .05. So digests, the
+losses beside them and the seed determine the order. It is a uniform one, whatever stands beside the
+digests, and hence the ordered losses of independent rows are independent and identically
+distributed.
 
 **An e-process** against a risk of at most epsilon is a mixture of such W with weights fixed
 beforehand, and a supermartingale as well. The weights here are equal for the stakes, and each W
@@ -70,7 +71,7 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import binom
 
-from sklearn_clm.calibration._arrays import as_array
+from sklearn_clm.calibration._arrays import as_array, next_digests
 from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.calibration._rows import check_weights, random_stream
 
@@ -100,9 +101,9 @@ def betting_p_value(
     epsilon : float
         The tolerated mean, in (0, 1).
     keys : array-like of uint64, shape (n,), default=None
-        Digests of the prompts, which determine with `seed` in which order is bet, wherever the rows
-        stand. None: the rows must stand in an order that is unrelated to their losses, neither
-        sorted nor grouped by anything, or the p-value means nothing.
+        Digests of the prompts, which determine with `seed` and the losses in which order is bet,
+        wherever the rows stand. None: the rows must stand in an order that is unrelated to their
+        losses, neither sorted nor grouped by anything, or the p-value means nothing.
     seed : int, default=0
         Seed of the order, fixed before any loss is seen.
 
@@ -115,7 +116,8 @@ def betting_p_value(
     --------
     >>> import numpy as np
     >>> from sklearn_clm.calibration import betting_p_value
-    >>> losses, keys = np.repeat([0.3, 0.1], 100), np.arange(200)  # sorted by their losses
+    >>> losses = np.repeat([0.3, 0.1], 100)  # sorted
+    >>> keys = np.random.default_rng(0).integers(2**63, size=200)  # digests of the prompts
     >>> backwards = betting_p_value(losses[::-1], 0.25, keys=keys[::-1])
     >>> bool(betting_p_value(losses, 0.25, keys=keys) == backwards <= 0.05)
     True
@@ -144,11 +146,15 @@ def _in_random_order(values: np.ndarray, keys: ArrayLike | None, seed: int) -> n
     if keys is None:
         return np.asarray(values[np.random.default_rng(seed).permutation(len(values))])
     digests = as_array(keys, "keys", (len(values),), np.uint64)
-    beside = np.broadcast_to(digests.reshape((-1,) + (1,) * (values.ndim - 1)), values.shape)
-    # rows of one prompt by their losses, so that positions have no part; then all are permuted
-    by_key = np.take_along_axis(values, np.lexsort((values, beside), axis=0), axis=0)
-    order = random_stream(np.sort(digests), seed).permutation(len(values))
-    return np.asarray(by_key[order])
+    columns = []
+    for losses in values.reshape(len(values), -1).T:
+        # rows of one prompt by their losses, so that positions have no part; then all are permuted
+        by_key = np.lexsort((losses, digests))
+        # where prompts are numbers of sorted rows, they alone would make a fixed order of these
+        content = next_digests(digests[by_key], losses[by_key, np.newaxis])
+        order = random_stream(content, seed).permutation(len(losses))
+        columns.append(losses[by_key[order]])
+    return np.stack(columns, axis=1).reshape(values.shape)
 
 
 def weighted_betting_p_value(

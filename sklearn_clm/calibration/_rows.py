@@ -190,7 +190,8 @@ def keep_by_weight(
         Largest weight that any prompt may have, B; fixed without a look at these prompts.
     keys, seed : array-like of int, shape (n,), and int
         A number for each prompt, such as a digest, and a seed. With them and its own weight a
-        prompt is kept with probability ``weight / bound``, whatever the others.
+        prompt is kept with probability ``weight / bound``, whatever the others. Numbers of rows
+        will not do where the rows are sorted by their losses, or grouped.
     """
     values = check_weights(weights, bound)
     numbers = as_array(keys, "keys", values.shape, np.uint64)

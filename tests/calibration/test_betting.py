@@ -110,6 +110,21 @@ def test_sorted_tables_certify_falsely_no_more_often_than_delta(copies):
     assert binom.sf(found["as drawn"] - 1, n_worlds, delta) > 1e-4
 
 
+def test_numbers_of_sorted_rows_make_no_fixed_order():
+    """One order for each number of rows would bet on the same places of each table."""
+    delta, chances = 0.05, []
+    for n in range(100, 300, 10):
+        falsely = 0.0
+        for n_wrong in range(int(0.3 * n)):
+            losses = np.arange(n) < n_wrong
+            p = betting_p_value(losses, 0.29, keys=np.arange(n))
+            falsely += binom.pmf(n_wrong, n, 0.3) * (p <= delta)
+        chances.append(falsely)
+    # over the seeds, of which a number of rows is another
+    assert np.mean(chances) <= delta
+    assert max(chances) <= 2 * delta
+
+
 @pytest.mark.parametrize("a", [0.0, 0.05, 0.1, 0.15])
 def test_audits_that_stop_at_their_best_moment_keep_their_level(a):
     """On the boundary a + (1 - a) b = epsilon."""
