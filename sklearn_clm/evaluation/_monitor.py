@@ -20,9 +20,11 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
 from sklearn_clm.caching._store import open_store
 from sklearn_clm.calibration import keep_by_weight
+from sklearn_clm.calibration._arrays import next_digests
 from sklearn_clm.calibration._betting import RiskEProcess, check_losses, confidence_sequence
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._claim import nulls_of
+from sklearn_clm.calibration._rows import random_stream
 
 if TYPE_CHECKING:
     import sqlite3
@@ -57,9 +59,10 @@ class RiskMonitor:
     `share` below 1 :meth:`should_audit` chooses, by the request and the seed alone. A prompt that
     is asked again is another request and counts again: the promise is about requests, and without
     the repeats frequent prompts would count too little. Outcomes that arrive because somebody
-    complained say nothing about the risk, and calibration prompts are no audits. Outcomes must be
-    reported in the order of the requests: a table that was sorted by outcome, or by topic, is a run
-    of errors, and a false alarm almost surely.
+    complained say nothing about the risk, and calibration prompts are no audits. A table that is
+    sorted by outcome, or by topic, is a run of errors, and would be a false alarm almost surely:
+    the outcomes of one call count in an order that their requests and the seed determine. Without
+    requests, and from call to call, they must come as the requests came.
 
     *After an alarm* do what ``str(monitor)`` says. An alarm may also mean that calibration was
     unlucky, without any change since, which delta allows; with a marginal guarantee, which holds on
@@ -146,11 +149,14 @@ class RiskMonitor:
         Parameters
         ----------
         outcomes : array-like of shape (n,)
-            Losses of audited sets in order of arrival, never sorted: 1 or True for an error, 0 or
-            False for none, or a number in between where the loss is a share.
+            Losses of audited sets: 1 or True for an error, 0 or False for none, or a number in
+            between where the loss is a share.
         requests : sequence of length n, default=None
-            Their requests, as :meth:`should_audit` takes them. None: neither whether they were
-            chosen at random nor whether they were reported before can be checked.
+            Their requests, as :meth:`should_audit` takes them, which determine the order in which
+            outcomes of this call count: of a long log report a part after the other, and a rise
+            within it is seen. None: outcomes count as they stand, in order of arrival and never
+            sorted, and neither whether they were chosen at random nor whether they were reported
+            before can be checked.
 
         Notes
         -----
@@ -167,6 +173,8 @@ class RiskMonitor:
         digests: Sequence[bytes | None] = [None] * len(losses)
         if requests is not None:
             digests = self._audited(requests, len(losses))
+            order = self._order(digests, losses)
+            digests, losses = [digests[i] for i in order], losses[order]
         rows = list(zip(digests, losses.tolist()))
 
         def append(connection: sqlite3.Connection) -> list[float]:
@@ -190,7 +198,7 @@ class RiskMonitor:
 
     @property
     def losses_(self) -> np.ndarray:
-        """The outcomes in order of arrival."""
+        """The outcomes in the order in which they count."""
         return np.array(self._losses)
 
     @property
@@ -244,8 +252,17 @@ class RiskMonitor:
         return "\n".join(lines)
 
     def _chosen(self, digests: Sequence[bytes]) -> np.ndarray:
-        keys = np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
+        keys = _numbers(digests)
         return keep_by_weight(np.full(len(keys), self.share), 1.0, keys, seed=self.seed)
+
+    def _order(self, digests: Sequence[bytes], losses: np.ndarray) -> np.ndarray:
+        """Positions in a random order, wherever outcomes stand."""
+        keys = _numbers(digests)
+        by_key = np.argsort(keys)
+        # where requests are numbers of sorted rows, they alone would make a fixed order of these
+        content = next_digests(keys[by_key], losses[by_key, np.newaxis])
+        order = random_stream(content, self.seed).permutation(len(keys))
+        return np.asarray(by_key[order])
 
     def _audited(self, requests: Sequence[object], n: int) -> list[bytes]:
         """Digests of the requests, all of them to be audited."""
@@ -308,6 +325,10 @@ def _certified(target: object) -> tuple[float, str]:
         )
     text = f"{record.digest} {record.provenance}"
     return float(record.claim.level), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _numbers(digests: Sequence[bytes]) -> np.ndarray:
+    return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
 
 
 def _digest(request: object) -> bytes:

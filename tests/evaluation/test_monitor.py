@@ -31,8 +31,10 @@ def fitted(**options):
 def test_a_monitor_is_the_e_process_of_its_outcomes():
     losses = errors(300, 0.45)
     monitor = RiskMonitor(0.3)
-    assert monitor.update(losses[:100], requests(100)) is monitor
-    monitor.update(losses[100:].astype(int).tolist(), requests(200, 100))
+    assert monitor.update(losses[:100]) is monitor
+    monitor.update(losses[100:200].astype(int).tolist())
+    for loss, request in zip(losses[200:], requests(100)):
+        monitor.update([loss], [request])
     expected = RiskEProcess(0.3).update(losses)
     np.testing.assert_allclose(monitor.e_values_, expected)
     assert monitor.alarm_
@@ -41,6 +43,24 @@ def test_a_monitor_is_the_e_process_of_its_outcomes():
     assert monitor.risk_interval_ == confidence_sequence(losses.sum(), 300)
     # an alarm stays
     assert monitor.update(np.zeros(2_000)).alarm_
+
+
+@pytest.mark.parametrize("numbered", [False, True], ids=["requests", "numbers of rows"])
+def test_a_sorted_table_is_no_alarm(numbered):
+    """Outcomes of one call count in one order, wherever they stand."""
+    rng, n_alarms = np.random.default_rng(0), 0
+    for _ in range(200):
+        losses = rng.random(150) < 0.2
+        names = [f"{name}" for name in rng.integers(2**60, size=150)]
+        first = np.argsort(~losses)  # errors first
+        names = range(150) if numbered else np.array(names)[first].tolist()
+        monitor = RiskMonitor(0.2, alpha=0.1).update(losses[first], names)
+        n_alarms += monitor.alarm_
+        order = rng.permutation(150)
+        again = RiskMonitor(0.2).update(losses[first][order], [names[i] for i in order])
+        assert np.array_equal(again.losses_, monitor.losses_)
+        assert RiskMonitor(0.2).update(losses[first]).alarm_  # as they stand
+    assert n_alarms <= binom.ppf(1 - 1e-4, 200, 0.1)
 
 
 def test_a_low_risk_gives_no_alarm():
