@@ -466,7 +466,7 @@ class ComponentSelector(CalibratedEstimator):
                 "data must be what this selector has collected with people who audit, got other "
                 "data instead."
             )
-        audit = Audit(self.judging, collected.people, collected.source.seed)
+        audit = Audit(self.judging, collected.people, collected.source.seed, data.digests)
         return partial(audit.certified, selection, None, None)
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:

@@ -54,7 +54,7 @@ from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import split_of
 from sklearn_clm.calibration._outcome import Audited
 from sklearn_clm.calibration._risk import Risk
-from sklearn_clm.calibration._rows import Part, RandomState
+from sklearn_clm.calibration._rows import Part, RandomState, random_stream
 from sklearn_clm.calibration._tests import AuditBettingTest, TwoPhaseTest, errors_at, n_counted_at
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.policies._asking import CollectedJudge
@@ -176,19 +176,23 @@ class AuditedJudging(BaseEstimator, Judging):
         return split_of(data, _SHAPING, random_state, ties)
 
     def of(self, collection: Any) -> "Audit":
-        return Audit(self, collection.audited_by(self.people), collection.source.seed)
+        verdicts = collection.audited_by(self.people)
+        return Audit(self, verdicts, collection.source.seed, collection.data.digests)
 
 
 class Audit(Judging):
     """An audit by people, whom `verdicts` asks.
 
-    `seed` is that of the random choice of prompts.
+    `seed`, and the `digests` of all prompts, make the random choice of prompts.
     """
 
     audits: ClassVar[bool] = True
 
-    def __init__(self, judging: AuditedJudging, verdicts: CollectedJudge, seed: int) -> None:
-        self.judging, self.verdicts, self.seed = judging, verdicts, seed
+    def __init__(
+        self, judging: AuditedJudging, verdicts: CollectedJudge, seed: int, digests: np.ndarray
+    ) -> None:
+        self.judging, self.verdicts = judging, verdicts
+        self.seed, self.digests = seed, digests
 
     def certified(self, policy: Any, learnt: Any, table: Any, part: Part, claim: Claim) -> Any:
         """Test one step of a policy by people's standard."""
@@ -206,7 +210,7 @@ class Audit(Judging):
         path = shaping.on(part.rows)
         counted = policy.risk.counted(path, step)
         # drawn without regard to verdicts: step 2 of the proof in `_two_phase.py`
-        order = np.random.default_rng(self.seed).permutation(len(part.rows))
+        order = random_stream(self.digests[part.rows], self.seed).permutation(len(part.rows))
         order = order[counted[order]]
         n_prompts = len(order)
         n_audits = min(self.judging.n_audits, n_prompts)

@@ -189,10 +189,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
 
     def concluded(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
         """The rule of the chosen step, or all draws."""
-        if not self.risk.counts_all:
-            # only those that count were tested, perhaps the popular ones
-            counted = self.risk.counts(outcome.sizes)
-            claim = claim.tested_on(path.rows[counted], path.table.data.prompts)
+        claim = self._tested_on(path, outcome, claim)
         if outcome.step is not None:
             return self._rule(path.only(outcome.step), outcome, claim)
         why = nothing_passed(
@@ -204,6 +201,14 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             advice=self.advice(path, outcome, claim),
         )
         return Everything(claim.nullified(why), path.table.k_max, outcome)
+
+    def _tested_on(self, path: PathT, outcome: Outcome, claim: Claim) -> Claim:
+        """The claim, tested on those rows of a path that count."""
+        if self.risk.counts_all:
+            return claim
+        # perhaps the popular ones
+        counted = self.risk.counts(outcome.sizes)
+        return claim.tested_on(path.rows[counted], path.table.data.prompts)
 
     def _rule(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
         """The rule of one step, with what it gave."""
@@ -251,6 +256,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             audit=audit.record,
             tests=self.sequence_of(alone, audit, claim),
         )
+        claim = self._tested_on(alone, outcome, claim)
         if not claim.holds:
             return Everything(claim, path.table.k_max, outcome)
         return self._rule(alone, outcome, claim)

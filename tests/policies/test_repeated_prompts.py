@@ -8,6 +8,8 @@ import pytest
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.calibration._rows import describe_repetitions
+from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import (
     AnswerPolicy,
@@ -116,6 +118,38 @@ def test_each_calibration_of_answers_says_it_of_those_answered(alpha):
         n_held += claim.holds
         assert (claim.repeated in claim.conditions()) if claim.holds else claim.repeated
     assert n_held > 3 if alpha == 0.2 else n_held == 0
+
+
+class OftenAsked(BaseGenerator):
+    """All draws for popular prompts agree, and no two for others."""
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        draws = range(start, start + n_samples)
+        return [
+            [Generation("same" if "popular" in prompt else f"{j}") for j in draws]
+            for prompt in prompts
+        ]
+
+
+@pytest.mark.parametrize("design", ["two-phase", "betting", "people"])
+def test_each_audit_of_answers_says_it_of_those_answered(design):
+    popular = [f"popular {i}" for i in range(40)] * 3
+    X = popular + [f"other {i}" for i in range(2_200)]
+    assert describe_repetitions(check_prompts(X).digests) is None
+    judging = AuditedJudging("exact_match", n_audits=60, design=design)
+    one = ConformalSampler(
+        OftenAsked(),
+        k_max=3,
+        policy=AnswerPolicy(0.2, score="vote"),
+        judging=judging,
+        **{**PARTS, "admission": "exact_match"},
+    )
+    told = warnings_of(one.fit, X, ["same"] * len(X))
+    claim = one.calibration_.claim
+    assert claim.holds
+    assert one.predict(["popular 7", "other 7"]).sizes.tolist() == [1, 0]
+    assert REPEATED in claim.repeated
+    assert told.count(REPEATED) == 1
 
 
 def test_it_is_said_wherever_the_claim_is_shown(tmp_path):
