@@ -134,6 +134,40 @@ def test_a_quality_that_the_batch_decides_is_refused(policy):
         sampler(2.0, policy=policy).fit(PROMPTS, ["yes"] * 260)
 
 
+class Equal(Reward):
+    """Right answers score as much as "no", but for a last digit that the batch decides."""
+
+    def score_draws(self, prompts, generations, start=0):
+        rows = super().score_draws(prompts, generations, start)
+        return np.where(rows > 0, 0.5 + np.where(rows > 5, rows - 7.01, 0.0), -1.0)
+
+    scores = dict(zip(ANSWERS, (7.01, 1.0, -1.0, -1.0)))
+
+
+def test_of_equal_scores_the_first_is_the_answer_in_any_batch():
+    one = sampler(policy=AnswerPolicy(0.4, score="quality"), random_state=0)
+    one.set_params(quality=Equal(1e-13)).fit(PROMPTS, ["yes"] * len(PROMPTS))
+    together = [a_set.responses for a_set in one.predict(NEW)]
+    alone = [one.predict([prompt])[0].responses for prompt in NEW]
+    assert together == alone
+    assert len({*together} & {("yes",), ("no",)}) == 2
+
+
+def test_similarities_that_are_same_text_are_not_above_it():
+    """Votes are the same in any batch, wherever the user's threshold stands."""
+    policy = AnswerPolicy(0.6, score="vote", same_text=0.3)
+    one = sampler(alike=Alike(1e-13), policy=policy, random_state=0)
+    one.fit(PROMPTS, ["yes"] * len(PROMPTS))
+    exact = sampler(alike=Alike(0.0), policy=policy, random_state=0)
+    exact.fit(PROMPTS, ["yes"] * len(PROMPTS))
+    for prompts in (NEW, NEW[:1]):
+        shown, wanted = (
+            [a_set.responses for a_set in each.predict(prompts)] for each in (one, exact)
+        )
+        assert shown == wanted
+    assert one.calibration_.rule.level == exact.calibration_.rule.level
+
+
 def test_noise_without_consequence_is_none():
     # the gaps between these rewards are wider
     sampler(1e-3).fit(PROMPTS, ["yes"] * 260)

@@ -26,11 +26,12 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
 | a few of them (3 %) among those that a policy was fitted on | split prompts before you `collect` |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
-| a second try with another seed, order or subset, if none passed | one try; new prompts |
+| a second try with another seed or subset, if none passed | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or m looks, with delta / m each |
 | a measure on prompts that calibrated (logged) | other prompts |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
 | near copies: other white space, noise, SMOTE, augmentation | the originals alone |
+| prompts, or `keys`, that are numbers of rows of a sorted table | the texts, or shuffle first |
 | new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |
 | a promise read for each prompt, or for each topic | `groups=` fixed beforehand |
 | a judge, or references, that are wrong | the promise is about them: audit the judge |
@@ -40,7 +41,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
 | a generator that ignores `start`, where it draws for a few prompts | `check_keyed`, uncached |
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |
-| outcomes sorted by outcome or topic, in a `RiskMonitor` | report them as they come |
+| outcomes sorted by outcome or topic, in a `RiskMonitor` | pass `requests=`, not sorted calls |
 | bare losses sorted by outcome or topic, in a p-value by betting | `keys=`, or a shuffle |
 | losses of sets that are not `guaranteed`, in a `RiskMonitor` | leave them out |
 | the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
@@ -48,6 +49,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | weights of a shift that were estimated, and are said to be known | `estimated=True` |
 | samples of a file that were sorted, voted on, or the best of several | all draws, in order |
 | samples of a file that stand there twice, or are of several models or seeds | one run of each |
+| bare rows, or runs for a `RunGate`, that stand there twice | each once |
 | scores of a file that look at later draws, such as ranks | scores of a draw and earlier ones |
 | one `key` for two models, or two settings | a key for each |
 | a score in a cache whose numbers depend much on the batch | a score of higher precision |
@@ -139,7 +141,8 @@ weights that were estimated the guarantee is approximate.
 
 >>> from sklearn_clm.calibration import keep_by_weight
 >>> weights = np.where(np.arange(600) < 300, 0.5, 1.5)  # the second half will be more frequent
->>> kept = keep_by_weight(weights, bound=1.5, keys=np.arange(600))
+>>> digests = rng.integers(2**63, size=600)  # of the prompts
+>>> kept = keep_by_weight(weights, bound=1.5, keys=digests)
 >>> bool(np.mean(kept[:300]) < np.mean(kept[300:]))
 True
 

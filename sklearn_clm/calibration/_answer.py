@@ -50,7 +50,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.stats import betabinom, binom
 
-from sklearn_clm.calibration._between import middles_below
+from sklearn_clm.calibration._between import first_of_largest, middles_below
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import (
@@ -303,7 +303,7 @@ class AnswerSteps:
             text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
             # the answer is the text of the largest chance after this draw
             chance = text.max(axis=1)
-            self.texts[waiting, k] = text.argmax(axis=1)
+            self.texts[waiting, k] = first_of_largest(text)
             self.made[waiting] = k + 1
             self.sure[waiting, k] = sure_after(chance, path.patience[k])
             hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
@@ -381,11 +381,12 @@ class AnswerRule(ExitRule):
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
         self.n_samples += 1
         k = self.n_samples
-        best = int(np.argmax(text))
-        if sure_after(text[best], self.patience[k - 1]) >= self.level:
-            self.members = [best]
-            self.exit = float(text[best])
+        chance = float(np.max(text))
+        if sure_after(chance, self.patience[k - 1]) >= self.level:
+            (best,) = first_of_largest(np.asarray(text)[np.newaxis])
+            self.members = [int(best)]
+            self.exit = chance
             self.stopped = True
-        elif hopeless_after(text[best], k, self.k_max, self.cut):
+        elif hopeless_after(chance, k, self.k_max, self.cut):
             self.stopped = True
         return self.done

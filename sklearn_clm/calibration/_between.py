@@ -25,26 +25,40 @@ may lie in the gap, on either side of the threshold.
 digits: the gap is the first that lies further away from v. So a score that many prompts share is
 never cut through. Where scores of a continuum lie that dense, the gap is small, and so is
 the share of prompts within it.
+
+*Sums* of numbers in half precision do not keep the order of the exact ones: 0.1 + 0.1 + 0.1 is less
+than 0.3 there. They are one number where they are closer than 1/512.
 """
 
 import numpy as np
 
 SAME = 1e-6  # relative: scores that differ by less are one number
+_SAME_SUMS_OF_HALVES = 2.0**-9  # each of two sums is wrong by 2 ** -11 at most
 
 
-def middles_below(scores: np.ndarray, at: np.ndarray | float | None = None) -> np.ndarray:
+def same_sums(scores: np.ndarray) -> float:
+    """Relative difference below which sums of scores are one number."""
+    with np.errstate(over="ignore"):
+        halves = scores.astype(np.float16)
+    return _SAME_SUMS_OF_HALVES if np.array_equal(halves, scores) else SAME
+
+
+def middles_below(
+    scores: np.ndarray, at: np.ndarray | float | None = None, same: float = SAME
+) -> np.ndarray:
     """For each score the middle of the gap below it.
 
     Those of the scores `at`, which are some of all; None: of the m finite ones, ascending, of shape
-    (m,). Below the smallest there is as much room as above it.
+    (m,). Below the smallest there is as much room as above it. Scores that differ by less than
+    `same`, relatively, are one number.
     """
     ordered = np.sort(scores[np.isfinite(scores)])
     if not len(ordered):
         return ordered
     values = ordered if at is None else np.asarray(at)
     with np.errstate(over="ignore"):
-        low = np.searchsorted(ordered, values - SAME * np.abs(values), side="left")
-    neighbours = np.concatenate(([_reflected(ordered)], ordered))[low]
+        low = np.searchsorted(ordered, values - same * np.abs(values), side="left")
+    neighbours = np.concatenate(([_reflected(ordered, same)], ordered))[low]
     # halves first: a sum of large scores could overflow
     return np.maximum(neighbours / 2 + ordered[low] / 2, np.nextafter(neighbours, np.inf))
 
@@ -56,10 +70,20 @@ def middles_above(scores: np.ndarray, at: np.ndarray | None = None) -> np.ndarra
     return -middles_below(-scores)[::-1]
 
 
-def _reflected(ordered: np.ndarray) -> float:
+def first_of_largest(scores: np.ndarray) -> np.ndarray:
+    """Place of the largest score of each row, (m,).
+
+    Of scores that are one number it is the first, whatever their last digits in this batch.
+    """
+    top = scores.max(axis=1)
+    room = np.where(np.isfinite(top), SAME * np.abs(top), 0.0)
+    return np.argmax(scores >= (top - room)[:, np.newaxis], axis=1)
+
+
+def _reflected(ordered: np.ndarray, same: float) -> float:
     """The second smallest number, reflected at the smallest."""
     smallest = float(ordered[0])
-    place = np.searchsorted(ordered, smallest + SAME * abs(smallest), side="right")
+    place = np.searchsorted(ordered, smallest + same * abs(smallest), side="right")
     room = abs(smallest) or 1.0
     if place < len(ordered):
         room = float(ordered[place]) - smallest

@@ -313,7 +313,7 @@ def fitted(new_classifier: Callable[[], Any], features: np.ndarray, labels: np.n
 
 
 def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
-    """Probability of the second class, independent of other rows."""
+    """Probability of the second class."""
     coefficients = getattr(classifier, "coef_", None)
     if coefficients is not None and np.shape(coefficients) == (1, features.shape[1]):
         terms = features * coefficients[0]
@@ -322,9 +322,8 @@ def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
         return 1.0 / (1.0 + np.exp(-np.cumsum(terms, axis=1)[:, -1]))
     if not len(features):
         return np.empty(0)
-    chances = np.asarray(classifier.predict_proba(features))[:, 1]
-    # its last digits may depend on the batch, and an exit level stands between probabilities
-    return np.round(chances, 6)
+    # its last digits may depend on the batch, and levels stand between probabilities
+    return np.asarray(classifier.predict_proba(features))[:, 1]
 
 
 def probabilities(classifier: Any, present: np.ndarray, features: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import as_array
-from sklearn_clm.calibration._between import middles_above, middles_below
+from sklearn_clm.calibration._between import middles_above, middles_below, same_sums
 from sklearn_clm.calibration._data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
 from sklearn_clm.calibration._risk import MISSES, Risk
@@ -188,7 +188,8 @@ def threshold_grid(
     if score in _COUNTING:
         return l1, l2, np.arange(1.0, data.k_max + 1.0)
     observed = _observed_set_scores(data, score, l1, l2)
-    return l1, l2, _between_infinities(middles_below(observed), n_lambdas)
+    middles = middles_below(observed, same=same_sums(data.quality))
+    return l1, l2, _between_infinities(middles, n_lambdas)
 
 
 def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:

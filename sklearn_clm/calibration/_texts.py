@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._between import middles_above, middles_below
+from sklearn_clm.calibration._between import SAME, middles_above, middles_below
 from sklearn_clm.calibration._tiers import Tiers
 
 TEXT_FEATURES = (
@@ -238,7 +238,9 @@ def text_of_draw(
         return text
     # a copy of a copy is none: only first occurrences stand for a text
     earlier = np.arange(int(draw.max()))
-    alike = similarity[:, : len(earlier)] > same_text
+    # a similarity that is the number same_text is not above it, whatever its last digits
+    room = SAME / 4 * abs(same_text) if np.isfinite(same_text) else 0.0
+    alike = similarity[:, : len(earlier)] > same_text + room
     alike &= (texts[:, : len(earlier)] == earlier) & (earlier < draw[:, np.newaxis])
     return np.where(new & alike.any(axis=1), alike.argmax(axis=1), text)
 

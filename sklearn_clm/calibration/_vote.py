@@ -60,7 +60,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sklearn_clm.calibration._between import middles_below
+from sklearn_clm.calibration._between import first_of_largest, middles_below
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import TextModel
@@ -262,6 +262,7 @@ def decided(
     top = scores.max(axis=1)
     n_to_come = model.k_max - draws
     if model.score != "vote":
+        best = first_of_largest(scores)
         return best, np.where(n_to_come == 0, top, -np.inf), np.where(n_to_come == 0, top, np.inf)
     # of equals the first wins, so that texts to come would lose against it
     texts = np.arange(model.k_max)

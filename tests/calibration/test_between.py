@@ -9,6 +9,7 @@ from numpy.testing import assert_array_equal
 from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
 from sklearn_clm.calibration._between import SAME, middles_above, middles_below
 from sklearn_clm.calibration._search import threshold_grid
+from sklearn_clm.calibration._surface import evaluate_configurations
 from tests.calibration import oracle
 
 scores = st.lists(
@@ -42,6 +43,23 @@ def test_rounding_to_another_precision_crosses_no_middle(dtype):
     for thresholds in (middles_below(rounded), middles_above(rounded)):
         before = rounded[:, np.newaxis] >= thresholds
         assert_array_equal(exact[:, np.newaxis] >= thresholds, before)
+
+
+def test_sums_in_half_precision_are_not_cut_through():
+    """0.1 + 0.1 + 0.1 is 0.3, and stops where 0.3 does, though not as halves are added."""
+    assert 3 * float(np.float16(0.1)) < float(np.float16(0.3))
+    rng = np.random.default_rng(0)
+    quality = np.where(rng.random((600, 6)) < 0.1, 0.3, 0.1)
+    right = rng.random((600, 6)) < 0.4
+    exact = CalibrationData(quality, np.zeros((600, 6, 6)), right)
+    halves = CalibrationData(quality.astype(np.float16), exact.similarity, right)
+    lambdas = search_frontier(halves.take(np.arange(200)), set_score="sum").lambdas
+    seen, used = (
+        evaluate_configurations(data, lambdas, set_score="sum") for data in (halves, exact)
+    )
+    assert_array_equal(seen.n_errors, used.n_errors)
+    assert_array_equal(seen.size, used.size)
+    assert len(np.unique(lambdas[:, 2])) > 3
 
 
 def test_copies_of_a_score_are_not_cut_through():

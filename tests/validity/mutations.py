@@ -14,6 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 from sklearn_clm.calibration import critical_count
+from sklearn_clm.calibration._between import SAME
 from sklearn_clm.calibration._tests import BinomialTest
 
 from .answers import ANSWER_MUTATIONS, VOTE_MUTATIONS, coin_answers
@@ -31,7 +32,7 @@ from .policies import (
     tested_without_labels,
     two_labels_of_equal_texts,
 )
-from .precision import exit_levels_of_a_batch, on_the_scores
+from .precision import exit_levels_of_a_batch, on_the_scores, risk_at_three_tenths
 from .procedures import Setting, components, groups_each
 from .study import (
     PROCEDURES,
@@ -122,6 +123,12 @@ def _just_out_of_reach(n: int, delta: float) -> Cell:
 
 
 _WITHIN_REACH = Setting(150, first_k_error("mixed") + 0.1, 0.1)
+_SUMS_OF_HALVES = Cell(
+    "sums_in_half_precision",
+    "mixed",
+    "sum",
+    Setting(1500, risk_at_three_tenths("mixed") - 0.001, 0.1),
+)
 _MANY_CLOSE = Cell("response_sets", "useless_quality", "sum", Setting(60, 0.5, 0.1))
 
 MUTATIONS = {
@@ -193,6 +200,15 @@ MUTATIONS = {
             ("lower precision", "arrays_of_lower_precision"),
         )
     },
+    "sums of halves as exact as others": Mutation(
+        Cell(
+            "sums_in_half_precision",
+            "mixed",
+            "sum",
+            Setting(1500, risk_at_three_tenths("mixed") - 0.001, 0.1),
+        ),
+        lambda: patch("sklearn_clm.calibration._search.same_sums", lambda scores: SAME),
+    ),
     "steps of an exit policy's scales on scores": Mutation(
         Cell(
             "exit_levels_of_a_batch",

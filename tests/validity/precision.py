@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
     critical_count,
     learn_then_test,
 )
+from sklearn_clm.calibration._between import SAME
 from sklearn_clm.calibration._certify import settle
 from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries
@@ -110,6 +111,30 @@ def arrays_of_lower_precision(world: World, set_score, setting: Setting, rng) ->
     return _thresholds_fail(rounded, exact, world, set_score, setting, rng)
 
 
+@functools.lru_cache(maxsize=2)
+def _tenths(world: str) -> tuple[CalibrationData, CalibrationData]:
+    """The draws of a world with scores of 0.1 and, rarely, 0.3: in half precision, and exactly."""
+    population = make_world(world).population
+    rare = np.random.default_rng(0).random(population.quality.shape) < 0.1
+    quality = np.where(rare, 0.3, 0.1)
+    halves, exact = (
+        CalibrationData(one, np.zeros_like(population.similarity), population.admissible)
+        for one in (quality.astype(np.float16), quality)
+    )
+    return halves, exact
+
+
+def sums_in_half_precision(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Thresholds on sums of scores in half precision, used on sums in double precision."""
+    return _thresholds_fail(*_tenths(world.name), world, "sum", setting, rng)
+
+
+def risk_at_three_tenths(world: str) -> float:
+    """Risk of stopping at 0.3, which three tenths reach exactly, and as halves do not."""
+    stop = [(np.inf, -np.inf, (3 * float(np.float16(0.1)) + float(np.float16(0.3))) / 2)]
+    return float(evaluate_configurations(_tenths(world)[1], stop, set_score="sum").loss[0])
+
+
 @functools.lru_cache(maxsize=2 * _VARIANTS)
 def _exit_scores(world: str, variant: int, stand: str) -> tuple[ExitModel, np.ndarray]:
     """A policy learnt from scores in a batch, and V of scores alone.
@@ -160,11 +185,17 @@ def rare_error(world: str) -> float:
     return float(np.any(answers == 1, axis=1).mean())
 
 
-def on_the_scores(scores: np.ndarray, at: np.ndarray | float | None = None) -> np.ndarray:
+def on_the_scores(
+    scores: np.ndarray, at: np.ndarray | float | None = None, same: float = SAME
+) -> np.ndarray:
     """Broken: thresholds that stand on scores."""
     return np.sort(scores[np.isfinite(scores)]) if at is None else np.asarray(at)
 
 
 PRECISION_PROCEDURES = named(
-    scores_of_a_batch, arrays_of_lower_precision, exit_levels_of_a_batch, components_of_a_batch
+    scores_of_a_batch,
+    arrays_of_lower_precision,
+    sums_in_half_precision,
+    exit_levels_of_a_batch,
+    components_of_a_batch,
 )

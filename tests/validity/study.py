@@ -15,7 +15,7 @@ from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
 from .orders import LEVELS_IN_ORDERS, ORDER_PROCEDURES, THRESHOLDS_IN_ORDERS
 from .policies import POLICY_PROCEDURES
-from .precision import PRECISION_PROCEDURES, rare_error
+from .precision import PRECISION_PROCEDURES, rare_error, risk_at_three_tenths
 from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, groups_of, mean_quality
 from .worlds import ALL_WORLDS, K_MAX, WORLDS, make_world, named
@@ -202,6 +202,8 @@ def all_cells() -> Iterator[Cell]:
             yield Cell("scores_of_a_batch", world, "sum", edge)
             yield Cell("arrays_of_lower_precision", world, "max", edge)
             yield Cell("exit_levels_of_a_batch", world, "exit policy", edge)
+        sums = Setting(1500, risk_at_three_tenths(world) - 0.001, 0.1)
+        yield Cell("sums_in_half_precision", world, "sum", sums)
         for shift in EDGES:
             edge = Setting(150, rare_error(world) + shift, 0.1)
             yield Cell("components_of_a_batch", world, "max", edge)
