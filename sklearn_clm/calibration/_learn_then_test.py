@@ -147,8 +147,8 @@ def learn_then_test(
     Parameters
     ----------
     data : CalibrationData
-        Independent prompts, identically distributed with those to come. Where draws lack, what the
-        others do not decide counts as an error.
+        Independent prompts, identically distributed with those to come, each once. Where draws
+        lack, what the others do not decide counts as an error.
     epsilon : float or sequence of float
         Tolerated risk, in (0, 1). A sequence gives a tuple of results, from one frontier.
     delta : float, default=0.05

@@ -253,7 +253,6 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     rule: ClassVar[type[Rule]] = AnswerLevel
     _learnt_as: ClassVar[str] = "path_"
     risk: Risk = WrongAnswers()
-    path_tells_losses: ClassVar[bool] = True
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "alpha": [Interval(Real, 0, 1, closed="neither")],
@@ -290,6 +289,13 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
 
     def promise(self, epsilon: float) -> dict[str, Any]:
         return super().promise(self.alpha)
+
+    @property
+    def tells_losses(self) -> bool:
+        # of a vote, and of a quality, no prompts have told anything
+        if self.path is None:
+            return self.score not in ("vote", "quality")
+        return isinstance(self.path, AnswerPath)
 
     def searched_share(self, n_prompts: int) -> float:
         return share_that_teaches(n_prompts)

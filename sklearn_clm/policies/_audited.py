@@ -79,9 +79,10 @@ class AuditedJudging(BaseEstimator, Judging):
     The model is the estimator's `admission`. The guarantee is that a set holds a response that
     *people* admit, or that all selected components are such. Their verdicts enter the test; those
     of the model only say which rule is tested and what people are shown. The model may be wrong in
-    any way: the worse it is, the less is certified. For every policy with ``guarantee="pac"``,
-    without other losses, and for a :class:`sklearn_clm.ComponentSelector`, of which a third of the
-    prompts then chooses the threshold.
+    any way: the worse it is, the less is certified. For every policy with ``guarantee="pac"``, but
+    for answers by a vote or by quality, without other losses, and for a
+    :class:`sklearn_clm.ComponentSelector`, of which a third of the prompts then chooses the
+    threshold.
 
     Parameters
     ----------
@@ -158,11 +159,11 @@ class AuditedJudging(BaseEstimator, Judging):
 
     def refuse_policy(self, policy: Policy, k_max: int) -> None:
         # some prompts have to choose the step
-        knows = policy.path is None or policy.path_tells_losses
-        if policy.guarantee != "pac" or not knows:
+        if policy.guarantee != "pac" or not policy.tells_losses:
             raise ValueError(
-                "policy must be one with guarantee='pac', and an ExitPolicy one that is not fitted "
-                f"yet, where people audit, got {policy!r:.60} instead."
+                "policy must be one with guarantee='pac', an ExitPolicy one that is not fitted "
+                "yet, and an AnswerPolicy one that learns, where people audit, got "
+                f"{policy!r:.60} instead."
             )
 
     def split(

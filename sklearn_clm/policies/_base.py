@@ -86,6 +86,11 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             setattr(copy, self._learnt_as, self.path)
         return copy
 
+    @property
+    def tells_losses(self) -> bool:
+        """Whether it is known before a test what each step errs."""
+        return self.path is None or self.path_tells_losses
+
     def refuse(self, k_max: int | Sequence[int]) -> None:
         """Refuse contradicting parameters before draws are paid for."""
         if np.size(k_max) > 1:

@@ -167,7 +167,9 @@ class BatchedExit(BatchedRule):
         for text in sorted(open_set.rule.members):
             draws = [draw for draw, own in enumerate(text_of) if own == text]
             shown.setdefault(open_set.text_of(text), []).extend(draws)
-        return [sorted(draws) for draws in shown.values()], open_set.rule.exit
+        # a classifier rounds a row otherwise in another batch, which no decision depends on
+        score = float(f"{open_set.rule.exit:.9g}")
+        return [sorted(draws) for draws in shown.values()], score
 
     def close(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
         outcome = self.outcome(open_set)

@@ -103,9 +103,9 @@ class RunGate(BaseEstimator):
 
     Notes
     -----
-    Runs must be independent, and new ones come from the same agent, tools and tasks. Stopping
-    changes which runs finish: never calibrate again on runs that a gate let through, unless a
-    random share goes ungated, and on that share alone.
+    Runs must be independent, each once, and new ones come from the same agent, tools and tasks.
+    Stopping changes which runs finish: never calibrate again on runs that a gate let through,
+    unless a random share goes ungated, and on that share alone.
 
     Examples
     --------

@@ -305,7 +305,8 @@ def test_a_rule_that_looks_best_of_many_is_not_taken_at_its_word():
         by_model = truth != (rng.random(truth.shape) < 0.05)
         table = Table(CalibrationData(quality, similarity, by_model))
         seen, tested = map(np.sort, np.split(rng.permutation(200), [66]))
-        audit = Audit(AuditedJudging(len, n_audits=60), People(truth), world)
+        judging = AuditedJudging(len, n_audits=60)
+        audit = Audit(judging, People(truth), world, table.data.digests)
         rules = ThresholdPolicy().calibrate(
             table, [Part(tested, seen, 0.05)], Claim(0.2, 0.05), audit
         )
@@ -453,7 +454,7 @@ def test_too_few_audits_for_the_level_of_each_group_are_refused_before_draws(kin
 @pytest.mark.parametrize("design", ["two-phase", "people", "betting"])
 def test_people_are_asked_for_the_rules_of_groups_alone(design):
     asked, noting = noted(people)
-    sampler = audited(noting, design=design, n_audits=30, groups=Groups())
+    sampler = audited(noting, design=design, n_audits=30, groups=Groups(), epsilon=0.4)
     sampler.fit(PROMPTS, REFERENCES, groups=np.arange(240) % 2)
     assert all(rule.certified for rule in sampler.groups_.values())
     about = np.array(sorted({int(said.split()[-1]) for said in asked}))

@@ -140,7 +140,7 @@ def test_each_audit_of_answers_says_it_of_those_answered(design):
     one = ConformalSampler(
         OftenAsked(),
         k_max=3,
-        policy=AnswerPolicy(0.2, score="vote"),
+        policy=AnswerPolicy(0.2),
         judging=judging,
         **{**PARTS, "admission": "exact_match"},
     )

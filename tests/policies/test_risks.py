@@ -112,12 +112,11 @@ def test_people_audit_answers():
         share = np.tril(equal).sum(axis=2) / np.arange(1, K + 1)
         data = CalibrationData(share, equal, by_model, texts=_first(answers))
         table = Table(data.take(np.arange(300)))
-        audit = AuditedJudging(len, n_audits=80, design="two-phase")
+        judging = AuditedJudging(len, n_audits=80, design="two-phase")
+        audit = Audit(judging, People(people[:300]), world, table.data.digests)
         part = Part(np.arange(100, 300), np.arange(100), delta)
         claim = Claim(alpha, delta, about="answers")
-        rule = policy.calibrate(table, [part], claim, Audit(audit, People(people[:300]), world))[
-            None
-        ]
+        rule = policy.calibrate(table, [part], claim, audit)[None]
         if not rule.certified:
             continue
         n_certified += 1

@@ -455,6 +455,8 @@ BAD_PARTS = [
     ("n_audits", {"judging": AuditedJudging(len, n_audits=10), "policy": AnswerPolicy()}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=5), "epsilon": 0.1}),
     ("n_audits", {"judging": AuditedJudging(len, n_audits=0)}),
+    ("policy", {"judging": AuditedJudging(len), "policy": AnswerPolicy(score="vote")}),
+    ("policy", {"judging": AuditedJudging(len), "policy": AnswerPolicy(score="quality")}),
     ("nobody", {"judging": AuditedJudging("nobody", n_audits=10)}),
     ("design", {"judging": AuditedJudging(len, n_audits=10, design="bets")}),
 ]

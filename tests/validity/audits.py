@@ -123,7 +123,7 @@ def audits(
     table = Table(world.population.take(chosen).with_labels(by_model))
     policy = ThresholdPolicy(n_lambdas=N_LAMBDAS)
     judging = AuditedJudging(len, n_audits=N_AUDITS, design=design)
-    people = audit(judging, _People(truth), int(rng.integers(2**31)))
+    people = audit(judging, _People(truth), int(rng.integers(2**31)), table.data.digests)
     claim = Claim(setting.epsilon, setting.delta)
     rule = policy.calibrate(table, [part], claim, people)[None]
     if not rule.certified:
@@ -142,7 +142,8 @@ def audits_of_components(
     _, truth, by_model, part = _drawn(world, judge, setting, rng, "components")
     data = ComponentCalibrationData.from_arrays(np.ones(truth.shape), by_model)
     people = _People(truth.reshape(-1, 1))
-    audit = Audit(AuditedJudging(len, n_audits=N_AUDITS, design=design), people, 0)
+    judging = AuditedJudging(len, n_audits=N_AUDITS, design=design)
+    audit = Audit(judging, people, 0, data.digests)
     claim = Claim(setting.epsilon, setting.delta, about="components")
     if not audit.certified(ComponentSelection(data), None, None, part, claim).certified:
         return None
