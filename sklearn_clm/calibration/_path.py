@@ -293,11 +293,14 @@ class ThresholdPath(ColumnPath):
         return max(n_expected - 1, 1)  # the first step has all draws, and is the dearest to decide
 
     def sizes(self, step: int) -> np.ndarray:
+        sizes = super().sizes(step)
+        unfinished = self.unfinished(step)
         # nobody needs to make the draws of a set that holds all of them
-        if self.accepts_all(step) and self.unfinished(step).any():
+        if self.accepts_all(step) and unfinished.any():
             most = np.nan if self.table.knows_texts else self.budget(step)
-            return np.full(len(self.rows), most)
-        return super().sizes(step)
+            # a prompt with all draws has its size: a set that is not empty counts, and may err
+            return np.where(unfinished, most, sizes)
+        return sizes
 
     def accepts_all(self, step: int) -> bool:
         """Whether a step returns every draw, the safest step."""
