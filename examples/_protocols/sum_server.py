@@ -47,6 +47,9 @@ class _Handler(BaseHTTPRequestHandler):
 class SumServer(ThreadingHTTPServer):
     """Serves from a thread of its own, which a program that ends does not wait for."""
 
+    # of more clients at once than wait in this queue, one may hang until its time is up
+    request_queue_size = 128
+
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/v1"

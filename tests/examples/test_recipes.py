@@ -10,7 +10,7 @@ import sys
 import threading
 import urllib.request
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
@@ -25,6 +25,7 @@ from starlette.testclient import TestClient
 from sklearn_clm import ConformalSampler, generators, policies
 from sklearn_clm.caching import VerdictsWanted
 from tests.examples.loading import EXAMPLES, needs
+from tests.generators.fault_server import PatientServer
 
 needs("openai")
 
@@ -83,7 +84,7 @@ class Model(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     """A server that clients find by the variables of their environment."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+    with PatientServer(("127.0.0.1", 0), Model) as server:
         server.lock = threading.Lock()
         server.asked = Counter()
         server.models = set()

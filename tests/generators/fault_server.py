@@ -45,6 +45,13 @@ def bomb(n_bytes=2**28):
     return b"".join(deflate.compress(blank) for _ in range(n_bytes // 2**20)) + deflate.flush()
 
 
+class PatientServer(ThreadingHTTPServer):
+    """Keeps clients that come at once: where the queue is full, one may hang until its timeout."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+
 class FaultServer:
     """Serves both endpoints from a thread; use it as a context manager."""
 
@@ -75,8 +82,7 @@ class FaultServer:
         class Handler(_Handler):
             owner = outer
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = PatientServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
