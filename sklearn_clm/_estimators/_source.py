@@ -130,7 +130,10 @@ class DrawSource:
         first: int | np.ndarray = 0,
         progress: Progress = QUIET,
     ) -> list[list[Generation]]:
-        """Draws `first` to `n_draws` of each prompt, through memory."""
+        """Draws of each prompt, `first` up to `n_draws` - 1.
+
+        Those that memory holds are not made again.
+        """
         counts, starts = (np.broadcast_to(j, len(prompts)).tolist() for j in (n_draws, first))
         rows: list[dict[int, Generation]] = [{} for _ in counts]
 

@@ -23,7 +23,10 @@ _MOST = 1024  # prompts that are watched of each group
 
 
 class Counts:
-    """Prompts of a group, and how many have such sets."""
+    """Prompts of a group, with empty sets or all draws.
+
+    `of_kinds` are the numbers of both.
+    """
 
     def __init__(self) -> None:
         self.digests = np.empty(0, dtype=np.uint64)
@@ -79,6 +82,7 @@ class Watch:
                 self._compare(group, rule, of_kinds, n)
 
     def _compare(self, group: Hashable, rule: Rule, counts: list[int], n: int) -> None:
+        """Warn where either share cannot be that of calibration."""
         tested: Tested = rule.tested  # type: ignore[assignment]
         what_is_empty = "no answer" if rule.claim.about == "answers" else "an empty set"
         kinds = {what_is_empty: tested.empty, f"all {rule.k_max} draws": tested.used_up}

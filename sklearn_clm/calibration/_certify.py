@@ -115,7 +115,12 @@ def ranked(values: np.ndarray, r: int) -> float:
 
 
 def settle(entries: Entries, r: int) -> float:
-    """The r-th largest V, by few labels; -inf if none."""
+    """The r-th largest V, by few labels; -inf if none.
+
+    V is the largest score among a prompt's entries of the wanted label. It lies between `low` and
+    `high`, by the labels and draws so far, and `high` is above `seen` where draws to come may score
+    more. Labels are asked for, and draws made, until the r-th largest of both bounds are the same.
+    """
     while True:
         labels = entries.labels
         low, seen, high = _bounds(entries, labels)
@@ -126,11 +131,11 @@ def settle(entries: Entries, r: int) -> float:
 
         # what may be asked of each prompt is its highest entry that is not known to be unwanted
         heads = entries.heads(labels != 1 - entries.wanted)
-        tie = np.full(len(heads), -np.inf)
-        tie[heads >= 0] = entries.preference[heads[heads >= 0]]
+        preference = np.full(len(heads), -np.inf)
+        preference[heads >= 0] = entries.preference[heads[heads >= 0]]
         is_open = low < ceiling
         # among equal prompts the settled ones come first: they count among the r
-        top = np.lexsort((-tie, is_open, -high))[:r]
+        top = np.lexsort((-preference, is_open, -high))[:r]
         # any walk to the answer needs so many labels: asked for at once, none is in vain
         top = top[is_open[top]][: _fewest_labels(low, high, r)]
 

@@ -2,7 +2,8 @@
 
 Whatever tests, measures or reports a loss asks its risk. A risk knows two things of a prompt: how
 many members its set has, and whether the set is *right*. For the usual one a set is right where it
-holds a witness, an admissible member, and every prompt counts.
+holds a witness, an admissible member, and every prompt counts. Tests know by `settled_by` what is
+right, since labels may lack, and reports by `right`: the two must say the same.
 """
 
 from collections.abc import Callable, Sequence

@@ -103,10 +103,11 @@ def split_prompts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split rows at random, equal digests into the same part.
 
-    The first part has as near to `n_first` rows as whole prompts allow, and one prompt at least.
-    Which prompts these are depends on the digests and on `random_state` alone: tables come sorted,
-    by topic or by outcome, and a split by positions would not be a random one. The positions are
-    in the order of the digests; those of equal digests ascend.
+    The first part has as near to `n_first` rows as whole prompts allow. Each has one prompt at
+    least, if there are two; a single one is in the first. Which prompts these are depends on the
+    digests and on `random_state` alone: tables come sorted, by topic or by outcome, and a split by
+    positions would not be a random one. The positions are in the order of the digests; those of
+    equal digests ascend.
     """
     distinct, prompt_of_row, n_rows = np.unique(digests, return_inverse=True, return_counts=True)
     chosen = random_stream(distinct, random_state).permutation(len(distinct))

@@ -87,8 +87,10 @@ class TextPaths:
         self.tier_of_draw = np.zeros(k_max, dtype=np.intp) if tiers is None else tiers.of_draw
         self.counts = np.zeros((*shape, 1 if tiers is None else len(tiers.prices)))
         self.quality = np.zeros(shape)
-        self.similarity = np.zeros(shape)  # sum over draws of other texts
-        self.alike = np.zeros((*shape, k_max), dtype=np.float32)  # similarities of texts
+        # of its first draw: the sum of similarities to all draws of other texts
+        self.similarity = np.zeros(shape)
+        # of the first draws of two texts: their similarity
+        self.alike = np.zeros((*shape, k_max), dtype=np.float32)
 
     @classmethod
     def of_all_draws(

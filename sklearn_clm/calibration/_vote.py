@@ -253,10 +253,11 @@ def levels_of(scores: np.ndarray, score: PlainScore, fewest: int, k_max: int) ->
 def decided(
     scores: np.ndarray, draws: int, model: PlainModel
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Best text of each prompt, score, and reach.
+    """Best text of each prompt, with bounds of its score.
 
-    `scores`, of shape (m, K), are those of texts after some draws, -inf where there is none. A
-    score is -inf as long as later draws may bring another answer.
+    `scores`, of shape (m, K), are those of texts after some draws, -inf where there is none. The
+    first bound is the least score that this text can end with as the answer, -inf as long as
+    later draws may bring another answer; the second is the most that any answer can reach.
     """
     best = scores.argmax(axis=1)
     top = scores.max(axis=1)

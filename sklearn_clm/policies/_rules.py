@@ -231,7 +231,7 @@ def rules_of_parts(
     *,
     compares: bool,
 ) -> Rules:
-    """The tested rule of each part, or `nothing`.
+    """The tested rule of each part, or `all_draws`.
 
     `claim` is what is promised of all prompts where their test passes, `digests` are theirs. Where
     there are groups, prediction uses no rule for all prompts together: these are tested if that

@@ -216,7 +216,10 @@ class ComponentSelection:
 
 
 def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
-    """Why no threshold was certified."""
+    """Why no threshold was certified.
+
+    Achievable levels are NaN where labels are unknown: the smallest level is then a lower bound.
+    """
     n, (low, high) = result.n_calibration, result.achievable_alpha
     if not result.thresholds.size:
         return f"no response of the {n} calibration prompts has any component."
