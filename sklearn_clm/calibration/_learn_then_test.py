@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from sklearn_clm.calibration._binomial import (
-    binomial_p_value,
     check_level,
     check_probability,
     smallest_epsilon,
@@ -35,7 +34,13 @@ from sklearn_clm.calibration._search import (
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import BettingTest, BinomialTest, StepTest, count_steps
+from sklearn_clm.calibration._tests import (
+    BettingTest,
+    BinomialTest,
+    StepTest,
+    count_steps,
+    step_p_values,
+)
 
 
 class AchievableEpsilon(NamedTuple):
@@ -237,7 +242,7 @@ def certify_frontier(
     if not path.table.is_filled:
         risks, exact = _bounds(main_test, n_passed, select)
         n_counted = n if risks.n_counted is None else risks.n_counted
-        p_values = binomial_p_value(risks.n_errors, n_counted, main_test.level)
+        p_values = step_p_values(risks.n_errors, n_counted, main_test.level)
         p_values[n_passed + 1 :] = np.nan  # after the first failure nothing is tested
         # the excess needs the first admissible draw, a label that no test asks for
         objective = replace(risks, excess=np.zeros(len(path))).objective(**weights)
@@ -255,7 +260,9 @@ def certify_frontier(
     smallest = math.nan
     if not other_tests:
         n_counted = main_test.n_counted(0)
-        smallest = float(smallest_epsilon(risks.n_errors[0], n_counted, main_test.delta))
+        smallest = 1.0
+        if n_counted:
+            smallest = float(smallest_epsilon(risks.n_errors[0], n_counted, main_test.delta))
     chosen = None
     if n_passed:
         # of equals argmin takes the first, the safest

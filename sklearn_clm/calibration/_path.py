@@ -16,7 +16,7 @@ import numpy as np
 from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._engine import scores_of_prefixes
-from sklearn_clm.calibration._risk import MISSES, Risk
+from sklearn_clm.calibration._risk import MISSES, Risk, check_counts, check_right
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
@@ -239,6 +239,8 @@ class ThresholdPath(ColumnPath):
         risk: Risk = MISSES,
     ) -> None:
         super().__init__(table, rows)
+        check_right(risk)
+        check_counts(risk, table.k_max)
         self.frontier, self.set_score, self.risk = frontier, set_score, risk
 
     def __len__(self) -> int:

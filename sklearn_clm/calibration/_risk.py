@@ -222,3 +222,28 @@ _RISKS: dict[str, type[Risk]] = {
 def risk_about(about: str) -> type[Risk]:
     """The kind of risk that a claim is about."""
     return _RISKS[about]
+
+
+def check_right(risk: Risk) -> None:
+    """Refuse a risk that one label does not settle.
+
+    Tests by thresholds, levels and labels that lack know of no other.
+    """
+    if risk.settled_by == 1 and type(risk).right is not Risk.right:
+        raise TypeError(
+            f"{type(risk).__name__} changes what is right. A set with one admissible response is "
+            "right for this test or measure: a path with a `tally` of its own tests other risks."
+        )
+
+
+def check_counts(risk: Risk, k_max: int) -> None:
+    """Refuse a risk of which other prompts count than all, or those with a set.
+
+    A prompt that does not count must settle nothing, so that its set must be empty.
+    """
+    sizes = np.arange(k_max + 1)
+    if not risk.counts_all and not np.array_equal(risk.counts(sizes), sizes > 0):
+        raise TypeError(
+            f"{type(risk).__name__}.counts must say that all sets count, or all that are not "
+            "empty, where thresholds are tested, or labels or draws are missing."
+        )

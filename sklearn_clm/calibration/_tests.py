@@ -19,7 +19,7 @@ from sklearn_clm.calibration._binomial import (
 )
 from sklearn_clm.calibration._certify import Entries, count_passed, may_ask, settle
 from sklearn_clm.calibration._path import Path
-from sklearn_clm.calibration._risk import Risk
+from sklearn_clm.calibration._risk import Risk, check_counts, check_right
 from sklearn_clm.calibration._two_phase import (
     smallest_level,
     two_phase_p_value,
@@ -47,6 +47,8 @@ class BinomialTest:
     """
 
     def __init__(self, path: Path, risk: Risk, level: float, delta: float) -> None:
+        if not path.table.is_filled:
+            check_counts(risk, path.table.k_max)
         self.path, self.risk = path, risk
         self.level, self.delta = level, delta
         self.n_prompts = len(path.rows)
@@ -111,7 +113,7 @@ class BinomialTest:
         if tally is None:
             raise ValueError("errors must be known of all steps, got a table with missing labels.")
         n_errors, n_counted = tally
-        return np.asarray(binomial_p_value(n_errors, n_counted, self.level))
+        return step_p_values(n_errors, n_counted, self.level)
 
     def may_ask(self) -> np.ndarray:
         """Texts that tests may still ask for, bool (n, K).
@@ -268,6 +270,14 @@ class AuditBettingTest:
         return audit_p_values(self._losses, level, self.delta)
 
 
+def step_p_values(n_errors: np.ndarray, n_counted: np.ndarray | int, level: float) -> np.ndarray:
+    """P-value of each step; 1 where no prompt counts."""
+    # where nobody counts there is no error either
+    n_trials = np.maximum(n_counted, 1)
+    p_values = binomial_p_value(n_errors, n_trials, level)
+    return np.where(np.asarray(n_counted) > 0, p_values, 1.0)
+
+
 def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
     """Fewest and most possible errors at a step."""
     tally = path.tally(risk)
@@ -298,6 +308,7 @@ def open_prompts(path: Path, risk: Risk, step: int) -> np.ndarray:
 
 def _settled(members: Entries, risk: Risk) -> np.ndarray:
     """Prompts that known labels settle."""
+    check_right(risk)
     return members.deciding(members.labels == risk.settled_by) > -np.inf
 
 

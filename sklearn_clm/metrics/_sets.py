@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import make_scorer
 
 from sklearn_clm._results import ComponentSets, PredictionSets
-from sklearn_clm.calibration._risk import MISSES, Risk
+from sklearn_clm.calibration._risk import MISSES, Risk, check_right
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring._admission import check_admissions
@@ -107,6 +107,7 @@ def set_loss(
     loss = set_outcomes(admissions, sets, admission=admission).loss
     counted = np.ones(len(sets), dtype=bool)
     for position, (a_set, risk) in enumerate(zip(sets, risks_of(sets))):
+        check_right(risk)
         counted[position] = risk.counts(np.array([len(a_set)]))[0]
         costs = risk.costs_of([a_set.prompt])
         if costs is not None:

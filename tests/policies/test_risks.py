@@ -7,11 +7,14 @@ from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData, Claim, Configuration
-from sklearn_clm.calibration._path import sets_at_stop
-from sklearn_clm.calibration._risk import CostOfMisses, MissesIfAny
+from sklearn_clm.calibration._path import ThresholdPath, sets_at_stop
+from sklearn_clm.calibration._risk import CostOfMisses, MissesIfAny, Risk
 from sklearn_clm.calibration._rows import Part, at_stake
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tests import BinomialTest, step_p_values
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import set_coverage, set_loss
@@ -45,6 +48,53 @@ def test_errors_and_counts_are_those_of_the_sets():
         assert risks.n_errors[i] == np.sum(is_any & ~holds)
         assert risks.charged[i] == pytest.approx(np.mean(~is_any) * K)
     assert risks.loss[2] == 1.0  # nobody counts
+
+
+def test_a_step_at_which_nobody_counts_has_the_p_value_one():
+    p_values = step_p_values(np.array([0, 1, 0]), np.array([60, 60, 0]), 0.3)
+    assert p_values[0] < p_values[1] < p_values[2] == 1.0
+    data = drawn(30, 1)
+    part = Part(np.arange(10, 30), np.arange(10), 0.1)
+    # no draw is as good as the second configuration wants
+    lambdas = np.array([[np.inf, -np.inf, np.inf], [np.inf, 99.0, -np.inf]])
+    frontier = Frontier(lambdas, np.full(2, K), np.array([0.1, 1.0]), np.ones(2))
+    path = ThresholdPath(Table(data), part.rows, frontier, get_set_score("max"), MissesIfAny())
+    assert BinomialTest(path, MissesIfAny(), 0.3, 0.1).p_values()[1] == 1.0
+
+
+class TwoRight(Risk):
+    """Two members must be admissible, which no label of one tells."""
+
+    about = "two"
+
+    def right(self, accepted, admissible):
+        return np.sum(accepted & admissible, axis=1) > 1
+
+
+class OfSingles(Risk):
+    """Sets of one response alone count: others are not empty."""
+
+    about = "singles"
+    counts_all = False
+
+    def counts(self, sizes):
+        return sizes == 1
+
+
+@pytest.mark.parametrize(
+    ("risk", "why"),
+    [(TwoRight(), "TwoRight changes what is right"), (OfSingles(), "OfSingles.counts must say")],
+)
+def test_risks_that_thresholds_would_test_as_another_are_refused(risk, why):
+    class Policy(ThresholdPolicy):
+        @property
+        def risk(self):
+            return risk
+
+    data = drawn(60, 0)
+    part = Part(np.arange(20, 60), np.arange(20), 0.1)
+    with pytest.raises(TypeError, match=why):
+        Policy().calibrate(Table(data), [part], Claim(0.3, 0.1), Judging())
 
 
 def test_of_the_sets_that_are_not_empty_few_enough_miss():
