@@ -88,7 +88,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
 
     @property
     def tells_losses(self) -> bool:
-        """Whether it is known before a test what each step errs."""
+        """Whether errors of steps are known before a test."""
         return self.path is None or self.path_tells_losses
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
@@ -208,7 +208,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         return Everything(claim.nullified(why), path.table.k_max, outcome)
 
     def _tested_on(self, path: PathT, outcome: Outcome, claim: Claim) -> Claim:
-        """The claim, tested on those rows of a path that count."""
+        """The claim, tested on the rows that count."""
         if self.risk.counts_all:
             return claim
         # perhaps the popular ones
