@@ -239,7 +239,7 @@ def check_right(risk: Risk) -> None:
 def check_counts(risk: Risk, k_max: int) -> None:
     """Refuse a risk of which other prompts count.
 
-    All may count, or those whose set is not empty: a prompt that does not count must settle nothing.
+    All may count, or those whose set is not empty: who does not count must settle nothing.
     """
     sizes = np.arange(k_max + 1)
     if not risk.counts_all and not np.array_equal(risk.counts(sizes), sizes > 0):
