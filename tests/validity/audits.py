@@ -205,7 +205,7 @@ class DesignAfterTheVerdicts(_Broken):
         n_missed = int(np.sum(~self.verdicts.ask(prompts, draws)))
         counts = int(refused.sum()), len(order), n_missed, N_AUDITS
         judged = order[-N_AUDITS:]
-        right = self.verdicts.truth[path.rows[judged]] & path[0].accepted[judged]
+        right = self.verdicts.truth[path.rows[judged]] & path[0].shown[judged]
         alone = binomial_p_value(int(np.sum(~right.any(axis=1))), N_AUDITS, claim.level)
         return min(two_phase_p_value(*counts, claim.level), alone)
 
