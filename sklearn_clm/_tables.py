@@ -17,8 +17,8 @@ from sklearn_clm._results import counted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
-from sklearn_clm.generators._prompts import check_prompts
-from sklearn_clm.generators._records import key_digest
+from sklearn_clm.generators.prompts import check_prompts
+from sklearn_clm.generators.records import key_digest
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
 from sklearn_clm.policies._base import Policy
 

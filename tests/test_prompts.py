@@ -7,7 +7,7 @@ from scipy import sparse
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.generators._prompts import check_prompts
+from sklearn_clm.generators.prompts import check_prompts
 from sklearn_clm.scoring._admission import check_admissions
 from tests.toy import ToyModel, questions, toy_sampler
 

@@ -26,11 +26,11 @@ from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
-from sklearn_clm.calibration._claim import nulls_of
+from sklearn_clm.calibration.claim import nulls_of
 from sklearn_clm.generators._base import Importing
-from sklearn_clm.generators._identity import frozen, parts_of
-from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.generators._queue import CANCELLED
+from sklearn_clm.generators.identity import frozen, parts_of
+from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._shift import Shift
 

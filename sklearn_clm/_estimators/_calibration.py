@@ -27,15 +27,15 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._binomial import rounded_up
-from sklearn_clm.calibration._certify import SequenceResult
-from sklearn_clm.calibration._claim import MOST_NAMED, percent, repetitions_of
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
-from sklearn_clm.calibration._outcome import Outcome
-from sklearn_clm.calibration._risk import MISSES, Risk
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.calibration.certify import SequenceResult
+from sklearn_clm.calibration.claim import MOST_NAMED, percent, repetitions_of
+from sklearn_clm.calibration.outcome import Outcome
+from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.generators import DrawQueue
-from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._exit import LevelRule
 from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._rules import Rule, Rules, Tested

@@ -18,19 +18,19 @@ from sklearn_clm._estimators._source import (
 from sklearn_clm._estimators._verdicts import Verdicts, shown_to
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._table import text_key
+from sklearn_clm.calibration.table import text_key
 from sklearn_clm.generators import Generation, PrecomputedGenerator
-from sklearn_clm.generators._identity import score_fingerprint
-from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.generators.identity import score_fingerprint
+from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._base import draw_budgets
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._admission import get_admission, refuse_non_texts, warn_of_references
-from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import get_similarity, warn_of_script
+from sklearn_clm.scoring.protocols import Admission, Reference, Response
 
 SCORES = ("quality", "similarity", "admission")
 _KEPT = (

@@ -26,10 +26,10 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     Provenance,
 )
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration.rows import Part
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._identity import score_fingerprint
-from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.generators.identity import score_fingerprint
+from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import labelled
 from sklearn_clm.scoring import Citation, Citing, ClaimSupport, get_splitter
@@ -41,10 +41,10 @@ from sklearn_clm.scoring._components import (
     distinct_components,
     get_component_score,
 )
-from sklearn_clm.scoring._protocols import Part as ResponsePart
-from sklearn_clm.scoring._protocols import Reference
 from sklearn_clm.scoring._similarity import warn_of_script
 from sklearn_clm.scoring._splitters import split_draws
+from sklearn_clm.scoring.protocols import Part as ResponsePart
+from sklearn_clm.scoring.protocols import Reference
 
 Parts: TypeAlias = list[list[ResponsePart]]  # of each draw of a prompt
 

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators._records import json_value, naming
+from sklearn_clm.generators.records import json_value, naming
 
 _Record = TypeVar("_Record")
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.calibration._between import SAME
-from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.calibration.claim import percent
 from sklearn_clm.policies._rules import Rules, SetRule
 from sklearn_clm.policies._thresholds import ThresholdRule
 from sklearn_clm.scoring import (
@@ -25,7 +25,7 @@ from sklearn_clm.scoring import (
     similarity_tensor,
 )
 from sklearn_clm.scoring._callables import is_ours
-from sklearn_clm.scoring._protocols import (
+from sklearn_clm.scoring.protocols import (
     ComponentScore,
     Draws,
     DrawScorer,

@@ -23,14 +23,14 @@ from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import check_data
-from sklearn_clm.calibration._risk import CostOfMisses
-from sklearn_clm.calibration._rows import at_stake
-from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tiers import Tiers, check_tiers
+from sklearn_clm.calibration.risk import CostOfMisses
+from sklearn_clm.calibration.rows import at_stake
+from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.generators._base import trait
-from sklearn_clm.generators._identity import frozen, score_fingerprint
-from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
+from sklearn_clm.generators.identity import frozen, score_fingerprint
+from sklearn_clm.generators.prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import (
     AnswerPolicy,
     AuditedJudging,
@@ -46,9 +46,9 @@ from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._shift import weights_of
 from sklearn_clm.scoring._admission import check_admissions, get_admission
-from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import needs_logprobs
 from sklearn_clm.scoring._similarity import get_similarity
+from sklearn_clm.scoring.protocols import Admission
 
 _LOGGER = logging.getLogger("sklearn_clm")
 

@@ -35,9 +35,9 @@ from sklearn_clm.calibration import (
     Provenance,
 )
 from sklearn_clm.calibration._components import check_components
-from sklearn_clm.calibration._rows import Part
-from sklearn_clm.generators._identity import frozen, score_fingerprint
-from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
+from sklearn_clm.calibration.rows import Part
+from sklearn_clm.generators.identity import frozen, score_fingerprint
+from sklearn_clm.generators.prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._groups import asked_groups, groups_of

@@ -16,11 +16,11 @@ from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._arrays import repeated
-from sklearn_clm.calibration._rows import split_prompts
-from sklearn_clm.calibration._table import text_key
+from sklearn_clm.calibration.rows import split_prompts
+from sklearn_clm.calibration.table import text_key
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
 from sklearn_clm.generators._base import WrappingGenerator, trained, trait
-from sklearn_clm.generators._identity import (
+from sklearn_clm.generators.identity import (
     Known,
     digest_of,
     fingerprint,
@@ -29,8 +29,8 @@ from sklearn_clm.generators._identity import (
     record_fingerprints,
     title_of,
 )
-from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.scoring._protocols import Reference
+from sklearn_clm.generators.prompts import CheckedPrompts
+from sklearn_clm.scoring.protocols import Reference
 
 _ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95
 _FIRST_DRAWS = 2

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sklearn_clm._results._views import Mark, pieces
-from sklearn_clm.generators._draws import Prompt
-from sklearn_clm.generators._prompts import is_image, prompt_text
+from sklearn_clm.generators.draws import Prompt
+from sklearn_clm.generators.prompts import is_image, prompt_text
 
 _STYLE = """<style>
 .clm{color-scheme:light dark;--paper:#fbfaf7;--card:#fff;--ink:#1d1d1b;--faint:#62625d;

@@ -6,8 +6,8 @@ from typing import Any
 
 from sklearn_clm._results import _cards, _views
 from sklearn_clm.generators import FunctionGenerator
-from sklearn_clm.generators._draws import Prompt, Response
-from sklearn_clm.generators._prompts import prompt_text
+from sklearn_clm.generators.draws import Prompt, Response
+from sklearn_clm.generators.prompts import prompt_text
 from sklearn_clm.scoring import Citation, Occurrence
 
 _REWRITE = """\

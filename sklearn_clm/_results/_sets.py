@@ -14,12 +14,12 @@ import numpy as np
 from sklearn_clm._results import _cards, _views
 from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm.calibration import Claim, Provenance
-from sklearn_clm.calibration._claim import NO_GUARANTEE
-from sklearn_clm.calibration._risk import About, Risk, risk_about
-from sklearn_clm.calibration._table import text_key
+from sklearn_clm.calibration.claim import NO_GUARANTEE
+from sklearn_clm.calibration.risk import About, Risk, risk_about
+from sklearn_clm.calibration.table import text_key
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._draws import Prompt, Response
-from sklearn_clm.generators._prompts import prompt_line
+from sklearn_clm.generators.draws import Prompt, Response
+from sklearn_clm.generators.prompts import prompt_line
 from sklearn_clm.scoring import Citation, Occurrence
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from sklearn_clm.generators._draws import Prompt
-from sklearn_clm.generators._prompts import prompt_text
+from sklearn_clm.generators.draws import Prompt
+from sklearn_clm.generators.prompts import prompt_text
 
 SHOWN_SETS = 20
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

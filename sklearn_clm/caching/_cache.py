@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.caching._store import Space, Store, open_store
-from sklearn_clm.generators._identity import Recorded, cloned
+from sklearn_clm.generators.identity import Recorded, cloned
 
 
 class Shared:

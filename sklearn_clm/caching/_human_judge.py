@@ -27,9 +27,9 @@ from sklearn_clm.caching._verdicts import (
     WantedVerdict,
     as_judged,
 )
-from sklearn_clm.generators._identity import digest_of
-from sklearn_clm.generators._records import content_json
-from sklearn_clm.scoring._protocols import PairJudge, Prompt, Reference, Response
+from sklearn_clm.generators.identity import digest_of
+from sklearn_clm.generators.records import content_json
+from sklearn_clm.scoring.protocols import PairJudge, Prompt, Reference, Response
 
 if TYPE_CHECKING:
     import sqlite3

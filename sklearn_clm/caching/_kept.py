@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from sklearn_clm.generators._base import Generator, serve
 from sklearn_clm.generators._concurrent import POLL_SECONDS
-from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest, HowMany, RelayQueue
-from sklearn_clm.generators._records import key_digest
+from sklearn_clm.generators.draws import Generation
+from sklearn_clm.generators.records import key_digest
 
 Place: TypeAlias = tuple[bytes, int]  # the key of a prompt, and the draw
 _BLOCK = 256  # prompts that are looked at together

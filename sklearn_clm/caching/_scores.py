@@ -13,12 +13,13 @@ from joblib import delayed, effective_n_jobs
 from sklearn_clm.caching._cache import ResultCache
 from sklearn_clm.caching._store import Row, decoded, encoded
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._identity import digest_of, strictly
 from sklearn_clm.generators._parallel import as_done
-from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
+from sklearn_clm.generators.identity import digest_of, strictly
+from sklearn_clm.generators.records import content_json, draw_to_record, key_digest
 from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
 from sklearn_clm.scoring._callables import number_from
-from sklearn_clm.scoring._protocols import (
+from sklearn_clm.scoring._splitters import CheckedSplitter, split_each
+from sklearn_clm.scoring.protocols import (
     Admission,
     Claim,
     PairJudge,
@@ -28,7 +29,6 @@ from sklearn_clm.scoring._protocols import (
     Responses,
     hand_on,
 )
-from sklearn_clm.scoring._splitters import CheckedSplitter, split_each
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
 

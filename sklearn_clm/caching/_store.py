@@ -29,7 +29,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sklearn_clm.generators._records import json_value, naming
+from sklearn_clm.generators.records import json_value, naming
 
 if TYPE_CHECKING:
     import sqlite3

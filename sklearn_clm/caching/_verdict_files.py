@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators._records import csv_table, naming
+from sklearn_clm.generators.records import csv_table, naming
 
 Line: TypeAlias = Mapping[str, Any]
 

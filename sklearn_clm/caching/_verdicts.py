@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sklearn_clm.generators._records import key_digest
-from sklearn_clm.scoring._protocols import Prompt, Reference, Response
+from sklearn_clm.generators.records import key_digest
+from sklearn_clm.scoring.protocols import Prompt, Reference, Response
 
 
 class Context(NamedTuple):

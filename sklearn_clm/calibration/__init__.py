@@ -182,8 +182,6 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import fixed_sequence_test
-from sklearn_clm.calibration._claim import Claim
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,
@@ -191,7 +189,6 @@ from sklearn_clm.calibration._components import (
 )
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._learn_then_test import LearnThenTestResult, learn_then_test
-from sklearn_clm.calibration._rows import keep_by_weight
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
 from sklearn_clm.calibration._search import pareto_frontier, search_frontier
 from sklearn_clm.calibration._surface import risk_surface
@@ -200,6 +197,9 @@ from sklearn_clm.calibration._two_phase import (
     two_phase_power,
     two_phase_smallest_epsilon,
 )
+from sklearn_clm.calibration.certify import fixed_sequence_test
+from sklearn_clm.calibration.claim import Claim
+from sklearn_clm.calibration.rows import keep_by_weight
 
 __all__ = [
     "CalibrationData",

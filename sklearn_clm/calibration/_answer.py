@@ -61,10 +61,10 @@ from sklearn_clm.calibration._exit_model import (
     with_references,
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
-from sklearn_clm.calibration._risk import Risk
-from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._texts import TextPaths
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.table import DrawEntries, Table
+from sklearn_clm.calibration.tiers import Tiers
 
 _CUT_FROM = 5  # draws
 _N_LEVELS = 100

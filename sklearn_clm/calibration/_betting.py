@@ -73,7 +73,7 @@ from scipy.stats import binom
 
 from sklearn_clm.calibration._arrays import as_array, next_digests
 from sklearn_clm.calibration._binomial import check_probability
-from sklearn_clm.calibration._rows import check_weights, random_stream
+from sklearn_clm.calibration.rows import check_weights, random_stream
 
 # stakes below their limit keep every factor away from zero
 _LARGEST_STAKE = 0.5

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincc, betainccinv
 
-from sklearn_clm.calibration._rows import size_that_leaves
+from sklearn_clm.calibration.rows import size_that_leaves
 
 IntegerArray = int | np.integer | Sequence[int] | np.ndarray
 

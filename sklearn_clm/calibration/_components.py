@@ -25,9 +25,9 @@ from sklearn_clm.calibration._binomial import (
     critical_count,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import Entries, SequenceResult
-from sklearn_clm.calibration._claim import Claim, refuse_too_few
-from sklearn_clm.calibration._risk import Risk
+from sklearn_clm.calibration.certify import Entries, SequenceResult
+from sklearn_clm.calibration.claim import Claim, refuse_too_few
+from sklearn_clm.calibration.risk import Risk
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""

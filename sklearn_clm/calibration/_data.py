@@ -18,7 +18,7 @@ from sklearn_clm.calibration._arrays import (
     repeated,
     row_digests,
 )
-from sklearn_clm.calibration._rows import RandomState, optimization_size, split_prompts
+from sklearn_clm.calibration.rows import RandomState, optimization_size, split_prompts
 
 
 class CalibrationData(LabeledArrays):

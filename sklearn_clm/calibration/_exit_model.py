@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.calibration._data import CalibrationData
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._texts import (
     TEXT_FEATURES,
     ScoreScale,
@@ -21,7 +20,8 @@ from sklearn_clm.calibration._texts import (
     same_text_of,
     texts_of_draws,
 )
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tiers import Tiers
 
 _N_FOLDS = 5  # of the cross-fitting
 _RHOS = np.geomspace(0.02, 20.0, 31)

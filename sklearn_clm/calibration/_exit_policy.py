@@ -46,8 +46,8 @@ import numpy as np
 
 from sklearn_clm.calibration._between import SAME, middles_below
 from sklearn_clm.calibration._exit_model import ExitModel, counted
-from sklearn_clm.calibration._risk import Risk
-from sklearn_clm.calibration._table import DrawEntries, Table
+from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.table import DrawEntries, Table
 
 
 class ExitRule:

@@ -12,8 +12,6 @@ from sklearn_clm.calibration._binomial import (
     check_probability,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import SequenceResult
-from sklearn_clm.calibration._claim import Claim, percent, refuse_too_few
 from sklearn_clm.calibration._data import (
     CalibrationData,
     check_data,
@@ -21,9 +19,6 @@ from sklearn_clm.calibration._data import (
     split_of,
 )
 from sklearn_clm.calibration._holes import completed
-from sklearn_clm.calibration._path import ThresholdPath
-from sklearn_clm.calibration._risk import MISSES
-from sklearn_clm.calibration._rows import RandomState
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import (
     Frontier,
@@ -33,7 +28,6 @@ from sklearn_clm.calibration._search import (
 )
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import (
     BettingTest,
     BinomialTest,
@@ -41,6 +35,12 @@ from sklearn_clm.calibration._tests import (
     count_steps,
     step_p_values,
 )
+from sklearn_clm.calibration.certify import SequenceResult
+from sklearn_clm.calibration.claim import Claim, percent, refuse_too_few
+from sklearn_clm.calibration.path import ThresholdPath
+from sklearn_clm.calibration.risk import MISSES
+from sklearn_clm.calibration.rows import RandomState
+from sklearn_clm.calibration.table import Table
 
 
 class AchievableEpsilon(NamedTuple):

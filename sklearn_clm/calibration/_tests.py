@@ -17,14 +17,14 @@ from sklearn_clm.calibration._binomial import (
     marginal_count,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import Entries, count_passed, may_ask, settle
-from sklearn_clm.calibration._path import Path
-from sklearn_clm.calibration._risk import Risk, check_counts, check_right
 from sklearn_clm.calibration._two_phase import (
     smallest_level,
     two_phase_p_value,
     two_phase_smallest_epsilon,
 )
+from sklearn_clm.calibration.certify import Entries, count_passed, may_ask, settle
+from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.risk import Risk, check_counts, check_right
 
 
 class StepTest(Protocol):

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._between import SAME, middles_above, middles_below
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration.tiers import Tiers
 
 TEXT_FEATURES = (
     "share of the draws so far",

@@ -65,10 +65,10 @@ from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import TextModel
 from sklearn_clm.calibration._exit_policy import ExitRule
-from sklearn_clm.calibration._risk import Risk
-from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.calibration._texts import AsItIs, TextPaths, texts_of_draws
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.table import DrawEntries, Table
+from sklearn_clm.calibration.tiers import Tiers
 
 _TOLERATED = 1  # errors that the first level may have
 _N_LEVELS = 100  # of a continuous score

@@ -11,8 +11,8 @@ from sklearn_clm._results import counted
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._vote import PlainModel, PlainPath, PlainSteps, votes_in_words
+from sklearn_clm.calibration.table import Table
 from sklearn_clm.evaluation._plan import markdown_table, prompts_to_collect
 
 _MOST_PROMPTS = 10_000

@@ -16,7 +16,7 @@ from sklearn.utils import check_scalar
 from sklearn_clm.calibration import prompts_needed, two_phase_power
 from sklearn_clm.calibration._betting import audit_power
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._claim import percent
+from sklearn_clm.calibration.claim import percent
 from sklearn_clm.evaluation._plan import chance_to_certify
 
 _N_SIZES = 15

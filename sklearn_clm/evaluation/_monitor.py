@@ -23,8 +23,8 @@ from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration._arrays import next_digests
 from sklearn_clm.calibration._betting import RiskEProcess, check_losses, confidence_sequence
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._claim import nulls_of
-from sklearn_clm.calibration._rows import random_stream
+from sklearn_clm.calibration.claim import nulls_of
+from sklearn_clm.calibration.rows import random_stream
 
 if TYPE_CHECKING:
     import sqlite3

@@ -20,7 +20,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._binomial import check_counts, check_level
 from sklearn_clm.calibration._data import check_data
-from sklearn_clm.calibration._rows import optimization_size, size_that_leaves
+from sklearn_clm.calibration.rows import optimization_size, size_that_leaves
 
 if TYPE_CHECKING:
     import pandas as pd

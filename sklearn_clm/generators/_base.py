@@ -12,9 +12,10 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import _safe_indexing, check_scalar
 from sklearn.utils.metaestimators import available_if
 
-from sklearn_clm.calibration._tiers import Tiers
-from sklearn_clm.generators._draws import Generation, check_text
-from sklearn_clm.generators._identity import (
+from sklearn_clm.calibration.tiers import Tiers
+from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
+from sklearn_clm.generators.draws import Generation, check_text
+from sklearn_clm.generators.identity import (
     TRAINED_ON,
     cloned,
     description,
@@ -22,7 +23,6 @@ from sklearn_clm.generators._identity import (
     is_trainable,
     record_training,
 )
-from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
 Rows = list[list[Generation]]  # the draws of each prompt

@@ -12,11 +12,11 @@ from sklearn.base import clone
 from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 
-from sklearn_clm.calibration._tiers import Tiers, check_tiers
+from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.generators._base import BaseGenerator, Generator, Prompts, serve, trained, trait
-from sklearn_clm.generators._draws import Generation
-from sklearn_clm.generators._identity import digest_of, fingerprint, is_trainable
 from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest, HowMany, RelayQueue
+from sklearn_clm.generators.draws import Generation
+from sklearn_clm.generators.identity import digest_of, fingerprint, is_trainable
 
 
 class CascadeGenerator(BaseGenerator):

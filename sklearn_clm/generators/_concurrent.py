@@ -15,8 +15,8 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from sklearn_clm.generators._base import BaseGenerator
-from sklearn_clm.generators._draws import Generation, Prompt
 from sklearn_clm.generators._queue import CANCELLED, DrawQueue, DrawRequest
+from sklearn_clm.generators.draws import Generation, Prompt
 
 Draws = Iterable[tuple[int, Generation]]
 IsUnwanted = Callable[[int], bool]

@@ -24,9 +24,9 @@ from sklearn_clm.generators._concurrent import (
     IsUnwanted,
     pause_after,
 )
-from sklearn_clm.generators._draws import Generation, Prompt, draw_seed
-from sklearn_clm.generators._identity import digest_of
-from sklearn_clm.generators._prompts import prompt_line
+from sklearn_clm.generators.draws import Generation, Prompt, draw_seed
+from sklearn_clm.generators.identity import digest_of
+from sklearn_clm.generators.prompts import prompt_line
 
 _logger = logging.getLogger("sklearn_clm")
 

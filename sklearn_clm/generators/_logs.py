@@ -16,8 +16,8 @@ import numpy as np
 
 from sklearn_clm._exceptions import optional_module, warn
 from sklearn_clm.generators._base import Rows
-from sklearn_clm.generators._prompts import is_missing, listed, prompt_line
-from sklearn_clm.generators._records import (
+from sklearn_clm.generators.prompts import is_missing, listed, prompt_line
+from sklearn_clm.generators.records import (
     csv_table,
     draw_from_record,
     json_lines,

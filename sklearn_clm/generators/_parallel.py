@@ -13,8 +13,8 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.generators._base import Generator, Prompts, Rows, WrappingGenerator, sample, serve
-from sklearn_clm.generators._identity import description
 from sklearn_clm.generators._queue import DrawQueue, rounds_of
+from sklearn_clm.generators.identity import description
 
 Round: TypeAlias = tuple[int, int, list[int]]  # first draw, stop, positions of prompts
 

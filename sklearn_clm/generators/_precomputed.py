@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 
 from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts
-from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.generators._logs import Record, SampleLog, beside
-from sklearn_clm.generators._prompts import is_number, listed, plain, prompt_line
 from sklearn_clm.generators._queue import DrawQueue
-from sklearn_clm.generators._records import (
+from sklearn_clm.generators.draws import Generation, prompt_bytes
+from sklearn_clm.generators.prompts import is_number, listed, plain, prompt_line
+from sklearn_clm.generators.records import (
     draw_from_record,
     draw_to_record,
     json_lines,

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from sklearn_clm.generators._draws import Generation
+from sklearn_clm.generators.draws import Generation
 
 ANY = 2**62  # draws
 _BLOCK = 256  # prompts that a relay takes together

@@ -20,11 +20,11 @@ from sklearn_clm.calibration import (
     prompts_needed,
 )
 from sklearn_clm.calibration._binomial import rounded_up
-from sklearn_clm.calibration._certify import SequenceResult
-from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._set_scores import get_set_score
+from sklearn_clm.calibration.certify import SequenceResult
+from sklearn_clm.calibration.claim import nulls_of, percent
 from sklearn_clm.evaluation._plan import chance_to_certify, mean_interval, prompts_to_collect
-from sklearn_clm.generators._identity import title_of
+from sklearn_clm.generators.identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay

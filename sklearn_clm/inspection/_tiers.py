@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
 from sklearn_clm.inspection._figures import LIMIT, EstimatorDisplay, line_style
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy

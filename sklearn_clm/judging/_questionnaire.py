@@ -17,7 +17,7 @@ from pathlib import Path
 from sklearn_clm.caching import HumanJudge, WantedVerdict
 from sklearn_clm.caching._verdict_files import VERDICTS_FORMAT
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators._records import key_digest
+from sklearn_clm.generators.records import key_digest
 from sklearn_clm.judging._view import images, pair_view, png
 
 _POLICY = (

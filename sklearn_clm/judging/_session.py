@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from sklearn_clm.caching import HumanJudge, Verdict, VerdictsWanted, WantedVerdict
-from sklearn_clm.generators._records import key_digest
+from sklearn_clm.generators.records import key_digest
 
 Wanted: TypeAlias = Sequence[WantedVerdict] | Callable[[], object]
 """Pairs to judge; or a function that raises :class:`VerdictsWanted` as long as it wants verdicts,

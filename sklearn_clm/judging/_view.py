@@ -15,8 +15,8 @@ import numpy as np
 from rapidfuzz.distance import LCSseq
 
 from sklearn_clm.caching import WantedVerdict
-from sklearn_clm.generators._draws import is_chat
-from sklearn_clm.generators._prompts import is_image, prompt_text
+from sklearn_clm.generators.draws import is_chat
+from sklearn_clm.generators.prompts import is_image, prompt_text
 
 Piece: TypeAlias = tuple[str, bool]
 """Text, and whether it is a difference."""

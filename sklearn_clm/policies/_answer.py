@@ -13,16 +13,10 @@ from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps, search_answers
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._data import check_data, prompt_digests
-from sklearn_clm.calibration._outcome import Outcome
-from sklearn_clm.calibration._risk import Risk, WrongAnswers
-from sklearn_clm.calibration._rows import Part, RandomState
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import BinomialTest
-from sklearn_clm.calibration._tiers import Tiers, check_tiers
 from sklearn_clm.calibration._vote import (
     SINGLE_VOTE,
     PlainModel,
@@ -34,6 +28,12 @@ from sklearn_clm.calibration._vote import (
     votes_in_words,
     votes_of,
 )
+from sklearn_clm.calibration.claim import percent
+from sklearn_clm.calibration.outcome import Outcome
+from sklearn_clm.calibration.risk import Risk, WrongAnswers
+from sklearn_clm.calibration.rows import Part, RandomState
+from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._exit import (

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from sklearn_clm.scoring._protocols import Admission
+from sklearn_clm.scoring.protocols import Admission
 
 
 @runtime_checkable

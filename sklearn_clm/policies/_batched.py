@@ -12,7 +12,7 @@ import numpy as np
 
 from sklearn_clm.calibration import Configuration, SamplingRule
 from sklearn_clm.calibration._set_scores import SetScore
-from sklearn_clm.calibration._table import text_key
+from sklearn_clm.calibration.table import text_key
 from sklearn_clm.generators import Generation
 
 # no set score reaches NaN, not even +inf: sampling never stops early

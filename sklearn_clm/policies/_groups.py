@@ -7,10 +7,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_clm.calibration._rows import Part, check_groups, parts_of
-from sklearn_clm.generators._draws import Prompt
-from sklearn_clm.generators._identity import score_fingerprint
-from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.calibration.rows import Part, check_groups, parts_of
+from sklearn_clm.generators.draws import Prompt
+from sklearn_clm.generators.identity import score_fingerprint
+from sklearn_clm.generators.prompts import CheckedPrompts
 
 
 class Groups(BaseEstimator):

@@ -14,11 +14,11 @@ from threadpoolctl import threadpool_limits
 
 from sklearn_clm.calibration import Claim, ComponentCalibrationData
 from sklearn_clm.calibration._exit_model import impute_labels
-from sklearn_clm.calibration._rows import Part, RandomState
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration.rows import Part, RandomState
+from sklearn_clm.calibration.table import Table
 from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.scoring._admission import get_admission
-from sklearn_clm.scoring._protocols import Admission
+from sklearn_clm.scoring.protocols import Admission
 
 # per optimisation prompt (two labels tell which texts are near copies), and in all
 _FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500

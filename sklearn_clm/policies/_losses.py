@@ -10,11 +10,11 @@ from sklearn.base import BaseEstimator
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import SamplingRule
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._path import ThresholdPath
+from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._identity import score_fingerprint
-from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.scoring._protocols import Prompt, Reference
+from sklearn_clm.generators.identity import score_fingerprint
+from sklearn_clm.generators.prompts import CheckedPrompts
+from sklearn_clm.scoring.protocols import Prompt, Reference
 
 Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]
 

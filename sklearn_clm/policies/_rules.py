@@ -13,13 +13,13 @@ from sklearn_clm.calibration import (
     Claim,
     Configuration,
 )
-from sklearn_clm.calibration._claim import too_few
-from sklearn_clm.calibration._outcome import Outcome
-from sklearn_clm.calibration._path import sets_at_stop
-from sklearn_clm.calibration._risk import CostOfMisses, Risk
-from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.calibration.claim import too_few
+from sklearn_clm.calibration.outcome import Outcome
+from sklearn_clm.calibration.path import sets_at_stop
+from sklearn_clm.calibration.risk import CostOfMisses, Risk
+from sklearn_clm.calibration.rows import Part
 from sklearn_clm.policies._batched import BatchedRule, BatchedThresholds, DrawScores
 
 _NOT_COMPARED = (

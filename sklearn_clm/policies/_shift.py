@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.calibration import Provenance, keep_by_weight
-from sklearn_clm.calibration._rows import check_weights
-from sklearn_clm.generators._draws import Prompt
-from sklearn_clm.generators._identity import score_fingerprint
-from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.calibration.rows import check_weights
+from sklearn_clm.generators.draws import Prompt
+from sklearn_clm.generators.identity import score_fingerprint
+from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._groups import given_or_computed
 
 

@@ -17,16 +17,16 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
-from sklearn_clm.calibration._outcome import Audited, Outcome
-from sklearn_clm.calibration._path import ThresholdPath, sets_at_stop
-from sklearn_clm.calibration._risk import MISSES, CostOfMisses, MissesIfAny, Risk
-from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import BettingTest, BinomialTest
-from sklearn_clm.generators._identity import score_fingerprint
+from sklearn_clm.calibration.outcome import Audited, Outcome
+from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
+from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk
+from sklearn_clm.calibration.rows import Part
+from sklearn_clm.calibration.table import Table
+from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging

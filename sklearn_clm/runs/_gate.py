@@ -20,11 +20,11 @@ from sklearn_clm._estimators import claim_content, claim_of, reading, write_cont
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.calibration import Claim, clopper_pearson
 from sklearn_clm.calibration._arrays import next_digests, numbered, repeated
-from sklearn_clm.calibration._claim import nothing_passed, nulls_of, percent, too_few
-from sklearn_clm.calibration._rows import Part, RandomState, optimization_size, split_prompts
-from sklearn_clm.generators._identity import score_fingerprint
-from sklearn_clm.generators._prompts import is_missing
-from sklearn_clm.generators._records import json_value, naming
+from sklearn_clm.calibration.claim import nothing_passed, nulls_of, percent, too_few
+from sklearn_clm.calibration.rows import Part, RandomState, optimization_size, split_prompts
+from sklearn_clm.generators.identity import score_fingerprint
+from sklearn_clm.generators.prompts import is_missing
+from sklearn_clm.generators.records import json_value, naming
 from sklearn_clm.inspection import CalibrationReport, Section
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._groups import asked_groups, groups_of

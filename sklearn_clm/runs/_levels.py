@@ -27,7 +27,7 @@ import numpy as np
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration._answer import chances_to_pass
 from sklearn_clm.calibration._between import middles_above, middles_below
-from sklearn_clm.calibration._certify import count_passed, ranked
+from sklearn_clm.calibration.certify import count_passed, ranked
 
 _N_LEVELS = 60
 _NEARLY = 0.95  # of the greatest chance to pass

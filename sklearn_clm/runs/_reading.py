@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sklearn_clm.generators._logs import SAYS, inspect_samples, read_records
-from sklearn_clm.generators._prompts import is_missing
-from sklearn_clm.generators._records import naming
+from sklearn_clm.generators.prompts import is_missing
+from sklearn_clm.generators.records import naming
 
 
 class Runs(NamedTuple):

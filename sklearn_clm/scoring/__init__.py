@@ -148,15 +148,6 @@ from sklearn_clm.scoring._language_model import (
     PTrue,
     VerbalisedConfidence,
 )
-from sklearn_clm.scoring._protocols import (
-    Claim,
-    ComponentScore,
-    DrawScorer,
-    Occurrence,
-    PairJudge,
-    PairSplitter,
-    PairwiseSimilarity,
-)
 from sklearn_clm.scoring._quality import (
     ClassifierScore,
     SelfConsistency,
@@ -165,6 +156,15 @@ from sklearn_clm.scoring._quality import (
 )
 from sklearn_clm.scoring._similarity import RougeL, rouge_l, rouge_l_matrix, similarity_tensor
 from sklearn_clm.scoring._splitters import SentenceSplitter, get_splitter
+from sklearn_clm.scoring.protocols import (
+    Claim,
+    ComponentScore,
+    DrawScorer,
+    Occurrence,
+    PairJudge,
+    PairSplitter,
+    PairwiseSimilarity,
+)
 
 __all__ = [
     "Citation",

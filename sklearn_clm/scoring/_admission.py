@@ -11,7 +11,7 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 from sklearn.utils import check_scalar
 
-from sklearn_clm.generators._prompts import is_missing, listed, lists_itself, plain
+from sklearn_clm.generators.prompts import is_missing, listed, lists_itself, plain
 from sklearn_clm.scoring._callables import (
     check_draws,
     chosen,
@@ -22,7 +22,14 @@ from sklearn_clm.scoring._callables import (
     numbers_from,
 )
 from sklearn_clm.scoring._exact_match import exact_match
-from sklearn_clm.scoring._protocols import (
+from sklearn_clm.scoring._similarity import RougeL, warn_of_script
+from sklearn_clm.scoring._splitters import (
+    Splitter,
+    component_of,
+    component_spans,
+    splitter_of_references,
+)
+from sklearn_clm.scoring.protocols import (
     Admission,
     PairJudge,
     PairScorer,
@@ -31,13 +38,6 @@ from sklearn_clm.scoring._protocols import (
     Response,
     Responses,
     hand_on,
-)
-from sklearn_clm.scoring._similarity import RougeL, warn_of_script
-from sklearn_clm.scoring._splitters import (
-    Splitter,
-    component_of,
-    component_spans,
-    splitter_of_references,
 )
 
 # a callable A_i, or references of which any will do

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
-from sklearn_clm.scoring._protocols import PairScorer
+from sklearn_clm.scoring.protocols import PairScorer
 
 Given = TypeVar("Given")
 Item = TypeVar("Item")

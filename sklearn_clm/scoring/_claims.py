@@ -8,10 +8,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._draws import is_chat, prompt_bytes
+from sklearn_clm.generators.draws import is_chat, prompt_bytes
 from sklearn_clm.scoring._admission import take_verdicts
 from sklearn_clm.scoring._callables import name_of, numbered, numbers_from
-from sklearn_clm.scoring._protocols import (
+from sklearn_clm.scoring._splitters import numbered_components, scores_of_components
+from sklearn_clm.scoring.protocols import (
     Draws,
     PairJudge,
     PairScorer,
@@ -22,7 +23,6 @@ from sklearn_clm.scoring._protocols import (
     Scores,
     Spans,
 )
-from sklearn_clm.scoring._splitters import numbered_components, scores_of_components
 
 Entails: TypeAlias = Callable[[Any, Response], Any] | PairScorer | PairJudge
 

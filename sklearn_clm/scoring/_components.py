@@ -15,21 +15,6 @@ from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring._callables import as_scores, chosen, name_of, numbers_from
-from sklearn_clm.scoring._protocols import (
-    Claim,
-    Classifier,
-    ComponentScore,
-    Draws,
-    Occurrence,
-    PairwiseSimilarity,
-    Part,
-    Prompt,
-    Prompts,
-    Response,
-    Scores,
-    Similarity,
-    Spans,
-)
 from sklearn_clm.scoring._quality import (
     LOGPROB_ROUNDING,
     ClassifierScore,
@@ -44,6 +29,21 @@ from sklearn_clm.scoring._splitters import (
     numbered_components,
     scores_of_components,
     span_of,
+)
+from sklearn_clm.scoring.protocols import (
+    Claim,
+    Classifier,
+    ComponentScore,
+    Draws,
+    Occurrence,
+    PairwiseSimilarity,
+    Part,
+    Prompt,
+    Prompts,
+    Response,
+    Scores,
+    Similarity,
+    Spans,
 )
 
 ComponentScorer = Callable[[Prompt, Response], float]

@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
 from sklearn_clm._exceptions import optional_module
-from sklearn_clm.scoring._protocols import Draws, Prompt, Prompts, Spans
 from sklearn_clm.scoring._splitters import scores_of_components
+from sklearn_clm.scoring.protocols import Draws, Prompt, Prompts, Spans
 
 if TYPE_CHECKING:
     import torch

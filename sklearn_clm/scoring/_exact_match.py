@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sklearn_clm.scoring._protocols import Reference, Response
+from sklearn_clm.scoring.protocols import Reference, Response
 
 _PUNCTUATION = dict.fromkeys(map(ord, string.punctuation + "‘’´`"), " ")
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")

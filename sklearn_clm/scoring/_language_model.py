@@ -14,11 +14,12 @@ from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, FunctionGenerator, Generation, Generator
 from sklearn_clm.generators._base import sample, serve
-from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._identity import digest_of
-from sklearn_clm.generators._records import json_value
+from sklearn_clm.generators.draws import prompt_bytes
+from sklearn_clm.generators.identity import digest_of
+from sklearn_clm.generators.records import json_value
 from sklearn_clm.scoring._callables import numbered
-from sklearn_clm.scoring._protocols import (
+from sklearn_clm.scoring._splitters import logprobs_inside, scores_of_components
+from sklearn_clm.scoring.protocols import (
     Arriving,
     Claim,
     Draws,
@@ -32,7 +33,6 @@ from sklearn_clm.scoring._protocols import (
     Scores,
     Spans,
 )
-from sklearn_clm.scoring._splitters import logprobs_inside, scores_of_components
 
 Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
 

@@ -17,7 +17,9 @@ from sklearn_clm.scoring._callables import (
     numbers_from,
 )
 from sklearn_clm.scoring._language_model import PTrue
-from sklearn_clm.scoring._protocols import (
+from sklearn_clm.scoring._similarity import similarity_tensor
+from sklearn_clm.scoring._splitters import scores_of_components
+from sklearn_clm.scoring.protocols import (
     Classifier,
     Draws,
     DrawScorer,
@@ -30,8 +32,6 @@ from sklearn_clm.scoring._protocols import (
     Similarity,
     Spans,
 )
-from sklearn_clm.scoring._similarity import similarity_tensor
-from sklearn_clm.scoring._splitters import scores_of_components
 
 _LENGTH_EXPONENT = 0.6
 # models in low precision give log-probabilities slightly above 0

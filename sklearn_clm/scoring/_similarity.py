@@ -25,7 +25,7 @@ from sklearn_clm.scoring._callables import (
     numbers_from,
 )
 from sklearn_clm.scoring._exact_match import exact_match, same_value
-from sklearn_clm.scoring._protocols import PairwiseSimilarity, Response, Similarity
+from sklearn_clm.scoring.protocols import PairwiseSimilarity, Response, Similarity
 
 if TYPE_CHECKING:
     from nltk.stem.porter import PorterStemmer

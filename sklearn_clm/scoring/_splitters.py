@@ -17,9 +17,9 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import DrawQueue, FunctionGenerator
 from sklearn_clm.generators._base import serve
-from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators.draws import Generation, prompt_bytes
 from sklearn_clm.scoring._callables import chosen, name_of, numbered
-from sklearn_clm.scoring._protocols import (
+from sklearn_clm.scoring.protocols import (
     Claim,
     Draws,
     PairSplitter,

@@ -33,17 +33,17 @@ from sklearn_clm.calibration import (
     learn_then_test,
     search_frontier,
 )
-from sklearn_clm.calibration._certify import settle
 from sklearn_clm.calibration._exit_model import _RHOS as BALANCES
 from sklearn_clm.calibration._exit_model import ExitModel, exit_scores, impute_labels
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import certify_frontier
-from sklearn_clm.calibration._path import ThresholdPath
-from sklearn_clm.calibration._risk import MISSES
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import BinomialTest
+from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.path import ThresholdPath
+from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.policies._exit import degree_two
 from tests.calibration.tables import lazy_table

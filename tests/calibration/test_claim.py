@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sklearn_clm.calibration import Claim
-from sklearn_clm.calibration._claim import NO_GUARANTEE, nothing_passed, nulls_of, too_few
+from sklearn_clm.calibration.claim import NO_GUARANTEE, nothing_passed, nulls_of, too_few
 
 USUAL = Claim(level=0.1, delta=0.05)
 

@@ -14,8 +14,8 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
     critical_count,
 )
-from sklearn_clm.calibration._certify import settle
 from sklearn_clm.calibration._components import ComponentEntries
+from sklearn_clm.calibration.certify import settle
 
 SCORES = [-math.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 1.0]
 SEEDS = st.integers(0, 2**32 - 1)

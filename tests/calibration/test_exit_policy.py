@@ -10,11 +10,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._certify import ranked, settle
 from sklearn_clm.calibration._exit_model import exit_scores, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._texts import same_text_of
+from sklearn_clm.calibration.certify import ranked, settle
+from sklearn_clm.calibration.table import Table
 from tests.calibration.tables import exit_scores_of, lazy_table
 
 VALUES = [0.0, 0.1, 0.5, 0.5, 0.9, 1.0]

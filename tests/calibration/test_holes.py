@@ -16,11 +16,11 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._exit_policy import LevelPath
-from sklearn_clm.calibration._path import ThresholdPath
-from sklearn_clm.calibration._risk import MissesIfAny
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import BinomialTest, NestedTest
+from sklearn_clm.calibration.path import ThresholdPath
+from sklearn_clm.calibration.risk import MissesIfAny
+from sklearn_clm.calibration.table import Table
 from sklearn_clm.evaluation import plan
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport

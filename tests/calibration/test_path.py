@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sklearn_clm.calibration import Configuration
-from sklearn_clm.calibration._path import ThresholdPath, sets_at_stop
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
+from sklearn_clm.calibration.table import Table
 from tests.calibration.oracle import run
 from tests.calibration.strategies import calibration_data, mean_of_members, thresholds
 from tests.calibration.tables import lazy_table

@@ -10,7 +10,7 @@ from sklearn_clm.calibration import (
     keep_by_weight,
     weighted_betting_p_value,
 )
-from sklearn_clm.calibration._rows import check_groups, parts_of
+from sklearn_clm.calibration.rows import check_groups, parts_of
 
 
 def test_without_groups_there_is_one_part():

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from sklearn_clm.calibration import CalibrationData, learn_then_test
-from sklearn_clm.calibration._certify import settle
-from sklearn_clm.calibration._path import ThresholdPath
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.path import ThresholdPath
+from sklearn_clm.calibration.table import Table
 from tests.calibration.strategies import random_data
 from tests.calibration.tables import equal_texts, lazy_table
 

@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import CalibrationData, binomial_p_value, smallest_epsilon
-from sklearn_clm.calibration._rows import optimization_size
+from sklearn_clm.calibration.rows import optimization_size
 from sklearn_clm.evaluation import plan
 
 

@@ -16,7 +16,7 @@ from sklearn_clm.generators import (
     check_keyed,
 )
 from sklearn_clm.generators._base import serve
-from sklearn_clm.generators._identity import fingerprint, is_trainable
+from sklearn_clm.generators.identity import fingerprint, is_trainable
 from sklearn_clm.policies import ExitPolicy
 from tests.toy import Keyed, ToyModel, Trained, Unscored, drawn, questions, toy_sampler
 

@@ -20,7 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
-from sklearn_clm.generators._identity import (
+from sklearn_clm.generators.identity import (
     digest_of,
     fingerprint,
     identity,
@@ -395,7 +395,7 @@ def test_digests_are_equal_in_every_process(tmp_path):
         "judge = (lambda words, pattern: lambda text: text in words)(WORDS, re.compile('a+'))\n"
     )
     source = (
-        "import mine\nfrom sklearn_clm.generators._identity import identity, strictly\n"
+        "import mine\nfrom sklearn_clm.generators.identity import identity, strictly\n"
         "with strictly('it'):\n    print(mine.Mine().fingerprint(), identity(mine.judge))"
     )
     prints = set()

@@ -21,7 +21,7 @@ from sklearn_clm.generators import (
     QueueGenerator,
     check_keyed,
 )
-from sklearn_clm.generators._draws import draw_seed
+from sklearn_clm.generators.draws import draw_seed
 from tests.toy import n_stored
 
 PROMPTS = [f"question {i}" for i in range(12)]

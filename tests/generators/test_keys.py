@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sklearn_clm.generators import draw_stream
-from sklearn_clm.generators._draws import prompt_bytes
+from sklearn_clm.generators.draws import prompt_bytes
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary()

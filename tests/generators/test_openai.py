@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, OpenAIGenerator, ServiceError
-from sklearn_clm.generators._draws import draw_seed
+from sklearn_clm.generators.draws import draw_seed
 from sklearn_clm.scoring import LLMJudge
 from tests.toy import n_stored, toy_sampler
 

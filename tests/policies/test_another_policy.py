@@ -8,8 +8,8 @@ import pytest
 from sklearn.base import clone
 
 from sklearn_clm.calibration import Claim
-from sklearn_clm.calibration._outcome import Outcome
-from sklearn_clm.calibration._path import Column, ColumnPath
+from sklearn_clm.calibration.outcome import Outcome
+from sklearn_clm.calibration.path import Column, ColumnPath
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AuditedJudging, LazyJudging
 from sklearn_clm.policies._base import Policy

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AnswerPolicy, CovariateShift, Groups, Losses, ThresholdPolicy

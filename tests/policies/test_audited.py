@@ -12,8 +12,8 @@ from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Claim, two_phase_p_value
 from sklearn_clm.calibration._betting import audit_p_values
 from sklearn_clm.calibration._data import split_of
-from sklearn_clm.calibration._rows import Part
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration.rows import Part
+from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import draw_stream
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import JudgingSession

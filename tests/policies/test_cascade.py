@@ -10,8 +10,8 @@ from scipy.stats import binom
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration._exit_model import horizons
 from sklearn_clm.calibration._exit_policy import ExitEntries
-from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport, TradeOffDisplay
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging

@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.scoring import likelihood

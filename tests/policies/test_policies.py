@@ -8,7 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._exit_model import impute_labels
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from tests.calibration.tables import equal_texts, exit_scores_of, lazy_table

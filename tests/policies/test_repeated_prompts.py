@@ -7,9 +7,9 @@ import pytest
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
-from sklearn_clm.calibration._rows import describe_repetitions
+from sklearn_clm.calibration.rows import describe_repetitions
 from sklearn_clm.generators import BaseGenerator, Generation
-from sklearn_clm.generators._prompts import check_prompts
+from sklearn_clm.generators.prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import (
     AnswerPolicy,

@@ -8,7 +8,7 @@ import pytest
 
 from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.evaluation import RiskMonitor
-from sklearn_clm.generators._prompts import check_prompts
+from sklearn_clm.generators.prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, LazyJudging, Losses, ThresholdPolicy
 from tests.toy import questions, toy_sampler

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._identity import score_fingerprint, tokenizer_state
+from sklearn_clm.generators.identity import score_fingerprint, tokenizer_state
 from sklearn_clm.scoring import EntailmentScore, threshold_admission
 from sklearn_clm.scoring._admission import judge
 

@@ -19,9 +19,9 @@ from sklearn_clm.calibration import (
     binomial_p_value,
     two_phase_p_value,
 )
-from sklearn_clm.calibration._rows import Part
-from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._two_phase import _Design
+from sklearn_clm.calibration.rows import Part
+from sklearn_clm.calibration.table import Table
 from sklearn_clm.policies import AuditedJudging, ThresholdPolicy
 from sklearn_clm.policies._audited import Audit, seen_by_model
 from sklearn_clm.policies._selection import ComponentSelection

@@ -11,9 +11,9 @@ from functools import cache, partial
 import numpy as np
 
 from sklearn_clm.calibration import Claim, component_learn_then_test, critical_count
-from sklearn_clm.calibration._certify import settle
 from sklearn_clm.calibration._components import ComponentEntries
-from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.rows import Part
 from sklearn_clm.policies import AuditedJudging
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._selection import ComponentSelection

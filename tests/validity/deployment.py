@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
     keep_by_weight,
     weighted_betting_p_value,
 )
-from sklearn_clm.calibration._rows import mixed
+from sklearn_clm.calibration.rows import mixed
 from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 from .procedures import Setting, groups_of

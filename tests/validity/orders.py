@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, learn_then_test
-from sklearn_clm.calibration._rows import mixed
+from sklearn_clm.calibration.rows import mixed
 from sklearn_clm.policies import ExitPolicy
 
 from .deployment import as_drawn, by_outcome, by_topic

@@ -20,11 +20,11 @@ from sklearn_clm.calibration import (
     learn_then_test,
 )
 from sklearn_clm.calibration._between import SAME
-from sklearn_clm.calibration._certify import settle
 from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.table import Table
 from tests.calibration.tables import exit_scores_of
 
 from .procedures import N_LAMBDAS, Setting

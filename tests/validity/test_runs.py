@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import critical_count
-from sklearn_clm.calibration._certify import ranked
+from sklearn_clm.calibration.certify import ranked
 from sklearn_clm.policies import Groups
 from sklearn_clm.runs import RunGate
 from sklearn_clm.runs._levels import level_that_keeps, level_that_passes, levels_to_test, start_of

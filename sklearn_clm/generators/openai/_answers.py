@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sklearn_clm.generators._draws import Generation, check_text
+from sklearn_clm.generators.draws import Generation, check_text
 
 Spans = tuple[tuple[int, int], ...]
 Token = tuple[bytes, float]

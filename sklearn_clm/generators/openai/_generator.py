@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws, IsUnwanted
-from sklearn_clm.generators._draws import Generation, Prompt, check_text, draw_seed, is_chat
-from sklearn_clm.generators._identity import digest_of
-from sklearn_clm.generators._prompts import Template, filled, prompt_line
+from sklearn_clm.generators.draws import Generation, Prompt, check_text, draw_seed, is_chat
+from sklearn_clm.generators.identity import digest_of
 from sklearn_clm.generators.openai._answers import parse_choices, token_count
 from sklearn_clm.generators.openai._service import Secret, Service, ServiceError, Usage, service_of
+from sklearn_clm.generators.prompts import Template, filled, prompt_line
 
 Request = dict[str, object]
 

@@ -17,9 +17,9 @@ import torch
 import transformers
 from torch import Tensor
 
-from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._identity import tokenizer_state
-from sklearn_clm.generators._prompts import Template
+from sklearn_clm.generators.draws import prompt_bytes
+from sklearn_clm.generators.identity import tokenizer_state
+from sklearn_clm.generators.prompts import Template
 from sklearn_clm.generators.transformers._ahead import StepTimes
 from sklearn_clm.generators.transformers._forward import (
     CausalForward,

@@ -12,9 +12,9 @@ from sklearn.utils._param_validation import HasMethods, Interval, Options
 
 from sklearn_clm._exceptions import optional_module
 from sklearn_clm.generators._base import BaseGenerator
-from sklearn_clm.generators._identity import digest_of
-from sklearn_clm.generators._prompts import Template
 from sklearn_clm.generators._queue import DrawQueue
+from sklearn_clm.generators.identity import digest_of
+from sklearn_clm.generators.prompts import Template
 
 if TYPE_CHECKING:
     import torch

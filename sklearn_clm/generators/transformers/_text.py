@@ -7,8 +7,8 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sklearn_clm.generators._draws import check_text, is_chat
-from sklearn_clm.generators._prompts import Template, filled
+from sklearn_clm.generators.draws import check_text, is_chat
+from sklearn_clm.generators.prompts import Template, filled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

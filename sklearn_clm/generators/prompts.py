@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
-from sklearn_clm.generators._draws import Prompt, is_chat, prompt_bytes
+from sklearn_clm.generators.draws import Prompt, is_chat, prompt_bytes
 
 Template = str | Callable[[Any], object] | None
 

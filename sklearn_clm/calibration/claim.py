@@ -15,8 +15,8 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     rounded_up,
 )
-from sklearn_clm.calibration._risk import About, Risk, WrongComponents, risk_about
-from sklearn_clm.calibration._rows import describe_repetitions, size_that_leaves
+from sklearn_clm.calibration.risk import About, Risk, WrongComponents, risk_about
+from sklearn_clm.calibration.rows import describe_repetitions, size_that_leaves
 
 NO_GUARANTEE = "no guarantee"
 MOST_NAMED = 5  # null groups that a message names in full

@@ -33,7 +33,7 @@ import numpy as np
 from sklearn.base import clone
 
 from sklearn_clm.calibration._set_scores import SetScore
-from sklearn_clm.generators._draws import prompt_bytes
+from sklearn_clm.generators.draws import prompt_bytes
 
 TRAINED_ON = "_trained_on"  # attribute that holds the digest of a training
 # no part of what an object has learnt; a vectoriser notes an address, another one in each process

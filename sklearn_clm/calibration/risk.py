@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from sklearn_clm.calibration._path import Path
+    from sklearn_clm.calibration.path import Path
 
 About = Literal[
     "responses",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._draws import Prompt as Prompt
-from sklearn_clm.generators._draws import Response as Response
+from sklearn_clm.generators.draws import Prompt as Prompt
+from sklearn_clm.generators.draws import Response as Response
 
 Reference: TypeAlias = Any
 Prompts: TypeAlias = Sequence[Prompt]

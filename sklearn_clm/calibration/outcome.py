@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from sklearn_clm.calibration._certify import SequenceResult
-from sklearn_clm.calibration._path import Path
-from sklearn_clm.calibration._risk import Risk
 from sklearn_clm.calibration._tests import errors_at, n_counted_at, open_prompts
 from sklearn_clm.calibration._two_phase import AuditRecord
+from sklearn_clm.calibration.certify import SequenceResult
+from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.risk import Risk
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Tiers:
 
     Examples
     --------
-    >>> from sklearn_clm.calibration._tiers import Tiers
+    >>> from sklearn_clm.calibration.tiers import Tiers
     >>> Tiers((2, 1), (1.0, 25.0)).price_of([1, 2, 3])
     array([ 1.,  2., 27.])
     """

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sklearn_clm.generators._draws import Generation, check_text, prompt_bytes
-from sklearn_clm.generators._prompts import is_missing
+from sklearn_clm.generators.draws import Generation, check_text, prompt_bytes
+from sklearn_clm.generators.prompts import is_missing
 
 _T = TypeVar("_T")
 _FIELDS = [field.name for field in fields(Generation)]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._holes import completed
-from sklearn_clm.calibration._tiers import Tiers
+from sklearn_clm.calibration.certify import Entries
+from sklearn_clm.calibration.tiers import Tiers
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
 """``judge(rows, draws)``: two arrays of positions, of equal length; gives the verdicts in order, as
