@@ -16,11 +16,11 @@ from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationW
 from sklearn_clm import _tables as tables
 from sklearn_clm._estimators import write_content
 from sklearn_clm._exceptions import report_null
-from sklearn_clm._results import counted
 from sklearn_clm.caching import HumanJudge
-from sklearn_clm.caching._verdict_files import double_verdicts, write_lines
+from sklearn_clm.caching.verdict_files import double_verdicts, write_lines
 from sklearn_clm.calibration import CalibrationData, Claim, clopper_pearson
-from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.calibration.files import replacing
+from sklearn_clm.calibration.words import counted
 from sklearn_clm.evaluation import plan, plan_answers, plan_audits
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport

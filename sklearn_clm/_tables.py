@@ -13,8 +13,8 @@ import numpy as np
 from sklearn_clm import ConformalSampler, PredictionSets
 from sklearn_clm._estimators import SamplerCalibration, prompts_of, reading
 from sklearn_clm._exceptions import warn
-from sklearn_clm._results import counted
 from sklearn_clm.calibration import CalibrationData, Provenance
+from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.generators.prompts import check_prompts

@@ -26,7 +26,7 @@ from sklearn_clm import (
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration.claim import percent
+from sklearn_clm.calibration.words import percent
 from sklearn_clm.generators import (
     EstimatorGenerator,
     Generation,

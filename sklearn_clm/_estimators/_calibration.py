@@ -17,7 +17,7 @@ from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, Sampling, 
 from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._estimators._source import DrawSource, warn_of_repeated_draws
 from sklearn_clm._estimators._watch import Watch
-from sklearn_clm._results import PredictionSet, counted
+from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     Claim,
@@ -26,14 +26,13 @@ from sklearn_clm.calibration import (
     Provenance,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._binomial import rounded_up
-from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration.certify import SequenceResult
-from sklearn_clm.calibration.claim import MOST_NAMED, percent, repetitions_of
-from sklearn_clm.calibration.outcome import Outcome
+from sklearn_clm.calibration.claim import MOST_NAMED, repetitions_of
+from sklearn_clm.calibration.outcome import AchievableEpsilon, Outcome
 from sklearn_clm.calibration.risk import MISSES, Risk
+from sklearn_clm.calibration.words import counted, percent, rounded_up
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._exit import LevelRule

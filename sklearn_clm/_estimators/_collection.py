@@ -18,8 +18,8 @@ from sklearn_clm._estimators._source import (
 from sklearn_clm._estimators._verdicts import Verdicts, shown_to
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration.table import text_key
 from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.generators.draws import text_key
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._base import draw_budgets

@@ -17,8 +17,8 @@ import numpy as np
 
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import Claim
-from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators.records import json_value, naming
+from sklearn_clm.calibration.files import replacing
+from sklearn_clm.generators.records import json_value, locating_errors
 
 _Record = TypeVar("_Record")
 
@@ -34,7 +34,7 @@ def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> N
 @contextmanager
 def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any]]:
     """The content of a file; every fault is a ValueError."""
-    with naming(f"{os.fspath(path)!r} is not an intact file of a calibration"):
+    with locating_errors(f"{os.fspath(path)!r} is not an intact file of a calibration"):
         with open(path, "rb") as file:
             content = json_value(file.read())
         if (written_as := content.get("format")) != wanted:

@@ -22,7 +22,7 @@ from sklearn_clm._estimators._source import DrawSource, source_of
 from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._data import check_data
+from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.risk import CostOfMisses
 from sklearn_clm.calibration.rows import at_stake
 from sklearn_clm.calibration.table import Table

@@ -17,9 +17,9 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._arrays import repeated
 from sklearn_clm.calibration.rows import split_prompts
-from sklearn_clm.calibration.table import text_key
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
 from sklearn_clm.generators._base import WrappingGenerator, trained, trait
+from sklearn_clm.generators.draws import text_key
 from sklearn_clm.generators.identity import (
     Known,
     digest_of,

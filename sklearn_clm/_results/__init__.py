@@ -3,7 +3,6 @@
 import sklearn_clm.scoring  # noqa: F401 - whole, before parts of it
 from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm._results._sets import ComponentSet, ComponentSets, PredictionSet, PredictionSets
-from sklearn_clm._results._views import counted
 
 __all__ = [
     "ComponentSet",
@@ -12,5 +11,4 @@ __all__ = [
     "PredictionSets",
     "Rewritten",
     "ShownClaim",
-    "counted",
 ]

@@ -16,9 +16,9 @@ from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration.claim import NO_GUARANTEE
 from sklearn_clm.calibration.risk import About, Risk, risk_about
-from sklearn_clm.calibration.table import text_key
+from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators.draws import Prompt, Response
+from sklearn_clm.generators.draws import Prompt, Response, text_key
 from sklearn_clm.generators.prompts import prompt_line
 from sklearn_clm.scoring import Citation, Occurrence
 
@@ -517,7 +517,7 @@ class PredictionSet(SetOfOne):
         if self.guaranteed and self.claim is not None and self.claim.about == "answers":
             stopped = "answered" if len(self) else "escalated"
         remarks = "".join(f"; {remark}" for remark in self.remarks())
-        return f"{_views.counted(self.n_samples, 'draw')}, {stopped}{remarks}"
+        return f"{counted(self.n_samples, 'draw')}, {stopped}{remarks}"
 
 
 class PredictionSets(SetSequence[PredictionSet]):
@@ -640,7 +640,7 @@ class PredictionSets(SetSequence[PredictionSet]):
         return "\n".join(lines)
 
     def _headline(self) -> str:
-        number = _views.counted(len(self), "prompt")
+        number = counted(len(self), "prompt")
         return f"PredictionSets of {number}, k_max={self.k_max}{self._remarks()}"
 
     def _numbers(self) -> tuple[tuple[str, str], ...]:
@@ -759,7 +759,7 @@ class ComponentSet(SetOfOne):
         return self._text()
 
     def __repr__(self) -> str:
-        components = _views.counted(len(self), "component")
+        components = counted(len(self), "component")
         return f"<ComponentSet of {components} from {self.prediction_set!r}>"
 
     def _marks(self, verdicts: Sequence[bool | None]) -> dict[int, list[_views.Mark]]:
@@ -814,8 +814,8 @@ class ComponentSet(SetOfOne):
             if one.citations or str(one.text).strip() not in tinted:
                 mark = _views.Mark(0, None, one.score, right)
                 shown.append(_cards.Shown(str(one.text), note, (mark,)))
-        counted = _views.counted(len(self), "trusted component")
-        notes = [counted if len(self) else "no trusted component", *self.prediction_set._notes()]
+        components = counted(len(self), "trusted component")
+        notes = [components if len(self) else "no trusted component", *self.prediction_set._notes()]
         return _cards.card(self.prompt, shown, [*notes, *self.remarks()])
 
 
@@ -906,8 +906,8 @@ class ComponentSets(SetSequence[ComponentSet]):
         return self._text()
 
     def _headline(self) -> str:
-        components = _views.counted(int(self.sizes.sum()), "component")
-        return f"{_views.counted(len(self), 'prompt')}, {components}{self._remarks()}"
+        components = counted(int(self.sizes.sum()), "component")
+        return f"{counted(len(self), 'prompt')}, {components}{self._remarks()}"
 
     def _numbers(self) -> tuple[tuple[str, str], ...]:
         return ((f"{self.sizes.mean():.1f}", "trusted components for a prompt"),)

@@ -48,11 +48,6 @@ def prompt_in_full(prompt: Prompt) -> str:
     return plain(prompt_text(prompt))
 
 
-def counted(number: int, noun: str) -> str:
-    """A number of things, in words."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def member(value: object) -> str:
     """A member of a set on one line, text quoted."""
     return repr(str(value)) if isinstance(value, str) else plain(value)

@@ -17,7 +17,7 @@ from sklearn_clm.generators.records import (
     draw_from_record,
     draw_to_record,
     json_value,
-    naming,
+    locating_errors,
 )
 
 _MOST_READ = 1024  # prompts whose kept draws are held at once
@@ -156,5 +156,5 @@ class _FileKeeper(DrawKeeper):
 
 
 def _restored(text: str, path: str | os.PathLike[str] | None) -> Generation:
-    with naming(f"path={str(path)!r} is damaged"):
+    with locating_errors(f"path={str(path)!r} is damaged"):
         return draw_from_record(json_value(text))

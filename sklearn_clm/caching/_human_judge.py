@@ -12,13 +12,6 @@ import numpy as np
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching._cache import StoreBacked
 from sklearn_clm.caching._store import LOOKUP_KEYS, Store, decoded
-from sklearn_clm.caching._verdict_files import (
-    as_verdict,
-    read_lines,
-    read_questionnaire,
-    text_of,
-    write_lines,
-)
 from sklearn_clm.caching._verdicts import (
     Context,
     JudgedPrompt,
@@ -26,6 +19,13 @@ from sklearn_clm.caching._verdicts import (
     VerdictsWanted,
     WantedVerdict,
     as_judged,
+)
+from sklearn_clm.caching.verdict_files import (
+    as_verdict,
+    read_lines,
+    read_questionnaire,
+    text_of,
+    write_lines,
 )
 from sklearn_clm.generators.identity import digest_of
 from sklearn_clm.generators.records import content_json

@@ -29,7 +29,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sklearn_clm.generators.records import json_value, naming
+from sklearn_clm.generators.records import json_value, locating_errors
 
 if TYPE_CHECKING:
     import sqlite3
@@ -241,7 +241,7 @@ def encoded(value: object) -> str:
 
 def decoded(text: str, path: str | os.PathLike[str] | None) -> Any:
     """The value of JSON text that a store held."""
-    with naming(f"path={str(path)!r} is damaged"):
+    with locating_errors(f"path={str(path)!r} is damaged"):
         return json_value(text)
 
 

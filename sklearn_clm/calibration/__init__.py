@@ -174,7 +174,6 @@ the same computation, in any batch or precision: thresholds stand between scores
 """
 
 from sklearn_clm.calibration._arrays import Provenance
-from sklearn_clm.calibration._betting import betting_p_value, weighted_betting_p_value
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     clopper_pearson,
@@ -187,7 +186,6 @@ from sklearn_clm.calibration._components import (
     ComponentThreshold,
     component_learn_then_test,
 )
-from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._learn_then_test import LearnThenTestResult, learn_then_test
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
 from sklearn_clm.calibration._search import pareto_frontier, search_frontier
@@ -197,8 +195,10 @@ from sklearn_clm.calibration._two_phase import (
     two_phase_power,
     two_phase_smallest_epsilon,
 )
+from sklearn_clm.calibration.betting import betting_p_value, weighted_betting_p_value
 from sklearn_clm.calibration.certify import fixed_sequence_test
 from sklearn_clm.calibration.claim import Claim
+from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.rows import keep_by_weight
 
 __all__ = [

@@ -3,111 +3,22 @@
 They carry what they were collected with.
 """
 
-import contextlib
 import copy
 import hashlib
 import json
 import os
-import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.lib.format import read_array
 from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike
 
-# an array: its values, or the path of a .npy file
-Source = ArrayLike | str | os.PathLike[str]
-Number = type[np.number[Any]]
+from sklearn_clm.calibration.checks import as_labels
+from sklearn_clm.calibration.files import expecting_intact, replacing
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that its multiples differ
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A temporary file that replaces `path` once it is complete.
-
-    A symlink is followed. What is no file, such as a device or a pipe, is written to itself.
-    """
-    if os.path.exists(path) and not os.path.isfile(path):
-        yield os.fspath(path)
-        return
-    target = os.path.realpath(path)
-    unfinished = f"{target}.{secrets.token_hex(8)}.partial"
-    open(unfinished, "x").close()  # tempfile would make it private to this user
-    try:
-        yield unfinished
-        with open(unfinished, "r+b") as file:
-            os.fsync(file.fileno())  # otherwise a crash could leave an incomplete file
-        os.replace(unfinished, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
-
-
-def as_array(
-    values: ArrayLike,
-    name: str,
-    shape: tuple[int | None, ...],
-    dtype: Number = np.float64,
-    *,
-    low: float = -np.inf,
-    high: float = np.inf,
-    where: np.ndarray | bool = True,
-) -> np.ndarray:
-    """A checked array: shape, type, and range at `where`."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(
-            f"{name} must be an array, got rows of different lengths instead."
-        ) from error
-    if array.dtype.kind not in ("iu" if issubclass(dtype, np.integer) else "fiub"):
-        raise TypeError(
-            f"{name} must be an array of {dtype.__name__}, got dtype {array.dtype} instead."
-        )
-    fits = [wanted in (None, length) for wanted, length in zip(shape, array.shape)]
-    if array.ndim != len(shape) or not all(fits):
-        wanted = str(shape).replace("None", "any")
-        raise ValueError(f"{name} must have shape {wanted}, got {array.shape} instead.")
-    outside = array[~((array >= low) & (array <= high)) & where]
-    if outside.size:
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {outside[0]} instead.")
-    return array.astype(dtype, copy=False)
-
-
-def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Labels as int8: 1, 0, or -1 for unknown."""
-    array = as_array(values, "admissible", shape, low=-1, high=1)
-    labels = array.astype(np.int8)
-    if not np.array_equal(labels, array):
-        raise ValueError("admissible must hold booleans, or 0, 1 and -1, got others instead.")
-    return labels
-
-
-@contextlib.contextmanager
-def naming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Turn errors about a file's bytes into a named ValueError."""
-    try:
-        yield
-    except (FileNotFoundError, PermissionError):
-        raise
-    # the zip, deflate and npy readers raise many types of errors on foreign bytes
-    except Exception as error:
-        raise ValueError(f"{os.fspath(path)!r} {what}: {error}") from error
-
-
-def read_npy(source: Source, name: str) -> ArrayLike:
-    """The array of a .npy file, or the given values."""
-    if not isinstance(source, (str, os.PathLike)):
-        return source
-    what = f"must be an intact .npy file of numbers for {name}"
-    with naming(source, what), open(source, "rb") as file:
-        return np.asarray(read_array(file, allow_pickle=False))
 
 
 @dataclass(frozen=True)
@@ -242,7 +153,7 @@ class LabeledArrays(ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file written by :meth:`save`, without running code."""
-        with naming(path, f"is not an intact file written by {cls.__name__}.save"):
+        with expecting_intact(path, f"is not an intact file written by {cls.__name__}.save"):
             # np.load would take a file of another kind for a pickle, and say how to run it
             with open(path, "rb") as file, NpzFile(file, allow_pickle=False) as archive:
                 arrays: dict[str, Any] = {name: archive[name] for name in archive.files}

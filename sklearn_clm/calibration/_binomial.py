@@ -1,54 +1,19 @@
 """The exact binomial test (section 4.3) and its limits."""
 
 import math
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincc, betainccinv
 
+from sklearn_clm.calibration.checks import (
+    IntegerArray,
+    check_counts,
+    check_level,
+    check_probability,
+)
 from sklearn_clm.calibration.rows import size_that_leaves
-
-IntegerArray = int | np.integer | Sequence[int] | np.ndarray
-
-
-def check_probability(value: Any, name: str) -> np.ndarray:
-    """An array of numbers strictly between 0 and 1."""
-    try:
-        array = np.asarray(value)
-        array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
-    except (TypeError, ValueError):  # text, too, though NumPy reads it as a number
-        raise TypeError(f"{name} must be a number in (0, 1), got {value!r} instead.") from None
-    # the negated comparison catches NaN as well
-    if not np.all((array > 0.0) & (array < 1.0)):
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r} instead.")
-    return array
-
-
-def check_level(value: Any, name: str) -> float:
-    """`value` as one number strictly between 0 and 1."""
-    if np.ndim(value) != 0:
-        raise ValueError(f"{name} must be a single number in (0, 1), got {value!r} instead.")
-    return float(check_probability(value, name))
-
-
-def check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of errors among n, as arrays, checked."""
-    counts = np.asarray(n_errors)
-    totals = np.asarray(n)
-    for array, name in ((counts, "n_errors"), (totals, "n")):
-        if array.dtype.kind not in "iu":
-            raise TypeError(
-                f"{name} must be integers, got dtype {array.dtype} instead: a p-value is computed "
-                "from exact counts, not from a mean."
-            )
-    if np.any(totals < 1) or np.any(counts < 0) or np.any(counts > totals):
-        raise ValueError(
-            f"n_errors must lie in 0 to n, and n be positive, got {n_errors!r}, {n!r} instead."
-        )
-    return counts, totals
 
 
 def binomial_p_value(n_errors: IntegerArray, n: IntegerArray, epsilon: ArrayLike) -> Any:
@@ -189,9 +154,3 @@ def marginal_prompts_needed(epsilon: float) -> int:
     while marginal_count(n, epsilon) < 0:
         n += 1
     return n
-
-
-def rounded_up(level: float) -> float:
-    """A level to four decimals, upwards: what is printed works."""
-    # of the shortest decimal, as it is printed: level * 1e4 may be rounded to either side
-    return math.ceil(Fraction(repr(float(level))) * 10_000) / 10_000

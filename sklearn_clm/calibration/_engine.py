@@ -30,9 +30,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csc_array
 
-from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScore
+from sklearn_clm.calibration.data import CalibrationData
 
 _EXACT_BITS = 53
 # an excess is a fraction with a denominator of at most K: whole multiples of 1 / lcm(1, ..., K)

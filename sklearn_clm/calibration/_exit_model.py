@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._texts import (
     TEXT_FEATURES,
     ScoreScale,
@@ -20,6 +19,7 @@ from sklearn_clm.calibration._texts import (
     same_text_of,
     texts_of_draws,
 )
+from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers
 

@@ -50,7 +50,7 @@ import copy
 
 import numpy as np
 
-from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration.data import CalibrationData
 
 
 def completed(data: CalibrationData) -> CalibrationData:

@@ -3,21 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sklearn_clm.calibration._binomial import (
-    check_level,
-    check_probability,
-    smallest_epsilon,
-)
-from sklearn_clm.calibration._data import (
-    CalibrationData,
-    check_data,
-    refuse_common_prompts,
-    split_of,
-)
+from sklearn_clm.calibration._binomial import smallest_epsilon
 from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import (
@@ -36,47 +26,19 @@ from sklearn_clm.calibration._tests import (
     step_p_values,
 )
 from sklearn_clm.calibration.certify import SequenceResult
-from sklearn_clm.calibration.claim import Claim, percent, refuse_too_few
+from sklearn_clm.calibration.checks import check_level, check_probability
+from sklearn_clm.calibration.claim import Claim, refuse_too_few
+from sklearn_clm.calibration.data import (
+    CalibrationData,
+    check_data,
+    refuse_common_prompts,
+    split_of,
+)
+from sklearn_clm.calibration.outcome import AchievableEpsilon
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.rows import RandomState
 from sklearn_clm.calibration.table import Table
-
-
-class AchievableEpsilon(NamedTuple):
-    """Risks neither out of reach nor trivial (appendix C).
-
-    `low` is the share of prompts none of whose K draws is admissible: no set can do better. `high`
-    is the share of prompts whose first draw is not admissible: one draw does as well.
-    """
-
-    low: float
-    high: float
-
-    @classmethod
-    def of_labels(cls, admissible: np.ndarray) -> "AchievableEpsilon":
-        """The band of labels `admissible`, bool of shape (n, K)."""
-        wrong = ~admissible
-        return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
-
-    def words(self, k_max: int) -> str:
-        """The band of `k_max` draws in a sentence, if known."""
-        if math.isnan(self.low):
-            return ""
-        if self.low == 1.0:
-            return (
-                "No draw of these prompts is admissible: check `admission`, or the labels, on some "
-                "responses; or the generator is never right."
-            )
-        if k_max == 1:
-            return f"The one draw errs for {percent(self.low)} of the prompts."
-        between = "epsilon can sensibly lie between the two (appendix C)."
-        if self.low == self.high:
-            between = "the other draws found nothing more."
-        return (
-            f"Sets of the first draw alone err for {percent(self.high)} of the prompts, and sets "
-            f"of all {k_max} draws still for {percent(self.low)}; {between}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,13 @@ from numbers import Integral, Real
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import as_array
 from sklearn_clm.calibration._between import middles_above, middles_below, same_sums
-from sklearn_clm.calibration._data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights, evaluate_configurations
+from sklearn_clm.calibration.checks import as_array
+from sklearn_clm.calibration.data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration.risk import MISSES, Risk
 
 # sets that are built to observe set scores

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._arrays import as_array
+from sklearn_clm.calibration.checks import as_array
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import as_array
-from sklearn_clm.calibration._data import CalibrationData, check_data
 from sklearn_clm.calibration._engine import Pairs, sum_over_prompts
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
+from sklearn_clm.calibration.checks import as_array
+from sklearn_clm.calibration.data import CalibrationData, check_data
 from sklearn_clm.calibration.risk import MISSES, Risk
 
 

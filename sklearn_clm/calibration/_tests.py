@@ -10,7 +10,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from sklearn_clm.calibration._betting import audit_p_values, betting_p_value
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     critical_count,
@@ -22,6 +21,7 @@ from sklearn_clm.calibration._two_phase import (
     two_phase_p_value,
     two_phase_smallest_epsilon,
 )
+from sklearn_clm.calibration.betting import audit_p_values, betting_p_value
 from sklearn_clm.calibration.certify import Entries, count_passed, may_ask, settle
 from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import Risk, check_counts, check_right

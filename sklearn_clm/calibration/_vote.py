@@ -62,10 +62,10 @@ import numpy as np
 
 from sklearn_clm.calibration._between import first_of_largest, middles_below
 from sklearn_clm.calibration._binomial import critical_count
-from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import TextModel
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._texts import AsItIs, TextPaths, texts_of_draws
+from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.table import DrawEntries, Table
 from sklearn_clm.calibration.tiers import Tiers

@@ -41,9 +41,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import Provenance, as_array
-from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._arrays import Provenance
 from sklearn_clm.calibration._two_phase import AuditRecord
+from sklearn_clm.calibration.checks import as_array, check_level
 
 
 class Entries(ABC):

@@ -10,13 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from sklearn_clm.calibration._binomial import (
-    marginal_prompts_needed,
-    prompts_needed,
-    rounded_up,
-)
+from sklearn_clm.calibration._binomial import marginal_prompts_needed, prompts_needed
 from sklearn_clm.calibration.risk import About, Risk, WrongComponents, risk_about
 from sklearn_clm.calibration.rows import describe_repetitions, size_that_leaves
+from sklearn_clm.calibration.words import percent, rounded_up
 
 NO_GUARANTEE = "no guarantee"
 MOST_NAMED = 5  # null groups that a message names in full
@@ -276,8 +273,3 @@ def repetitions_of(claims: Iterable[Claim]) -> str | None:
     if n_more := len(concerned) - len(texts):
         texts.append(f"So do tested prompts of {n_more} more groups.")
     return " ".join(texts) or None
-
-
-def percent(share: float) -> str:
-    """A share as a percentage."""
-    return f"{round(100.0 * share, 4):.3g} %"

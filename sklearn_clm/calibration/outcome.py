@@ -1,8 +1,9 @@
-"""Outcomes: what certification found of one step."""
+"""Outcomes: what certification found of one step, and of epsilons in reach."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.words import percent
 
 
 @dataclass(frozen=True)
@@ -105,3 +107,39 @@ class Outcome:
     def samples(self) -> float:
         """Mean number of their draws; NaN if unknown."""
         return float(self.draws.mean()) if self.stops_known else np.nan
+
+
+class AchievableEpsilon(NamedTuple):
+    """Risks neither out of reach nor trivial (appendix C).
+
+    `low` is the share of prompts none of whose K draws is admissible: no set can do better. `high`
+    is the share of prompts whose first draw is not admissible: one draw does as well.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def of_labels(cls, admissible: np.ndarray) -> "AchievableEpsilon":
+        """The band of labels `admissible`, bool of shape (n, K)."""
+        wrong = ~admissible
+        return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
+
+    def words(self, k_max: int) -> str:
+        """The band of `k_max` draws in a sentence, if known."""
+        if math.isnan(self.low):
+            return ""
+        if self.low == 1.0:
+            return (
+                "No draw of these prompts is admissible: check `admission`, or the labels, on some "
+                "responses; or the generator is never right."
+            )
+        if k_max == 1:
+            return f"The one draw errs for {percent(self.low)} of the prompts."
+        between = "epsilon can sensibly lie between the two (appendix C)."
+        if self.low == self.high:
+            between = "the other draws found nothing more."
+        return (
+            f"Sets of the first draw alone err for {percent(self.high)} of the prompts, and sets "
+            f"of all {k_max} draws still for {percent(self.low)}; {between}"
+        )

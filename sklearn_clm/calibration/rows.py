@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import as_array
+from sklearn_clm.calibration.checks import as_array
 
 _FEW_REPEATED = 0.9
 

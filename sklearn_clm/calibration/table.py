@@ -7,15 +7,14 @@ look at earlier draws alone, so that draws made one by one are those that would 
 labels belong to texts, so that equal responses of a prompt share one.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration.certify import Entries
+from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.tiers import Tiers
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
@@ -195,14 +194,3 @@ class DrawEntries(Entries):
 
     def ask(self, entries: np.ndarray) -> None:
         self._table.ask(self.rows[entries], self.draws[entries])
-
-
-def text_key(response: object) -> object:
-    """A hashable key that equal responses share."""
-    try:
-        hash(response)
-    except TypeError:
-        # repr shows the whole array
-        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
-            return repr(response)
-    return type(response), response

@@ -206,9 +206,10 @@ from sklearn_clm.evaluation._answer_plan import AnswerPlan, plan_answers
 from sklearn_clm.evaluation._audit_plan import AuditPlan, plan_audits
 from sklearn_clm.evaluation._inspect import InspectStopping
 from sklearn_clm.evaluation._monitor import RiskMonitor
-from sklearn_clm.evaluation._plan import Plan, chance_of_null, plan, smallest_epsilons
+from sklearn_clm.evaluation._plan import Plan, plan
 from sklearn_clm.evaluation._results import TrialResults
 from sklearn_clm.evaluation._trials import reference_scores, run_component_trials, run_trials
+from sklearn_clm.evaluation.sizes import chance_of_null, smallest_epsilons
 
 __all__ = [
     "AnswerPlan",

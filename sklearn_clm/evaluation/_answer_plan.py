@@ -7,13 +7,14 @@ import numpy as np
 from scipy.stats import nbinom
 
 from sklearn_clm._exceptions import DECIDE_BEFOREHAND
-from sklearn_clm._results import counted
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
-from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._data import check_data
 from sklearn_clm.calibration._vote import PlainModel, PlainPath, PlainSteps, votes_in_words
+from sklearn_clm.calibration.checks import check_level
+from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.table import Table
-from sklearn_clm.evaluation._plan import markdown_table, prompts_to_collect
+from sklearn_clm.calibration.words import counted
+from sklearn_clm.evaluation.markdown import markdown_table
+from sklearn_clm.evaluation.sizes import prompts_to_collect
 
 _MOST_PROMPTS = 10_000
 _CONFIDENCE = 0.95

@@ -14,10 +14,10 @@ from scipy.stats import binom
 from sklearn.utils import check_scalar
 
 from sklearn_clm.calibration import prompts_needed, two_phase_power
-from sklearn_clm.calibration._betting import audit_power
-from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration.claim import percent
-from sklearn_clm.evaluation._plan import chance_to_certify
+from sklearn_clm.calibration.betting import audit_power
+from sklearn_clm.calibration.checks import check_level
+from sklearn_clm.calibration.words import percent
+from sklearn_clm.evaluation.sizes import chance_to_certify
 
 _N_SIZES = 15
 _QUANTILES = (np.arange(8) + 0.5) / 8

@@ -23,7 +23,7 @@ from sklearn_clm.generators.records import (
     json_lines,
     json_value,
     key_digest,
-    naming,
+    locating_errors,
 )
 
 Record: TypeAlias = tuple[str, Mapping[str, Any]]  # the words that name its place, and its fields
@@ -63,7 +63,7 @@ class SampleLog:
         prompts: dict[bytes, object] = {}
         rows: dict[bytes, list[tuple[Any, ...]]] = {}
         for where, record in records:
-            with naming(where):
+            with locating_errors(where):
                 for fields in _draws_of(record, names):
                     prompt, label, quality = (fields.get(f) for f in ("prompt", "label", "quality"))
                     if is_missing(prompt) or (isinstance(prompt, str) and not prompt.strip()):
@@ -254,7 +254,7 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
                 "them (--filter)."
             )
         if filtered in (None, filter_name):
-            with naming(where):
+            with locating_errors(where):
                 draws = _of_lm_eval(record)
             yield where, draws
 
@@ -291,7 +291,7 @@ def _inspect_rows(path: AnyPath) -> Iterator[Record]:
 def inspect_samples(path: AnyPath) -> Iterator[Iterator[tuple[str, Any]]]:
     """Samples of a whole log of Inspect, with places."""
     if Path(path).suffix.lower() == ".json":
-        with naming(str(path)):
+        with locating_errors(str(path)):
             content = json_value(Path(path).read_bytes())
         samples = content.get("samples") if isinstance(content, dict) else None
         if not isinstance(samples, list):
@@ -335,7 +335,7 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
             f"{where} cannot be unpacked: {error}. Where Zstandard compressed it: pip install "
             f"'sklearn-clm[inspect]', or zipfile-zstd alone, or {_AS_JSON}"
         ) from error
-    with naming(where):
+    with locating_errors(where):
         return json_value(text)
 
 
@@ -374,7 +374,7 @@ def _of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
     """Samples of Inspect as records of one draw."""
     records = []
     for where, sample in samples:
-        with naming(where):
+        with locating_errors(where):
             records.append((int(sample["epoch"]), where, _of_epoch(sample)))
     n_read: Counter[object] = Counter()
     n_left_out = 0

@@ -18,7 +18,7 @@ from sklearn_clm.generators.records import (
     draw_to_record,
     json_lines,
     key_digest,
-    naming,
+    locating_errors,
 )
 
 _NAMED = ("prompt", "response", "logprob", "n_tokens")  # fields that may have other names
@@ -206,7 +206,7 @@ class _Index:
                 )
             drawn = self.draws.setdefault(_key(prompt), [])
             for j, response in enumerate(listed(row)):
-                with naming(f"responses[{i}][{j}]"):
+                with locating_errors(f"responses[{i}][{j}]"):
                     is_draw = isinstance(response, Generation)
                     drawn.append(response if is_draw else draw_from_record({"response": response}))
 

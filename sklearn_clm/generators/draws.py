@@ -7,6 +7,7 @@ of the draw.
 """
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -223,3 +224,14 @@ class _Key(ISeedSequence):
 def draw_seed(prompt: object, seed: int, draw: int) -> int:
     """Seed of one draw, in 31 bits for every server."""
     return int(draw_stream(prompt, seed, draw, salt=b"service").integers(2**31))
+
+
+def text_key(response: object) -> object:
+    """A hashable key that equal responses share."""
+    try:
+        hash(response)
+    except TypeError:
+        # repr shows the whole array
+        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
+            return repr(response)
+    return type(response), response

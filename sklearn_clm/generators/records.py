@@ -23,7 +23,7 @@ _UNEXPECTED = (ValueError, TypeError, AttributeError, LookupError, OverflowError
 
 
 @contextlib.contextmanager
-def naming(where: str) -> Iterator[None]:
+def locating_errors(where: str) -> Iterator[None]:
     """Turn errors of unexpected values into a ValueError with place."""
     try:
         yield
@@ -71,7 +71,7 @@ def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, An
             if not line.strip():
                 continue
             where = f"line {number} of {os.fspath(path)!s}"
-            with naming(where):
+            with locating_errors(where):
                 record = json_value(line)
                 if not isinstance(record, dict):
                     raise ValueError(f"it is not a JSON object but a {type(record).__name__}")
@@ -110,7 +110,7 @@ def draw_from_record(record: Mapping[str, object]) -> Generation:
             f"{empty * is_missing(response)}."
         )
     check_text(response, "response")
-    with naming("the fields of a draw"):
+    with locating_errors("the fields of a draw"):
         return Generation(
             response,
             logprob=_known(float, record.get("logprob")),

@@ -7,9 +7,9 @@ import numpy as np
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
-from sklearn_clm.calibration._data import check_data
+from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.rows import optimization_size
-from sklearn_clm.evaluation._plan import first_k_errors, smallest_epsilons
+from sklearn_clm.evaluation.sizes import first_k_errors, smallest_epsilons
 from sklearn_clm.inspection._figures import (
     BLUE,
     DASHED,

@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from sklearn_clm.calibration._betting import confidence_sequence
+from sklearn_clm.calibration.betting import confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.inspection._figures import BLUE, DASHED, GREEN, LIMIT, RED, AxesLike, Display
 

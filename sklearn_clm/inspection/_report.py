@@ -13,8 +13,8 @@ from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results._cards import element, head
-from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.evaluation._plan import markdown_table, markdown_text
+from sklearn_clm.calibration.files import replacing
+from sklearn_clm.evaluation.markdown import markdown_table, markdown_text
 from sklearn_clm.inspection._figures import Display, calibrated
 from sklearn_clm.inspection._sections import Section, sections
 

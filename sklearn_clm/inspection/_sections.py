@@ -1,15 +1,16 @@
 """Sections of a report on a calibrated estimator."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 import numpy as np
+from scipy.special import ndtri
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._estimators import PARTS, SCORES, SamplerCalibration, SelectorCalibration
-from sklearn_clm._results import counted
 from sklearn_clm._results._cards import Summary
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import (
@@ -19,11 +20,11 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
     prompts_needed,
 )
-from sklearn_clm.calibration._binomial import rounded_up
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration.certify import SequenceResult
-from sklearn_clm.calibration.claim import nulls_of, percent
-from sklearn_clm.evaluation._plan import chance_to_certify, mean_interval, prompts_to_collect
+from sklearn_clm.calibration.claim import nulls_of
+from sklearn_clm.calibration.words import counted, percent, rounded_up
+from sklearn_clm.evaluation.sizes import chance_to_certify, prompts_to_collect
 from sklearn_clm.generators.identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._figures import Display
@@ -35,6 +36,7 @@ Record: TypeAlias = SamplerCalibration | SelectorCalibration
 Row: TypeAlias = tuple[str, ...]
 
 _POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
+_CONFIDENCE = 0.95  # of intervals
 _INTERVAL = "95 % interval"
 _LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of alpha, for comparison
 _OF_GROUPS = (
@@ -319,7 +321,7 @@ def _mean(values: np.ndarray) -> tuple[str, str]:
         return _share(int(values.sum()), len(values))
     if not len(values):
         return "", ""
-    mean, low, high = mean_interval(values)
+    mean, low, high = _mean_interval(values)
     return f"{mean:.4g}", f"{max(low, 0.0):.4g} to {high:.4g}"  # of counts, or shares
 
 
@@ -417,3 +419,10 @@ def _thresholds(result: ComponentThreshold) -> Section:
     }
     text, table = _tests(result, "distinct score", "from the largest down", columns)
     return Section("Tests of thresholds", (text,), table)
+
+
+def _mean_interval(values: np.ndarray) -> tuple[float, float, float]:
+    """Mean of independent values with its normal 95 % interval."""
+    mean = float(np.mean(values))
+    half = float(ndtri(0.5 + _CONFIDENCE / 2) * np.std(values) / math.sqrt(len(values)))
+    return mean, mean - half, mean + half

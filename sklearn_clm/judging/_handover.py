@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sklearn_clm._results import PredictionSet, PredictionSets
 from sklearn_clm.caching import HumanJudge, VerdictsWanted, WantedVerdict
-from sklearn_clm.caching._verdict_files import read_lines, text_of, write_lines
-from sklearn_clm.calibration.table import text_key
+from sklearn_clm.caching.verdict_files import read_lines, text_of, write_lines
+from sklearn_clm.generators.draws import text_key
 
 if TYPE_CHECKING:
     import pandas as pd

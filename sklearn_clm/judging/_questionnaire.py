@@ -15,8 +15,8 @@ from importlib import resources
 from pathlib import Path
 
 from sklearn_clm.caching import HumanJudge, WantedVerdict
-from sklearn_clm.caching._verdict_files import VERDICTS_FORMAT
-from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.caching.verdict_files import VERDICTS_FORMAT
+from sklearn_clm.calibration.files import replacing
 from sklearn_clm.generators.records import key_digest
 from sklearn_clm.judging._view import images, pair_view, png
 

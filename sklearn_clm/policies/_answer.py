@@ -12,8 +12,6 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps, search_answers
-from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._data import check_data, prompt_digests
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._tests import BinomialTest
@@ -28,14 +26,17 @@ from sklearn_clm.calibration._vote import (
     votes_in_words,
     votes_of,
 )
-from sklearn_clm.calibration.claim import percent
+from sklearn_clm.calibration.checks import check_level
+from sklearn_clm.calibration.data import check_data, prompt_digests
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.risk import Risk, WrongAnswers
 from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
+from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies._classifiers import classifier_factory, one_thread
 from sklearn_clm.policies._exit import (
     LevelRule,
     degree_two,
@@ -43,7 +44,7 @@ from sklearn_clm.policies._exit import (
     share_that_teaches,
     tiers_of,
 )
-from sklearn_clm.policies._judging import Judging, classifier_factory, one_thread
+from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies._rules import Row, Rule, Rules
 
 _ENOUGH_FOR_BOTH = 250  # prompts: of fewer a part teaches too little, and half of delta costs much

@@ -7,7 +7,7 @@
    *admitted*.
 3. *Two phases*: n admitted prompts are drawn at random, and people judge what they were admitted
    for (``calibration/_two_phase.py``). *Betting*: one after the other, until the risk is certified
-   or out of reach (``calibration/_betting.py``). *People alone*: n prompts are drawn at random, and
+   or out of reach (``calibration/betting.py``). *People alone*: n prompts are drawn at random, and
    the usual test is made on these, with people for its judge.
 
 *Responses.* A prompt is refused where the model admits no member of its set, and admitted for one
@@ -49,11 +49,11 @@ from sklearn_clm.calibration import (
     prompts_needed,
     two_phase_power,
 )
-from sklearn_clm.calibration._betting import audit_power, fewest_audits
-from sklearn_clm.calibration._data import split_of
 from sklearn_clm.calibration._tests import AuditBettingTest, TwoPhaseTest, errors_at, n_counted_at
 from sklearn_clm.calibration._two_phase import AuditRecord
+from sklearn_clm.calibration.betting import audit_power, fewest_audits
 from sklearn_clm.calibration.claim import nothing_passed
+from sklearn_clm.calibration.data import split_of
 from sklearn_clm.calibration.outcome import Audited
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part, RandomState, random_stream

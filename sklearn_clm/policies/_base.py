@@ -12,13 +12,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.calibration import CalibrationData, Claim, smallest_epsilon
-from sklearn_clm.calibration._data import refuse_common_prompts, split_of
-from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._tests import BettingTest, BinomialTest, count_steps
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import nothing_passed
-from sklearn_clm.calibration.outcome import Audited, Outcome
+from sklearn_clm.calibration.data import refuse_common_prompts, split_of
+from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
 from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.rows import Part, RandomState

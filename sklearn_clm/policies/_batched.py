@@ -12,8 +12,8 @@ import numpy as np
 
 from sklearn_clm.calibration import Configuration, SamplingRule
 from sklearn_clm.calibration._set_scores import SetScore
-from sklearn_clm.calibration.table import text_key
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators.draws import text_key
 
 # no set score reaches NaN, not even +inf: sampling never stops early
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)

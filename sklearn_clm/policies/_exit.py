@@ -11,8 +11,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm.calibration import CalibrationData, Claim
-from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._data import check_data, prompt_digests
 from sklearn_clm.calibration._exit_model import (
     ConstantClassifier,
     ExitModel,
@@ -24,13 +22,16 @@ from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._tests import BettingTest, NestedTest
 from sklearn_clm.calibration._texts import ScoreScale, same_text_of, texts_of_draws
+from sklearn_clm.calibration.checks import check_level
+from sklearn_clm.calibration.data import check_data, prompt_digests
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedExit, DrawScores
-from sklearn_clm.policies._judging import Judging, classifier_factory
+from sklearn_clm.policies._classifiers import classifier_factory
+from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies._rules import Expected, Row, Rule, SetRule, Tested
 
 _ENOUGH_PROMPTS = 60  # to learn from

@@ -1,29 +1,23 @@
 """Who judges, how many draws, and what tests follow."""
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from numbers import Integral
-from threading import RLock
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
-from threadpoolctl import threadpool_limits
 
 from sklearn_clm.calibration import Claim, ComponentCalibrationData
 from sklearn_clm.calibration._exit_model import impute_labels
 from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.policies._asking import CollectedJudge
+from sklearn_clm.policies._classifiers import classifier_factory, one_thread
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 
 # per optimisation prompt (two labels tell which texts are near copies), and in all
 _FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
-# of each process: in a fork nobody would release its parent's
-_TURN: dict[int, Any] = {}
 
 
 class Judging:
@@ -182,21 +176,3 @@ def judging_of(judging: str | Judging) -> Judging:
     if isinstance(judging, Judging):
         return judging
     return LazyJudging() if judging == "lazy" else Judging()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread of linear algebra, faster for small matrices.
-
-    Where other programs, or a quota, leave them no core, each step would wait for all of them. The
-    limit holds for the process, so that fits in several threads take turns.
-    """
-    with _TURN.setdefault(os.getpid(), RLock()), threadpool_limits(1, user_api="blas"):
-        yield
-
-
-def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -> Callable[[], Any]:
-    """A function that returns unfitted classifiers; default logistic regression."""
-    from sklearn.linear_model import LogisticRegression
-
-    return lambda: LogisticRegression(solver=solver) if estimator is None else clone(estimator)

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import SamplingRule
-from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.identity import score_fingerprint

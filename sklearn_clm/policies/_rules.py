@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
     Claim,
@@ -20,6 +19,7 @@ from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.path import sets_at_stop
 from sklearn_clm.calibration.risk import CostOfMisses, Risk
 from sklearn_clm.calibration.rows import Part
+from sklearn_clm.calibration.words import counted
 from sklearn_clm.policies._batched import BatchedRule, BatchedThresholds, DrawScores
 
 _NOT_COMPARED = (

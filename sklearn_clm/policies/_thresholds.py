@@ -16,12 +16,12 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     search_frontier,
 )
-from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
+from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._tests import BettingTest, BinomialTest
-from sklearn_clm.calibration.outcome import Audited, Outcome
+from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
 from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
 from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk
 from sklearn_clm.calibration.rows import Part

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from sklearn_clm.calibration._arrays import as_array
+from sklearn_clm.calibration.checks import as_array
 from sklearn_clm.inspection._figures import BLUE, DOTTED, LIMIT, RED, AxesLike, Display
 from sklearn_clm.runs._gate import RunGate, share
 

@@ -20,11 +20,12 @@ from sklearn_clm._estimators import claim_content, claim_of, reading, write_cont
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.calibration import Claim, clopper_pearson
 from sklearn_clm.calibration._arrays import next_digests, numbered, repeated
-from sklearn_clm.calibration.claim import nothing_passed, nulls_of, percent, too_few
+from sklearn_clm.calibration.claim import nothing_passed, nulls_of, too_few
 from sklearn_clm.calibration.rows import Part, RandomState, optimization_size, split_prompts
+from sklearn_clm.calibration.words import percent
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import is_missing
-from sklearn_clm.generators.records import json_value, naming
+from sklearn_clm.generators.records import json_value, locating_errors
 from sklearn_clm.inspection import CalibrationReport, Section
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._groups import asked_groups, groups_of
@@ -569,7 +570,7 @@ class OpenRun:
             return json.dumps({**state, "digest": self._digest(state)})
 
     def _restore(self, state: str) -> None:
-        with naming("state must be what to_json gave of a run of this gate and group"):
+        with locating_errors("state must be what to_json gave of a run of this gate and group"):
             content = json_value(state)
             if content.pop("digest") != self._digest(content):
                 raise ValueError("it is of another one, or was changed")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sklearn_clm.generators._logs import SAYS, inspect_samples, read_records
 from sklearn_clm.generators.prompts import is_missing
-from sklearn_clm.generators.records import naming
+from sklearn_clm.generators.records import locating_errors
 
 
 class Runs(NamedTuple):
@@ -67,7 +67,7 @@ def read_runs(
     steps: dict[str, dict[float, list[float]]] = {}
     outcomes: dict[str, bool | None] = {}
     for where, record in read_records(path):
-        with naming(where):
+        with locating_errors(where):
             for name in (run, step, success, *columns):
                 if name not in record:
                     raise ValueError(f"the table must have a column {name!r}, has {[*record]}")
@@ -104,7 +104,7 @@ def _of_inspect(
 
     with inspect_samples(path) as samples:
         for where, sample in samples:
-            with naming(where):
+            with locating_errors(where):
                 steps = list((scores_of or of_messages)(sample))
                 is_unfinished = any(map(sample.get, ("error", "limit", "invalidation")))
                 if is_unfinished and not steps:

@@ -19,7 +19,7 @@ from sklearn_clm.caching import (
     VerdictsWanted,
     WantedVerdict,
 )
-from sklearn_clm.caching._verdict_files import write_lines
+from sklearn_clm.caching.verdict_files import write_lines
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.scoring import admission_matrix
 from tests.toy import run_sql

@@ -4,7 +4,8 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._exit_policy import ExitEntries
-from sklearn_clm.calibration.table import Table, text_key
+from sklearn_clm.calibration.table import Table
+from sklearn_clm.generators.draws import text_key
 
 
 def lazy_table(data: CalibrationData, *, draws=True, known=None, judge=None) -> Table:

@@ -14,7 +14,7 @@ from sklearn_clm.calibration import (
     binomial_p_value,
     weighted_betting_p_value,
 )
-from sklearn_clm.calibration._betting import (
+from sklearn_clm.calibration.betting import (
     RiskEProcess,
     _audit_stake,
     audit_p_values,

@@ -16,11 +16,8 @@ from sklearn_clm.calibration import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._binomial import (
-    marginal_count,
-    marginal_prompts_needed,
-    rounded_up,
-)
+from sklearn_clm.calibration._binomial import marginal_count, marginal_prompts_needed
+from sklearn_clm.calibration.words import rounded_up
 
 probabilities = st.floats(1e-6, 1.0 - 1e-6)
 

@@ -16,9 +16,9 @@ from sklearn_clm.calibration import (
     search_frontier,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.outcome import AchievableEpsilon
 from tests.calibration import oracle
 
 SET_SCORES = ["first_k", "first_k_reject", "max", "sum"]

@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import prompts_needed, two_phase_power
-from sklearn_clm.calibration._betting import audit_p_values, audit_power
+from sklearn_clm.calibration.betting import audit_p_values, audit_power
 from sklearn_clm.evaluation import plan_audits
-from sklearn_clm.evaluation._plan import chance_to_certify
+from sklearn_clm.evaluation.sizes import chance_to_certify
 
 
 def pilot(rng, m, refused, rejected, mistaken=0.0):

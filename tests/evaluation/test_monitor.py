@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
+from sklearn_clm.calibration.betting import RiskEProcess, confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups
 from tests.toy import questions, toy_sampler

@@ -21,8 +21,8 @@ from sklearn_clm.calibration import (
     clopper_pearson,
 )
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration.claim import percent
-from sklearn_clm.evaluation._plan import chance_to_certify
+from sklearn_clm.calibration.words import percent
+from sklearn_clm.evaluation.sizes import chance_to_certify
 from sklearn_clm.generators import FunctionGenerator, PrecomputedGenerator
 from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy

@@ -10,8 +10,8 @@ from sklearn.base import clone
 from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Claim, two_phase_p_value
-from sklearn_clm.calibration._betting import audit_p_values
-from sklearn_clm.calibration._data import split_of
+from sklearn_clm.calibration.betting import audit_p_values
+from sklearn_clm.calibration.data import split_of
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import draw_stream

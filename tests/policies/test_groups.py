@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ComponentSelector, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.calibration import component_learn_then_test, learn_then_test
-from sklearn_clm.calibration._data import split_of
+from sklearn_clm.calibration.data import split_of
 from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, ThresholdPolicy
 from tests.reports import ReportModel, cases
 from tests.toy import questions, toy_sampler

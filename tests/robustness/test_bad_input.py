@@ -33,8 +33,8 @@ from sklearn_clm.calibration import (
     two_phase_smallest_epsilon,
     weighted_betting_p_value,
 )
-from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
 from sklearn_clm.calibration._search import threshold_grid
+from sklearn_clm.calibration.betting import RiskEProcess, confidence_sequence
 from sklearn_clm.evaluation import (
     RiskMonitor,
     chance_of_null,

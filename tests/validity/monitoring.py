@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from sklearn_clm.calibration import binomial_p_value
-from sklearn_clm.calibration._betting import RiskEProcess
+from sklearn_clm.calibration.betting import RiskEProcess
 from sklearn_clm.evaluation import RiskMonitor
 
 ALPHA = 0.05

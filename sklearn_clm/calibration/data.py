@@ -10,14 +10,12 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._arrays import (
     LabeledArrays,
     Provenance,
-    Source,
-    as_array,
-    as_labels,
     next_digests,
-    read_npy,
     repeated,
     row_digests,
 )
+from sklearn_clm.calibration.checks import as_array, as_labels
+from sklearn_clm.calibration.files import Source, read_npy
 from sklearn_clm.calibration.rows import RandomState, optimization_size, split_prompts
 
 

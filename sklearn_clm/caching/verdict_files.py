@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators.records import csv_table, naming
+from sklearn_clm.calibration.files import replacing
+from sklearn_clm.generators.records import csv_table, locating_errors
 
 Line: TypeAlias = Mapping[str, Any]
 
@@ -60,7 +60,7 @@ def read_questionnaire(
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """The verdicts that a questionnaire saved, each with its place."""
     name = os.fspath(path)
-    with naming(f"{name!s}"):
+    with locating_errors(f"{name!s}"):
         try:
             content = json.loads(Path(path).read_text("utf-8"))
         except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -88,7 +88,7 @@ def double_verdicts(path: str | os.PathLike[str]) -> tuple[list[Any], list[Any]]
     verdicts: tuple[list[Any], list[Any]] = ([], [])
     for where, line in read_lines(path, names):
         for column, name in zip(verdicts, names):
-            with naming(f"{where}, {name}"):
+            with locating_errors(f"{where}, {name}"):
                 verdict = as_verdict(line[name])
                 if verdict is None and name == "model":
                     raise ValueError("verdict must be y or n, got none instead")

@@ -1,0 +1,87 @@
+"""Arguments from outside: arrays, levels, counts; refused at the door."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+IntegerArray = int | np.integer | Sequence[int] | np.ndarray
+Number = type[np.number[Any]]
+
+
+def as_array(
+    values: ArrayLike,
+    name: str,
+    shape: tuple[int | None, ...],
+    dtype: Number = np.float64,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    where: np.ndarray | bool = True,
+) -> np.ndarray:
+    """A checked array: shape, type, and range at `where`."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be an array, got rows of different lengths instead."
+        ) from error
+    if array.dtype.kind not in ("iu" if issubclass(dtype, np.integer) else "fiub"):
+        raise TypeError(
+            f"{name} must be an array of {dtype.__name__}, got dtype {array.dtype} instead."
+        )
+    fits = [wanted in (None, length) for wanted, length in zip(shape, array.shape)]
+    if array.ndim != len(shape) or not all(fits):
+        wanted = str(shape).replace("None", "any")
+        raise ValueError(f"{name} must have shape {wanted}, got {array.shape} instead.")
+    outside = array[~((array >= low) & (array <= high)) & where]
+    if outside.size:
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {outside[0]} instead.")
+    return array.astype(dtype, copy=False)
+
+
+def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    """Labels as int8: 1, 0, or -1 for unknown."""
+    array = as_array(values, "admissible", shape, low=-1, high=1)
+    labels = array.astype(np.int8)
+    if not np.array_equal(labels, array):
+        raise ValueError("admissible must hold booleans, or 0, 1 and -1, got others instead.")
+    return labels
+
+
+def check_probability(value: Any, name: str) -> np.ndarray:
+    """An array of numbers strictly between 0 and 1."""
+    try:
+        array = np.asarray(value)
+        array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
+    except (TypeError, ValueError):  # text, too, though NumPy reads it as a number
+        raise TypeError(f"{name} must be a number in (0, 1), got {value!r} instead.") from None
+    # the negated comparison catches NaN as well
+    if not np.all((array > 0.0) & (array < 1.0)):
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r} instead.")
+    return array
+
+
+def check_level(value: Any, name: str) -> float:
+    """`value` as one number strictly between 0 and 1."""
+    if np.ndim(value) != 0:
+        raise ValueError(f"{name} must be a single number in (0, 1), got {value!r} instead.")
+    return float(check_probability(value, name))
+
+
+def check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of errors among n, as arrays, checked."""
+    counts = np.asarray(n_errors)
+    totals = np.asarray(n)
+    for array, name in ((counts, "n_errors"), (totals, "n")):
+        if array.dtype.kind not in "iu":
+            raise TypeError(
+                f"{name} must be integers, got dtype {array.dtype} instead: a p-value is computed "
+                "from exact counts, not from a mean."
+            )
+    if np.any(totals < 1) or np.any(counts < 0) or np.any(counts > totals):
+        raise ValueError(
+            f"n_errors must lie in 0 to n, and n be positive, got {n_errors!r}, {n!r} instead."
+        )
+    return counts, totals

@@ -1,0 +1,31 @@
+"""Classifiers that policies learn with."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import RLock
+from typing import Any
+
+from sklearn.base import BaseEstimator, clone
+from threadpoolctl import threadpool_limits
+
+# of each process: in a fork nobody would release its parent's
+_TURN: dict[int, Any] = {}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread of linear algebra, faster for small matrices.
+
+    Where other programs, or a quota, leave them no core, each step would wait for all of them. The
+    limit holds for the process, so that fits in several threads take turns.
+    """
+    with _TURN.setdefault(os.getpid(), RLock()), threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -> Callable[[], Any]:
+    """A function that returns unfitted classifiers; default logistic regression."""
+    from sklearn.linear_model import LogisticRegression
+
+    return lambda: LogisticRegression(solver=solver) if estimator is None else clone(estimator)
