@@ -27,7 +27,7 @@ from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import serve
 from sklearn_clm.metrics import set_outcomes
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
-from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies.base import Policy
 
 __all__ = ["main"]
 

@@ -20,7 +20,7 @@ from sklearn_clm.generators._logs import SampleLog, read_records
 from sklearn_clm.generators.prompts import check_prompts
 from sklearn_clm.generators.records import key_digest
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
-from sklearn_clm.policies._base import Policy
+from sklearn_clm.policies.base import Policy
 
 _Add: TypeAlias = Callable[..., argparse.Action]
 SAMPLES = """\

@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators.prompts import check_prompts
-from sklearn_clm.scoring._admission import check_admissions
+from sklearn_clm.scoring.verdicts import check_admissions
 from tests.toy import ToyModel, questions, toy_sampler
 
 X, Y = questions(60)

@@ -31,7 +31,8 @@ from sklearn_clm.generators._base import Importing
 from sklearn_clm.generators._queue import CANCELLED
 from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
-from sklearn_clm.policies._groups import Groups, groups_of
+from sklearn_clm.policies import Groups
+from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._shift import Shift
 
 # refused at once: joblib refuses 0 only after draws have been paid for

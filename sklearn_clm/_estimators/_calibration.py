@@ -35,10 +35,11 @@ from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.words import counted, percent, rounded_up
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators.prompts import CheckedPrompts
+from sklearn_clm.policies import Groups
 from sklearn_clm.policies._exit import LevelRule
-from sklearn_clm.policies._groups import Groups, groups_of
-from sklearn_clm.policies._rules import Rule, Rules, Tested
+from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies.rules import Rule, Rules, Tested
 
 PARTS = ("splitter", "component_score", "admission")
 

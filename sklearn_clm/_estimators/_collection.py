@@ -22,15 +22,17 @@ from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.generators.draws import text_key
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
-from sklearn_clm.policies._base import draw_budgets
+from sklearn_clm.policies import Losses
 from sklearn_clm.policies._judging import judging_of
-from sklearn_clm.policies._losses import Losses, SetLosses
+from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies.base import draw_budgets
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._admission import get_admission, refuse_non_texts, warn_of_references
+from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import get_similarity, warn_of_script
 from sklearn_clm.scoring.protocols import Admission, Reference, Response
+from sklearn_clm.scoring.verdicts import refuse_non_texts, warn_of_references
 
 SCORES = ("quality", "similarity", "admission")
 _KEPT = (

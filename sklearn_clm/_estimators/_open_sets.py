@@ -8,11 +8,10 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._batched import BatchedRule, OpenSet
-from sklearn_clm.scoring import quality_matrix, similarity_tensor
+from sklearn_clm.scoring import get_set_score, quality_matrix, similarity_tensor
 from sklearn_clm.scoring._quality import bind_quality
 from sklearn_clm.scoring.protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
 

@@ -41,14 +41,15 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.policies._base import Policy, draw_budgets
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._shift import weights_of
-from sklearn_clm.scoring._admission import check_admissions, get_admission
+from sklearn_clm.policies.base import Policy, draw_budgets
+from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._quality import needs_logprobs
 from sklearn_clm.scoring._similarity import get_similarity
 from sklearn_clm.scoring.protocols import Admission
+from sklearn_clm.scoring.verdicts import check_admissions
 
 _LOGGER = logging.getLogger("sklearn_clm")
 

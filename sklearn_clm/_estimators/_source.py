@@ -15,7 +15,7 @@ from sklearn_clm._estimators._progress import QUIET, Progress
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._arrays import repeated
+from sklearn_clm.calibration.digests import repeated
 from sklearn_clm.calibration.rows import split_prompts
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
 from sklearn_clm.generators._base import WrappingGenerator, trained, trait

@@ -11,9 +11,10 @@ from sklearn_clm._estimators._progress import QUIET
 from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.caching._verdicts import as_judged
 from sklearn_clm.generators.prompts import CheckedPrompts
-from sklearn_clm.scoring._admission import checked_admissions, get_admission, judge
+from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring.protocols import Admission, PairJudge, Reference, Response
+from sklearn_clm.scoring.verdicts import checked_admissions, judge
 
 _MOST_LOOKED_UP = 20_000  # verdicts that are looked up for a tighter bound
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept

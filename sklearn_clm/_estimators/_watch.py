@@ -16,7 +16,7 @@ from scipy.stats import hypergeom
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.policies._rules import Rule, Tested
+from sklearn_clm.policies.rules import Rule, Tested
 
 _BY_CHANCE = 1e-6
 _MOST = 1024  # prompts that are watched of each group

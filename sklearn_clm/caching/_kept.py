@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, TypeAlias
 
-from sklearn_clm.generators._base import Generator, serve
+from sklearn_clm.generators import Generator
+from sklearn_clm.generators._base import serve
 from sklearn_clm.generators._concurrent import POLL_SECONDS
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest, HowMany, RelayQueue
 from sklearn_clm.generators.draws import Generation

@@ -16,8 +16,8 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._parallel import as_done
 from sklearn_clm.generators.identity import digest_of, strictly
 from sklearn_clm.generators.records import content_json, draw_to_record, key_digest
-from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
-from sklearn_clm.scoring._callables import number_from
+from sklearn_clm.scoring._admission import get_admission
+from sklearn_clm.scoring._callables import number_from, verdict_of
 from sklearn_clm.scoring._splitters import CheckedSplitter, split_each
 from sklearn_clm.scoring.protocols import (
     Admission,
@@ -29,6 +29,7 @@ from sklearn_clm.scoring.protocols import (
     Responses,
     hand_on,
 )
+from sklearn_clm.scoring.verdicts import take_verdicts
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
 

@@ -16,9 +16,8 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration.checks import as_labels
+from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.files import expecting_intact, replacing
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that its multiples differ
 
 
 @dataclass(frozen=True)
@@ -181,34 +180,3 @@ def _digest(arrays: dict[str, Any]) -> str:
         digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def row_digests(array: np.ndarray) -> np.ndarray:
-    """Digests of the rows of numbers, uint64 of shape (n,)."""
-    k = array.shape[1]
-    words = np.ascontiguousarray(array + 0.0, dtype=np.float64).view(np.uint64)  # -0.0 becomes 0.0
-    factors = np.random.default_rng(k).integers(2**64 - 1, size=(2, k), dtype=np.uint64) | 1
-    # both halves of a word, so that the product loses no upper bit
-    mixed = words * factors[0] ^ (words >> np.uint64(32)) * factors[1]
-    return (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
-
-
-def next_digests(before: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Digests of rows, with those of an array added."""
-    return before * _GOLDEN + row_digests(array)
-
-
-def repeated(digests: np.ndarray) -> np.ndarray:
-    """Which digests occur more than once, bool of shape (n,)."""
-    _, inverse, counts = np.unique(digests, return_inverse=True, return_counts=True)
-    return np.asarray(counts[inverse] > 1)
-
-
-def numbered(digests: np.ndarray, ties: np.ndarray | None = None) -> np.ndarray:
-    """Digests that differ: copies are counted, by `ties`."""
-    order = np.lexsort((digests,) if ties is None else (ties, digests))
-    ordered = digests[order]
-    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
-    different = np.empty_like(digests)
-    different[order] = ordered + place.astype(np.uint64) * _GOLDEN
-    return different

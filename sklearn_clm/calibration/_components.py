@@ -9,18 +9,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import (
-    LabeledArrays,
-    Provenance,
-    next_digests,
-    repeated,
-    row_digests,
-)
+from sklearn_clm.calibration._arrays import LabeledArrays, Provenance
 from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._binomial import binomial_p_value, critical_count, smallest_epsilon
 from sklearn_clm.calibration.certify import Entries, SequenceResult
 from sklearn_clm.calibration.checks import as_array, as_labels, check_level
 from sklearn_clm.calibration.claim import Claim, refuse_too_few
+from sklearn_clm.calibration.digests import next_digests, repeated, row_digests
 from sklearn_clm.calibration.risk import Risk
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]

@@ -71,8 +71,8 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import binom
 
-from sklearn_clm.calibration._arrays import next_digests
 from sklearn_clm.calibration.checks import as_array, check_probability
+from sklearn_clm.calibration.digests import next_digests
 from sklearn_clm.calibration.rows import check_weights, random_stream
 
 # stakes below their limit keep every factor away from zero

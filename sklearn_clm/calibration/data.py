@@ -7,14 +7,9 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import (
-    LabeledArrays,
-    Provenance,
-    next_digests,
-    repeated,
-    row_digests,
-)
+from sklearn_clm.calibration._arrays import LabeledArrays, Provenance
 from sklearn_clm.calibration.checks import as_array, as_labels
+from sklearn_clm.calibration.digests import next_digests, repeated, row_digests
 from sklearn_clm.calibration.files import Source, read_npy
 from sklearn_clm.calibration.rows import RandomState, optimization_size, split_prompts
 

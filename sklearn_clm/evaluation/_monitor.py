@@ -19,10 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching._store import open_store
 from sklearn_clm.calibration import keep_by_weight
-from sklearn_clm.calibration._arrays import next_digests
 from sklearn_clm.calibration.betting import RiskEProcess, check_losses, confidence_sequence
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.claim import nulls_of
+from sklearn_clm.calibration.digests import next_digests
 from sklearn_clm.calibration.rows import random_stream
 from sklearn_clm.calibration.words import counted
 

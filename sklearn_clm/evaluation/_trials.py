@@ -18,20 +18,19 @@ from sklearn_clm.calibration import (
     critical_count,
     learn_then_test,
 )
-from sklearn_clm.calibration._arrays import numbered
 from sklearn_clm.calibration._components import (
     ComponentEntries,
     check_components,
     places_of_rank,
 )
 from sklearn_clm.calibration._search import check_budgets
-from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.data import check_data
+from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import split_prompts
 from sklearn_clm.evaluation._results import TrialResults
-from sklearn_clm.scoring import component_match
+from sklearn_clm.scoring import SetScore, component_match, get_set_score
 
 Method = str | Callable[..., float] | SetScore
 Match = Callable[[str, str], bool]

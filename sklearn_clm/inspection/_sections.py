@@ -20,7 +20,6 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
     prompts_needed,
 )
-from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import nulls_of
 from sklearn_clm.calibration.words import counted, percent, rounded_up
@@ -29,8 +28,9 @@ from sklearn_clm.generators.identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
-from sklearn_clm.policies._rules import Expected
 from sklearn_clm.policies._selection import selected
+from sklearn_clm.policies.rules import Expected
+from sklearn_clm.scoring import get_set_score
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
 Row: TypeAlias = tuple[str, ...]

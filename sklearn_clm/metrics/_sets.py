@@ -11,8 +11,8 @@ from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration.risk import MISSES, Risk, check_right
 from sklearn_clm.scoring import admission_matrix
-from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring.protocols import Admission, Reference
+from sklearn_clm.scoring.verdicts import check_admissions
 
 Admissions: TypeAlias = Collection[object]
 Judge: TypeAlias = str | Admission | None

@@ -35,7 +35,6 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import bounding
-from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._classifiers import classifier_factory, one_thread
 from sklearn_clm.policies._exit import (
     LevelRule,
@@ -45,7 +44,8 @@ from sklearn_clm.policies._exit import (
     tiers_of,
 )
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import Row, Rule, Rules
+from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.rules import Row, Rule, Rules
 
 _ENOUGH_FOR_BOTH = 250  # prompts: of fewer a part teaches too little, and half of delta costs much
 

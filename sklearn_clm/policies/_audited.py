@@ -58,8 +58,8 @@ from sklearn_clm.calibration.outcome import Audited
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part, RandomState, random_stream
 from sklearn_clm.policies._asking import CollectedJudge
-from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._judging import Judging
+from sklearn_clm.policies.base import Policy
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 

@@ -28,11 +28,11 @@ from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
-from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._classifiers import classifier_factory
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import Expected, Row, Rule, SetRule, Tested
+from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.rules import Expected, Row, Rule, SetRule, Tested
 
 _ENOUGH_PROMPTS = 60  # to learn from
 

@@ -23,7 +23,7 @@ from sklearn_clm.calibration.risk import Risk, WrongComponents
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import CollectedJudge
-from sklearn_clm.policies._rules import Expected, Row, Rule
+from sklearn_clm.policies.rules import Expected, Row, Rule
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators.identity import score_fingerprint
-from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import Expected, Row, Rule, SetRule, Tested
+from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.rules import Expected, Row, Rule, SetRule, Tested
 
 
 @dataclass(frozen=True)

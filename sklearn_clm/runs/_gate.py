@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from sklearn_clm._estimators import claim_content, claim_of, reading, write_content
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.calibration import Claim, clopper_pearson
-from sklearn_clm.calibration._arrays import next_digests, numbered, repeated
 from sklearn_clm.calibration.claim import nothing_passed, nulls_of, too_few
+from sklearn_clm.calibration.digests import next_digests, numbered, repeated
 from sklearn_clm.calibration.rows import Part, RandomState, optimization_size, split_prompts
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.generators.identity import score_fingerprint

@@ -137,7 +137,7 @@ must never fall when draws are added: the guarantee rests on it.
 
 import sklearn_clm.generators  # noqa: F401 - whole, before parts of it
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
-from sklearn_clm.scoring._admission import admission_matrix, component_match, threshold_admission
+from sklearn_clm.scoring._admission import component_match, threshold_admission
 from sklearn_clm.scoring._claims import Citation, Citing, ClaimSupport, GroundedIn
 from sklearn_clm.scoring._components import SpanLikelihood, Support
 from sklearn_clm.scoring._entailment import EntailmentScore
@@ -165,6 +165,7 @@ from sklearn_clm.scoring.protocols import (
     PairSplitter,
     PairwiseSimilarity,
 )
+from sklearn_clm.scoring.verdicts import admission_matrix
 
 __all__ = [
     "Citation",

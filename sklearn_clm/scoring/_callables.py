@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
-from sklearn_clm.scoring.protocols import PairScorer
+from sklearn_clm.scoring.protocols import PairScorer, Reference, Response
 
 Given = TypeVar("Given")
 Item = TypeVar("Item")
@@ -75,6 +75,30 @@ def _numbers_of_chunk(
     pairs: Sequence[tuple[Any, Any]], function: Callable[..., object], argument: str
 ) -> list[float]:
     return [number_from(function, argument, *pair) for pair in pairs]
+
+
+def verdict_of(
+    admission: Callable[..., object], response: Response, reference: Reference = None
+) -> bool:
+    """A callable's verdict on one response, checked."""
+    try:
+        value = admission(response) if reference is None else admission(reference, response)
+        return as_verdict(value, admission)
+    except Exception as error:
+        error.add_note(
+            f"admission {name_of(admission)} was asked about the reference {reference!r:.80} and "
+            f"the response {response!r:.80}."
+        )
+        error.asked_about = reference, response  # type: ignore[attr-defined]
+        raise
+
+
+def as_verdict(value: object, admission: object) -> bool:
+    if isinstance(value, (bool, np.bool_, int, np.integer)) and value in (0, 1):
+        return bool(value)
+    raise TypeError(
+        f"admission {name_of(admission)} must return a bool (or 0 or 1), got {value!r:.80} instead."
+    )
 
 
 def as_scores(values: object, shape: tuple[int, ...], argument: str, scorer: object) -> np.ndarray:

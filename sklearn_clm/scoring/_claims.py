@@ -9,7 +9,6 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import is_chat, prompt_bytes
-from sklearn_clm.scoring._admission import take_verdicts
 from sklearn_clm.scoring._callables import name_of, numbered, numbers_from
 from sklearn_clm.scoring._splitters import numbered_components, scores_of_components
 from sklearn_clm.scoring.protocols import (
@@ -23,6 +22,7 @@ from sklearn_clm.scoring.protocols import (
     Scores,
     Spans,
 )
+from sklearn_clm.scoring.verdicts import take_verdicts
 
 Entails: TypeAlias = Callable[[Any, Response], Any] | PairScorer | PairJudge
 

@@ -12,9 +12,9 @@ from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.path import Column, ColumnPath
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AuditedJudging, LazyJudging
-from sklearn_clm.policies._base import Policy
 from sklearn_clm.policies._batched import BatchedRule, OpenSet
-from sklearn_clm.policies._rules import Expected, Rule, SetRule, Tested
+from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.rules import Expected, Rule, SetRule, Tested
 from tests.toy import questions, toy_sampler
 
 

@@ -19,7 +19,7 @@ from sklearn_clm.scoring import (
     rouge_l,
     threshold_admission,
 )
-from sklearn_clm.scoring._admission import warn_of_references
+from sklearn_clm.scoring.verdicts import warn_of_references
 
 word = st.sampled_from(["x", "The x", "y", "y!", "z", "", "1"])
 prompt = st.tuples(st.lists(word, min_size=1, max_size=3), st.lists(word, min_size=3, max_size=3))

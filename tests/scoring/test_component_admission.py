@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sklearn_clm.scoring import admission_matrix, component_match, rouge_l, threshold_admission
-from sklearn_clm.scoring._admission import judge
+from sklearn_clm.scoring.verdicts import judge
 
 REFERENCE = "The lungs are clear. There is no pleural effusion."
 

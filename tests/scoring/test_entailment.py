@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.identity import score_fingerprint, tokenizer_state
 from sklearn_clm.scoring import EntailmentScore, threshold_admission
-from sklearn_clm.scoring._admission import judge
+from sklearn_clm.scoring.verdicts import judge
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

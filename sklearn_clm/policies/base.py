@@ -24,7 +24,7 @@ from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.policies._asking import CollectedJudge, bounding
 from sklearn_clm.policies._judging import Judging
-from sklearn_clm.policies._rules import (
+from sklearn_clm.policies.rules import (
     Everything,
     Rule,
     Rules,
