@@ -202,6 +202,7 @@ file. Complaints are no sample, and have no part in it:
 After an alarm, calibrate again on new prompts. The absence of one renews no certificate.
 """
 
+import sklearn_clm.scoring  # noqa: F401 - whole, before parts of it
 from sklearn_clm.evaluation._answer_plan import AnswerPlan, plan_answers
 from sklearn_clm.evaluation._audit_plan import AuditPlan, plan_audits
 from sklearn_clm.evaluation._inspect import InspectStopping
