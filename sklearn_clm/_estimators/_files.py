@@ -25,8 +25,11 @@ _Record = TypeVar("_Record")
 
 def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write the content, the version, and a digest of both."""
-    versioned = {**_plain(content), "versions": {"sklearn_clm": __version__}}
-    text = json.dumps({**versioned, "digest": _digest(versioned)}, indent=2, allow_nan=False) + "\n"
+    versioned = {**_for_file(content), "versions": {"sklearn_clm": __version__}}
+    text = (
+        json.dumps({**versioned, "digest": _digest_of_file(versioned)}, indent=2, allow_nan=False)
+        + "\n"
+    )
     with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -42,12 +45,12 @@ def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any
                 f"its format is {written_as!r:.60}, wanted {wanted!r}; it is of another estimator, "
                 "or version: calibrate again, and save it anew"
             )
-        if content.get("digest") != _digest(content):
+        if content.get("digest") != _digest_of_file(content):
             raise ValueError("its digest is not that of its content, which was changed")
         yield content
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def _digest_of_file(content: Mapping[str, Any]) -> str:
     """Digest of the content of a file, whatever its layout."""
     digested = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.blake2b(
@@ -55,12 +58,12 @@ def _digest(content: Mapping[str, Any]) -> str:
     ).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _for_file(value: Any) -> Any:
     """A value for JSON, which has neither infinities nor arrays."""
     if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: _for_file(part) for key, part in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(part) for part in value]
+        return [_for_file(part) for part in value]
     if isinstance(value, (float, np.floating)):
         return float(value) if math.isfinite(value) else str(float(value))
     return int(value) if isinstance(value, np.integer) else value

@@ -91,13 +91,13 @@ class SetOfOne:
         """
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         written = [name for name in names if name not in ("generations", "claim")]
-        content = {name: _plain(getattr(self, name)) for name in written}
+        content = {name: _as_json(getattr(self, name)) for name in written}
         if self.claim is None:
             return {**content, "guarantee": None}
         if self.claim.about == "answers":
             content["answered"] = self.answered
         if self.claim.group is not None:
-            content["group"] = _plain(self.claim.group)
+            content["group"] = _as_json(self.claim.group)
         conditions = self.claim.conditions() if self.claim.holds else ()
         return {**content, "guarantee": " ".join((self.claim.sentence(), *conditions))}
 
@@ -141,16 +141,16 @@ class SetOfOne:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A value as JSON has it."""
     if isinstance(value, SetOfOne):
         return value.to_dict()
     if isinstance(value, (np.ndarray, np.generic)):
-        return _plain(value.tolist())
+        return _as_json(value.tolist())
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _as_json(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_as_json(one) for one in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, (str, int, type(None))) else repr(value)
@@ -727,7 +727,7 @@ class ComponentSet(SetOfOne):
         """
         content = super().to_dict()
         del content["citations"], content["left_out"]
-        return {**content, "claims": [_plain(claim.to_dict()) for claim in self.claims]}
+        return {**content, "claims": [_as_json(claim.to_dict()) for claim in self.claims]}
 
     def rewritten(self, ask: Callable[..., Any]) -> Rewritten:
         """A text of the selected components, which is not promised.

@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn_clm.caching._cache import ResultCache, Shared
 from sklearn_clm.caching._kept import DrawKeeper, serve_kept
-from sklearn_clm.caching._store import Row, Space, encoded
+from sklearn_clm.caching._store import Space, StoredRow, encoded
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import WrappingGenerator
 from sklearn_clm.generators._queue import DrawRequest
@@ -145,7 +145,7 @@ class _FileKeeper(DrawKeeper):
 
     def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
         value = encoded(draw_to_record(generation))
-        row = Row(self._space, key, content_json(prompt), self._seed, draw, value)
+        row = StoredRow(self._space, key, content_json(prompt), self._seed, draw, value)
         value = self._store.put(row)
         if key in self._read:
             self._read[key][draw] = value

@@ -11,7 +11,7 @@ import numpy as np
 from joblib import delayed, effective_n_jobs
 
 from sklearn_clm.caching._cache import ResultCache
-from sklearn_clm.caching._store import Row, decoded, encoded
+from sklearn_clm.caching._store import StoredRow, decoded, encoded
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._parallel import as_done
 from sklearn_clm.generators.identity import digest_of, strictly
@@ -58,8 +58,8 @@ class _PairCache(ResultCache):
         """One value for each pair; missing pairs are made once."""
         shared = self._shared()
         space = self._space()
-        pairs = [[_plain(first), _plain(second)] for first, second in zip(firsts, seconds)]
-        digests = [self._digest(pair) for pair in pairs]
+        pairs = [[_storable(first), _storable(second)] for first, second in zip(firsts, seconds)]
+        digests = [self._digest_of_pair(pair) for pair in pairs]
         places: dict[bytes, int] = {}
         for k, digest in enumerate(digests):
             places.setdefault(digest, k)
@@ -73,13 +73,13 @@ class _PairCache(ResultCache):
 
         def keep(m: int, value: Any) -> None:
             k = missing[m]
-            row = Row(space, digests[k], content_json(pairs[k]), 0, 0, encoded(value))
+            row = StoredRow(space, digests[k], content_json(pairs[k]), 0, 0, encoded(value))
             values[digests[k]] = decoded(shared.store.put(row), self.path)
 
         self._make([(firsts[k], seconds[k]) for k in missing], keep, n_jobs)
         return [values[digest] for digest in digests]
 
-    def _digest(self, pair: list[object]) -> bytes:
+    def _digest_of_pair(self, pair: list[object]) -> bytes:
         try:
             return key_digest(pair)
         except TypeError as error:
@@ -332,5 +332,5 @@ def _keep_each(
         raise failures[0]
 
 
-def _plain(value: object) -> object:
+def _storable(value: object) -> object:
     return ["generation", draw_to_record(value)] if isinstance(value, Generation) else value

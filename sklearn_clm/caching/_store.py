@@ -63,7 +63,7 @@ class Space(NamedTuple):
     name: str
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """A stored value with its key; `content` is JSON."""
 
     space: Space
@@ -85,7 +85,7 @@ class Store:
         self._pid = os.getpid()
         self._files: dict[str, os.stat_result] = {}  # what was opened
         self._added: set[str] = set()
-        self._held: dict[tuple[Space, bytes, int, int], Row] = {}
+        self._held: dict[tuple[Space, bytes, int, int], StoredRow] = {}
         self._failure: OSError | None = None  # why rows are held
 
     def lookup(
@@ -108,7 +108,7 @@ class Store:
             )
             rows = self.select(query, (*space, seed, start, stop, *chunk))
             for digest, draw, value, checksum in rows:
-                row = Row(space, digest, None, seed, draw, value)
+                row = StoredRow(space, digest, None, seed, draw, value)
                 # SQLite lets a column hold values of any type
                 is_typed = all(map(isinstance, row[1:], (bytes, str | None, int, int, str)))
                 if not is_typed or checksum != _checksum(row):
@@ -119,7 +119,7 @@ class Store:
                 stored[digest, draw] = value
         return stored
 
-    def put(self, row: Row) -> str:
+    def put(self, row: StoredRow) -> str:
         """Store a value; return the first one under its key.
 
         One that cannot be written is held; after that no other is tried, which might take as long
@@ -245,7 +245,7 @@ def decoded(text: str, path: str | os.PathLike[str] | None) -> Any:
         return json_value(text)
 
 
-def _insert(connection: sqlite3.Connection, row: Row) -> bool:
+def _insert(connection: sqlite3.Connection, row: StoredRow) -> bool:
     """Add a row; whether it is new."""
     connection.execute("INSERT OR IGNORE INTO spaces (kind, name) VALUES (?, ?)", tuple(row.space))
     connection.execute(
@@ -260,7 +260,7 @@ def _insert(connection: sqlite3.Connection, row: Row) -> bool:
     return cursor.rowcount == 1
 
 
-def _checksum(row: Row) -> bytes:
+def _checksum(row: StoredRow) -> bytes:
     key = f"{row.space.kind} {row.space.name} {row.seed} {row.draw} {row.value}"
     content = row.digest + key.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(content, digest_size=8).digest()

@@ -147,7 +147,7 @@ class LabeledArrays(ABC):
         arrays["format"] = np.array(f"sklearn_clm.{type(self).__name__}/2")
         arrays["provenance"] = np.array(json.dumps(vars(self.provenance)))
         with replacing(path) as unfinished, open(unfinished, "wb") as file:
-            np.savez(file, **arrays, digest=_digest(arrays))
+            np.savez(file, **arrays, digest=_digest_of_arrays(arrays))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -156,7 +156,7 @@ class LabeledArrays(ABC):
             # np.load would take a file of another kind for a pickle, and say how to run it
             with open(path, "rb") as file, NpzFile(file, allow_pickle=False) as archive:
                 arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
-            is_intact = str(arrays.pop("digest")) == _digest(arrays)
+            is_intact = str(arrays.pop("digest")) == _digest_of_arrays(arrays)
             # another version has another format, and perhaps another digest: the format says more
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":
@@ -172,7 +172,7 @@ class LabeledArrays(ABC):
             return data
 
 
-def _digest(arrays: dict[str, Any]) -> str:
+def _digest_of_arrays(arrays: dict[str, Any]) -> str:
     """A digest of named arrays."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csc_array
 
-from sklearn_clm.calibration._rule import relative_excess
+from sklearn_clm.calibration._rule import first_admissible, relative_excess
 from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.calibration.data import CalibrationData
 
@@ -255,7 +255,7 @@ class Packing:
 
     def excess(self, admissible: np.ndarray) -> np.ndarray:
         """Excess (n, K) of each stop, in whole units."""
-        first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
+        first = first_admissible(admissible)
         shares = relative_excess(np.arange(1, self.k + 1), first[:, np.newaxis])
         # exact where the unit is the common denominator: the product is a whole number but for
         # the rounding of the quotient, which is far less than one half

@@ -164,7 +164,7 @@ class ExitModel(TextModel):
         return text, np.max(chances / prices, axis=0)
 
 
-def counted(before: np.ndarray, text: np.ndarray, after: np.ndarray) -> np.ndarray:
+def tau_after_draw(before: np.ndarray, text: np.ndarray, after: np.ndarray) -> np.ndarray:
     """min(m_{k-1}, p_k(c)) where that is above m_k; -inf elsewhere."""
     values = np.minimum(before[..., np.newaxis], text)
     return np.where(values > after[..., np.newaxis], values, -np.inf)
@@ -178,7 +178,7 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
     exits = np.minimum.accumulate(arrival / rho, axis=1)
     exits[:, -1] = -np.inf  # after the last draw nothing is waited for
     before = np.concatenate((np.full((len(exits), 1), np.inf), exits[:, :-1]), axis=1)
-    return counted(before, text, exits).max(axis=1), exits
+    return tau_after_draw(before, text, exits).max(axis=1), exits
 
 
 def with_references(data: CalibrationData) -> CalibrationData:

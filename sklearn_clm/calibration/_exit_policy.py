@@ -45,7 +45,7 @@ from typing import ClassVar
 import numpy as np
 
 from sklearn_clm.calibration._between import SAME, middles_below
-from sklearn_clm.calibration._exit_model import ExitModel, counted
+from sklearn_clm.calibration._exit_model import ExitModel, tau_after_draw
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.table import DrawEntries, Table
 
@@ -122,7 +122,7 @@ class ExitEntries(DrawEntries):
         after = np.minimum(before, arrival / self._model.rho)
         after[k == self._model.k_max - 1] = -np.inf  # no draw is left to wait for
         # tau(c) is the largest value over all draws: a later one never takes a text away
-        self.tau[prompts] = np.maximum(self.tau[prompts], counted(before, text, after))
+        self.tau[prompts] = np.maximum(self.tau[prompts], tau_after_draw(before, text, after))
         self.exits[prompts, k] = self.reach[prompts] = after
         has_chance = text > -np.inf
         ends = self._paths.n_draws[prompts] == self._table.n_draws[self._of_prompt[prompts]]

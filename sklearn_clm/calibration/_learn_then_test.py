@@ -202,7 +202,7 @@ def certify_frontier(
 
     band = AchievableEpsilon(math.nan, math.nan)
     if not path.table.is_filled:
-        risks, exact = _bounds(main_test, n_passed, select)
+        risks, exact = _tested_risks(main_test, n_passed, select)
         n_counted = n if risks.n_counted is None else risks.n_counted
         p_values = step_p_values(risks.n_errors, n_counted, main_test.level)
         p_values[n_passed + 1 :] = np.nan  # after the first failure nothing is tested
@@ -250,7 +250,7 @@ def certify_frontier(
     )
 
 
-def _bounds(
+def _tested_risks(
     main_test: BinomialTest, n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
     """Bounds of errors, and costs, of an incomplete table.

@@ -133,6 +133,14 @@ class SamplingRule:
         return self.set_score.of_set(self._qualities[self.accepted], self.n_samples)
 
 
+def first_admissible(admissible: np.ndarray) -> np.ndarray:
+    """S*: the first admissible draw, counted from 1, or 0 for none.
+
+    `admissible` is bool of shape (n, K).
+    """
+    return np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
+
+
 def relative_excess(n_samples: ArrayLike, first_admissible: ArrayLike) -> np.ndarray:
     """Share of draws after the first admissible one (Eq. 7).
 

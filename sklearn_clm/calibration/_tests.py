@@ -285,7 +285,7 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
         exact = int(tally[0][step])
         return exact, exact
     # a prompt that is still open may err, or not: both ends are counted
-    counted = risk.counted(path, step)
+    counted = risk.counts_at(path, step)
     members = path.members(step)
     settled = _settled(members, risk)
     may_settle = (members.labels < 0) | (members.labels == risk.settled_by)
@@ -297,7 +297,7 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
 def n_counted_at(path: Path, risk: Risk, step: int) -> int:
     """How many prompts count at a step."""
     tally = path.tally(risk)
-    return int(risk.counted(path, step).sum() if tally is None else tally[1][step])
+    return int(risk.counts_at(path, step).sum() if tally is None else tally[1][step])
 
 
 def open_prompts(path: Path, risk: Risk, step: int) -> np.ndarray:

@@ -59,7 +59,7 @@ class Risk:
         """Which prompts count, by the sizes of their sets."""
         return np.ones(len(sizes), dtype=bool)
 
-    def counted(self, path: "Path", step: int) -> np.ndarray:
+    def counts_at(self, path: "Path", step: int) -> np.ndarray:
         """Which prompts of a path count at a step."""
         if self.counts_all:
             return np.ones(len(path.rows), dtype=bool)

@@ -141,7 +141,7 @@ class RiskMonitor:
         bool
             True with probability `share`, by the request and the seed alone.
         """
-        return bool(self._chosen([_digest(request)])[0])
+        return bool(self._chosen([_digest_of_request(request)])[0])
 
     def update(self, outcomes: ArrayLike, requests: Sequence[object] | None = None) -> Self:
         """Go on with further outcomes.
@@ -270,7 +270,7 @@ class RiskMonitor:
             raise ValueError(
                 f"requests must be as many as outcomes, {n}, got {len(requests)} instead."
             )
-        digests = [_digest(request) for request in requests]
+        digests = [_digest_of_request(request) for request in requests]
         if digests and not self._chosen(digests).all():
             raise ValueError(
                 "requests must be those that should_audit chose, got others instead. Outcomes that "
@@ -331,7 +331,7 @@ def _numbers(digests: Sequence[bytes]) -> np.ndarray:
     return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
 
 
-def _digest(request: object) -> bytes:
+def _digest_of_request(request: object) -> bytes:
     """Digest of a request, unlike that of any prompt."""
     if not isinstance(request, (str, int, np.integer, UUID)):
         raise TypeError(

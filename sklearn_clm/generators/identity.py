@@ -69,10 +69,10 @@ def strictly(name: str) -> Iterator[None]:
 
 def digest_of(cls: type, params: Mapping[str, object]) -> str:
     """Hexadecimal digest of a class and its parameters."""
-    return _digest([identity(cls), identity(dict(params))])
+    return _digest_of_content([identity(cls), identity(dict(params))])
 
 
-def _digest(content: list[Any]) -> str:
+def _digest_of_content(content: list[Any]) -> str:
     return hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()
 
 
@@ -417,7 +417,7 @@ def _plain_attributes(cls: type) -> str:
         names_of_types = [
             [name, each.__name__] for name, each in values.items() if isinstance(each, type)
         ]
-        digest = _digests[cls] = _digest([plain, names_of_types])
+        digest = _digests[cls] = _digest_of_content([plain, names_of_types])
     return digest
 
 
@@ -425,7 +425,7 @@ def _content_of(code: types.CodeType) -> str:
     """Digest of this code's source, or of its byte code."""
     digest = _digests.get(code)
     if digest is None:
-        digest = _digests[code] = _digest(_tree_of(code) or _instructions(code))
+        digest = _digests[code] = _digest_of_content(_tree_of(code) or _instructions(code))
     return digest
 
 
@@ -451,7 +451,7 @@ def _tree_of(code: types.CodeType) -> Any:
     ]
     # one with the same code may stand further up, written otherwise
     same.sort(key=lambda node: _place(node)[1] != code.co_firstlineno)
-    return [*_arguments(code), _plain(_body(same[0]))] if same else None
+    return [*_arguments(code), _as_lists(_body(same[0]))] if same else None
 
 
 @functools.lru_cache(maxsize=4)
@@ -505,10 +505,10 @@ def _arguments(code: types.CodeType) -> list[Any]:
     return [names, *variadic, code.co_posonlyargcount, code.co_kwonlyargcount, is_async]
 
 
-def _plain(node: Any) -> Any:
+def _as_lists(node: Any) -> Any:
     """A syntax tree as lists, the same under every Python."""
     if isinstance(node, list):
-        return [_plain(item) for item in node]
+        return [_as_lists(item) for item in node]
     if not isinstance(node, ast.AST):
         return repr(node)
     if isinstance(node, ast.JoinedStr):  # Python 3.12 puts empty texts into some
@@ -517,7 +517,7 @@ def _plain(node: Any) -> Any:
     if "body" in fields:
         fields["body"] = _body(node)
     kept = sorted(fields.keys() - _OUTSIDE_OF_CODE)
-    return [type(node).__name__, *([name, _plain(fields[name])] for name in kept)]
+    return [type(node).__name__, *([name, _as_lists(fields[name])] for name in kept)]
 
 
 def _body(node: Any) -> Any:

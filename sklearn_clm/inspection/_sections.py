@@ -33,7 +33,7 @@ from sklearn_clm.policies.rules import Expected
 from sklearn_clm.scoring import get_set_score
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
-Row: TypeAlias = tuple[str, ...]
+TableRow: TypeAlias = tuple[str, ...]
 
 _POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
 _CONFIDENCE = 0.95  # of intervals
@@ -183,7 +183,7 @@ def _groups(record: Record) -> Iterable[Section]:
     for name, rule in record.by_group.items():
         status = "certified" if rule.certified else "null"
         smallest = ""
-        errors: Row = (rule.claim.null or "", "")
+        errors: TableRow = (rule.claim.null or "", "")
         if (outcome := rule.outcome) is not None:
             of_all = f"{outcome.bound}{outcome.n_errors} of {outcome.n_counted}"
             errors = (of_all, _share(outcome.n_errors, outcome.n_counted, outcome.bound)[1])
@@ -222,7 +222,7 @@ def _data(record: Record) -> Section:
 
 def _tests(
     result: SequenceResult, what: str, order: str, columns: dict[str, tuple[np.ndarray, str]]
-) -> tuple[str, tuple[Row, ...]]:
+) -> tuple[str, tuple[TableRow, ...]]:
     """Outcome of the tests in words, and their decisive rows.
 
     `columns` are what else is shown of each test, as numbers, or rows of them, and their format.
@@ -238,7 +238,7 @@ def _tests(
     # the first, those around the end of the sequence, the last, and the chosen one
     decisive = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
     errors = "errors" if result.audit is None else "refused by the model"
-    rows: list[Row] = [("test", *columns, errors, "p-value", "")]
+    rows: list[TableRow] = [("test", *columns, errors, "p-value", "")]
     for i in decisive:
         bound = result.bound(i)
         is_known = i <= n_valid or not result.bound(i)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import make_scorer
 
 from sklearn_clm._results import ComponentSets, PredictionSets
-from sklearn_clm.calibration._rule import relative_excess
+from sklearn_clm.calibration._rule import first_admissible, relative_excess
 from sklearn_clm.calibration.risk import MISSES, Risk, check_right
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring.protocols import Admission, Reference
@@ -171,7 +171,7 @@ def judge_sets(
         verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
         admissible[to_judge, draw] = verdicts
     # unjudged draws come after the first admissible one, or are none
-    first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
+    first = first_admissible(admissible)
     return SetOutcomes(
         ~MISSES.right(accepted, admissible), sets.sizes, samples, relative_excess(samples, first)
     )

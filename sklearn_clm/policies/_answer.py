@@ -35,17 +35,12 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import bounding
-from sklearn_clm.policies._classifiers import classifier_factory, one_thread
-from sklearn_clm.policies._exit import (
-    LevelRule,
-    degree_two,
-    filled_table,
-    share_that_teaches,
-    tiers_of,
-)
+from sklearn_clm.policies._classifiers import classifier_factory, degree_two, one_thread
+from sklearn_clm.policies._exit import LevelRule, filled_table, share_that_teaches
+from sklearn_clm.policies._exit_files import tiers_of
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.policies.rules import Row, Rule, Rules
+from sklearn_clm.policies.rules import Fact, Rule, Rules
 
 _ENOUGH_FOR_BOTH = 250  # prompts: of fewer a part teaches too little, and half of delta costs much
 
@@ -90,7 +85,7 @@ class AnswerLevel(LevelRule):
         # an empty set is no mistake here, and the share answered no price
         return np.nan, super().costs[1]
 
-    def facts(self, set_score: str) -> list[Row]:
+    def facts(self, set_score: str) -> list[Fact]:
         outcome = self.outcome
         level = self.level
         most = self.patience[0]
@@ -152,7 +147,7 @@ class PlainLevel(AnswerLevel):
             return f"{votes_in_words(self.level, self.k_max)}{share}"
         return f"quality {self.level:.6g}{share}"
 
-    def facts(self, set_score: str) -> list[Row]:
+    def facts(self, set_score: str) -> list[Fact]:
         outcome, model = self.outcome, self.model
         if model.score == "vote":
             votes = votes_in_words(self.level, self.k_max)
@@ -327,7 +322,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
 
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnyPath:
         k_max, tiers, n = table.k_max, table.tiers, table.data.n_prompts
-        plain = self._plain(k_max, tiers)
+        plain = self._plain_model(k_max, tiers)
         if not len(rows):
             return PlainPath(plain)
         # people who audit speak of one path alone
@@ -373,7 +368,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         check_data(data, labels=False)
         check_level(delta, "delta")
         check_tiers(tiers, data.k_max)
-        plain = self._plain(data.k_max, tiers)
+        plain = self._plain_model(data.k_max, tiers)
         n = data.n_prompts
         seen = prompt_digests(data.take(data.order()))
         self.path_: AnyPath
@@ -389,7 +384,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         self.path_ = EitherPath(vote, learnt) if may_vote else learnt
         return self
 
-    def _plain(self, k_max: int, tiers: Tiers | None) -> PlainModel:
+    def _plain_model(self, k_max: int, tiers: Tiers | None) -> PlainModel:
         """The score that needs no learning."""
         score: PlainScore = "quality" if self.score == "quality" else "vote"
         return PlainModel(score, k_max, self.same_text, tiers)

@@ -209,7 +209,7 @@ class Audit(Judging):
         step, design = self._chosen(shaping, policy.risk, part, claim)
         # chosen; only now are labels of tested prompts looked at
         path = shaping.on(part.rows)
-        counted = policy.risk.counted(path, step)
+        counted = policy.risk.counts_at(path, step)
         # drawn without regard to verdicts: step 2 of the proof in `_two_phase.py`
         order = random_stream(self.digests[part.rows], self.seed).permutation(len(part.rows))
         order = order[counted[order]]

@@ -29,3 +29,14 @@ def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -
     from sklearn.linear_model import LogisticRegression
 
     return lambda: LogisticRegression(solver=solver) if estimator is None else clone(estimator)
+
+
+def degree_two(C: float = 1.0) -> Any:
+    """A logistic regression on products of features, too."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import PolynomialFeatures
+
+    # features lie between 0 and 1, but for the number of draws
+    linear = LogisticRegression(C=C, solver="newton-cholesky")
+    return make_pipeline(PolynomialFeatures(2), linear)

@@ -1,18 +1,16 @@
 """ExitPolicy: one nested level stops sampling and chooses members."""
 
 import copy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
-import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._exit_model import (
-    ConstantClassifier,
     ExitModel,
     fit_exit_model,
     impute_labels,
@@ -21,7 +19,7 @@ from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule, LevelPat
 from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._tests import BettingTest, NestedTest
-from sklearn_clm.calibration._texts import ScoreScale, same_text_of, texts_of_draws
+from sklearn_clm.calibration._texts import same_text_of, texts_of_draws
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.data import check_data, prompt_digests
 from sklearn_clm.calibration.outcome import Outcome
@@ -30,9 +28,10 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._classifiers import classifier_factory
+from sklearn_clm.policies._exit_files import model_content, model_of
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.policies.rules import Expected, Row, Rule, SetRule, Tested
+from sklearn_clm.policies.rules import Expected, Fact, Rule, SetRule, Tested
 
 _ENOUGH_PROMPTS = 60  # to learn from
 
@@ -66,7 +65,7 @@ class LevelRule(SetRule):
         outcome = self.outcome
         return (np.nan, np.nan) if outcome is None else (outcome.size, outcome.samples)
 
-    def facts(self, set_score: str) -> list[Row]:
+    def facts(self, set_score: str) -> list[Fact]:
         use = "keep a text, and go on sampling, as long as the policy gives at least this"
         rows = [("level u-hat", f"{self.level:.6g}", use)]
         if self.model.same_text is not None:
@@ -77,7 +76,7 @@ class LevelRule(SetRule):
             rows.append(("errors allowed", allowed, "among the calibration prompts"))
         return rows + self.costs_of_tiers()
 
-    def costs_of_tiers(self) -> list[Row]:
+    def costs_of_tiers(self) -> list[Fact]:
         """What draws of each tier cost the calibration prompts."""
         tiers = self.model.tiers
         if tiers is None or not self.taken:
@@ -116,14 +115,14 @@ class LevelRule(SetRule):
         return {
             "level": float(self.level),
             "equal_texts": self.equal_texts,
-            "model": _model_content(self.model),
+            "model": model_content(self.model),
         }
 
     @classmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
         return cls(
             claim,
-            _model_of(content["model"], k_max),
+            model_of(content["model"], k_max),
             bool(content["equal_texts"]),
             float(content["level"]),
         )
@@ -136,105 +135,10 @@ def filled_table(data: CalibrationData) -> Table:
     return Table(filled)
 
 
-def _model_content(model: ExitModel) -> dict[str, Any]:
-    """An exit model for JSON, nonlinear classifiers as a hash."""
-    added = model.added_classifier
-    return {
-        "text": _classifier_content(model.text_classifier),
-        "added": added and _classifier_content(added),
-        "arrival": [_classifier_content(classifier) for classifier in model.arrival_classifiers],
-        "quality": _scale_content(model.quality_scale),
-        "similarity": _scale_content(model.similarity_scale),
-        "rho": float(model.rho),
-        "tiers": model.tiers and asdict(model.tiers),
-        "same_text": model.same_text,
-    }
-
-
-def _scale_content(scale: ScoreScale) -> dict[str, list[float]]:
-    return {"low": scale.low.tolist(), "high": scale.high.tolist()}
-
-
-def _scale_of(content: dict[str, Any]) -> ScoreScale:
-    low, high = (np.array(content[name], dtype=np.float64) for name in ("low", "high"))
-    return ScoreScale(low, high)
-
-
-def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
-    return ExitModel(
-        _classifier_of(content["text"]),
-        content["added"] and _classifier_of(content["added"]),
-        tuple(map(_classifier_of, content["arrival"])),
-        _scale_of(content["quality"]),
-        _scale_of(content["similarity"]),
-        float(content["rho"]),
-        k_max,
-        tiers_of(content["tiers"]),
-        None if (same_text := content["same_text"]) is None else float(same_text),
-    )
-
-
-def tiers_of(content: dict[str, Any] | None) -> Tiers | None:
-    """Tiers from the content of a file."""
-    if content is None:
-        return None
-    return Tiers(*(tuple(content[name]) for name in ("n_draws", "prices")))
-
-
 def share_that_teaches(n_prompts: int) -> float:
     """Share of prompts that teach: a fifth, of few more."""
     # beyond a few, a prompt that finds the level saves more than one that teaches
     return min(max(1 / 5, _ENOUGH_PROMPTS / n_prompts), 1 / 3)
-
-
-def degree_two(C: float = 1.0) -> Any:
-    """A logistic regression on products of features, too."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import PolynomialFeatures
-
-    # features lie between 0 and 1, but for the number of draws
-    linear = LogisticRegression(C=C, solver="newton-cholesky")
-    return make_pipeline(PolynomialFeatures(2), linear)
-
-
-def _classifier_content(classifier: Any) -> dict[str, Any]:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import Pipeline
-
-    if isinstance(classifier, ConstantClassifier):
-        return {"probability": float(classifier.probability)}
-    linear = classifier[-1] if isinstance(classifier, Pipeline) else classifier
-    squares = linear is not classifier
-    if isinstance(linear, LogisticRegression) and (
-        not squares or repr(classifier) == repr(degree_two(linear.C))
-    ):
-        content = {"coefficients": linear.coef_[0].tolist(), "intercept": linear.intercept_.item()}
-        return {**content, "n_features": int(classifier.n_features_in_)} if squares else content
-    return {"other": type(classifier).__name__, "hash": joblib.hash(classifier)}
-
-
-def _classifier_of(content: dict[str, Any]) -> Any:
-    """A classifier from the content of a file, without unpickling."""
-    if "probability" in content:
-        return ConstantClassifier(float(content["probability"]))
-    if "hash" in content:
-        raise ValueError(
-            "the policy's estimator must be a logistic regression for a JSON file, got "
-            f"{content['other']} instead; pickle the sampler."
-        )
-    # coefficients make a logistic regression: of all features, or of their products as well
-    classifier = degree_two()
-    linear = classifier[-1]
-    coefficients = np.array(content["coefficients"], dtype=np.float64)
-    linear.classes_ = np.array([False, True])
-    linear.coef_ = coefficients[np.newaxis]
-    linear.intercept_ = np.array([float(content["intercept"])])
-    if "n_features" not in content:
-        return linear
-    # fitting the products tells them the number of features, and nothing else
-    classifier[0].fit(np.zeros((1, int(content["n_features"]))))
-    return classifier
 
 
 class ExitPolicy(Policy[ExitModel, LevelPath]):

@@ -23,7 +23,7 @@ from sklearn_clm.calibration.risk import Risk, WrongComponents
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import CollectedJudge
-from sklearn_clm.policies.rules import Expected, Row, Rule
+from sklearn_clm.policies.rules import Expected, Fact, Rule
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SelectionRule(Rule):
             return (np.nan if self.certified else 0.0,)
         return (self.outcome.size,)
 
-    def facts(self, set_score: str) -> list[Row]:
+    def facts(self, set_score: str) -> list[Fact]:
         use = "select a component of at least this"
         return [("gamma-hat", f"{self.gamma_hat:.6g}", use)]
 

@@ -30,7 +30,7 @@ from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.policies.rules import Expected, Row, Rule, SetRule, Tested
+from sklearn_clm.policies.rules import Expected, Fact, Rule, SetRule, Tested
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ThresholdRule(SetRule):
         outcome = self.outcome
         return (np.nan, np.nan) if outcome is None else (outcome.size, outcome.samples)
 
-    def facts(self, set_score: str) -> list[Row]:
+    def facts(self, set_score: str) -> list[Fact]:
         l1, l2, l3 = self.lambda_hat
         return [
             ("similarity", f"{l1:.6g}", "reject a draw more similar than this to an accepted one"),

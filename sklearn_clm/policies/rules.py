@@ -12,7 +12,7 @@ from sklearn_clm.calibration import (
     Claim,
     Configuration,
 )
-from sklearn_clm.calibration._rule import relative_excess
+from sklearn_clm.calibration._rule import first_admissible, relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration.claim import too_few
 from sklearn_clm.calibration.outcome import Outcome
@@ -26,7 +26,7 @@ _NOT_COMPARED = (
     "all prompts together were not tested, since that would ask for verdicts for a rule that no "
     "prediction uses."
 )
-Row: TypeAlias = tuple[str, str, str]
+Fact: TypeAlias = tuple[str, str, str]
 """What, its value, and its use."""
 
 
@@ -58,7 +58,7 @@ class Expected(NamedTuple):
             return cls((outcome.n_errors, outcome.n_counted, outcome.bound), of_prompts)
         right = data.admissible[:, :k_max]
         # S* counts from 1, rejected draws included
-        first = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0)
+        first = first_admissible(right)
         counted = risk.counts(of_prompts["size"])
         wrong = counted & ~risk.right(shown, data.admissible)
         of_prompts["excess"] = relative_excess(draws, first)
@@ -98,7 +98,7 @@ class Rule(ABC):
         """Mean costs on the calibration prompts; NaN if unknown."""
 
     @abstractmethod
-    def facts(self, set_score: str) -> list[Row]:
+    def facts(self, set_score: str) -> list[Fact]:
         """Its parts, for a report."""
 
     def expected(self, data: Any, set_score: SetScoreLike) -> Expected | None:
@@ -195,7 +195,7 @@ class Everything(SetRule):
     def costs(self) -> tuple[float, ...]:
         return np.nan, float(self.k_max)  # how many texts these are was not counted
 
-    def facts(self, set_score: str) -> list[Row]:
+    def facts(self, set_score: str) -> list[Fact]:
         return []
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:

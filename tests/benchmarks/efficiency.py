@@ -45,7 +45,7 @@ from sklearn_clm.calibration.certify import settle
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
-from sklearn_clm.policies._exit import degree_two
+from sklearn_clm.policies._classifiers import degree_two
 from tests.calibration.tables import lazy_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))

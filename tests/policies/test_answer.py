@@ -19,8 +19,7 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AnswerPolicy, CovariateShift, Groups, Losses, ThresholdPolicy
-from sklearn_clm.policies._classifiers import one_thread
-from sklearn_clm.policies._exit import degree_two
+from sklearn_clm.policies._classifiers import degree_two, one_thread
 from tests.calibration.tables import data_of
 
 NOBODY = PrecomputedGenerator(["q"], [["a"]])

@@ -239,7 +239,7 @@ class Checkpoint:
         """Everything but the sampling parameters that draws depend on, serialisable."""
         return {
             "weights": self.weights_digest(),
-            "config": repr(_plain(self.model.config.to_dict())),
+            "config": repr(_decisive(self.model.config.to_dict())),
             "eos": sorted(set(self.eos_ids)),
             # the language to translate into, for instance
             "start": self.start_ids,
@@ -248,12 +248,12 @@ class Checkpoint:
         }
 
 
-def _plain(config: object) -> object:
+def _decisive(config: object) -> object:
     """The parts of a config that shape the model's output."""
     incidental = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
     if not isinstance(config, dict):
         return config
-    kept = {key: _plain(item) for key, item in config.items() if key not in incidental}
+    kept = {key: _decisive(item) for key, item in config.items() if key not in incidental}
     return sorted(kept.items(), key=str)
 
 
