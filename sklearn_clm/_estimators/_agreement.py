@@ -7,8 +7,11 @@ that they were calibrated with.
 from collections.abc import Mapping
 from typing import Any
 
+from sklearn.utils.validation import validate_data
+
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import Provenance
+from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies import CovariateShift
 from sklearn_clm.policies._shift import Shift
 
@@ -62,3 +65,27 @@ def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
             f"k_max must be at most {n_draws}, the draws of each prompt whose components have "
             f"calibrated, got sets of {k_max} instead: the guarantee does not reach beyond."
         )
+
+
+def takes_numbers(estimator: object) -> bool | None:
+    """Whether an estimator was fitted on rows of numbers; None is unknown."""
+    numeric: bool | None = getattr(estimator, "_numeric_prompts", None)  # a loaded one lacks it
+    return numeric
+
+
+def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
+    """Prompts of the kind that an estimator was fitted on."""
+    if isinstance(X, CheckedPrompts):
+        return X
+    checked = check_prompts(X)
+    fitted_numeric = takes_numbers(estimator)
+    if fitted_numeric is not None and checked.numeric != fitted_numeric:
+        kinds = ("objects such as text", "rows of numbers")
+        raise ValueError(
+            f"prompts (X) holds {kinds[checked.numeric]}, but this {type(estimator).__name__} was "
+            f"fitted on {kinds[fitted_numeric]}."
+        )
+    has_names = checked.feature_names is not None and hasattr(estimator, "feature_names_in_")
+    if has_names or (checked.numeric and hasattr(estimator, "n_features_in_")):
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+    return checked

@@ -111,6 +111,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             memory = self.__dict__.setdefault("_memory", DrawMemory())
         return memory
 
+    @memory_.setter
+    def memory_(self, memory: DrawMemory) -> None:
+        self._memory = memory
+
     def fit(
         self, X: Any, y: Any = None, *, groups: object = None, prompt_weight: object = None
     ) -> Self:

@@ -11,7 +11,11 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._estimators._agreement import refuse_differences, refuse_other_shift
+from sklearn_clm._estimators._agreement import (
+    check_fitted_prompts,
+    refuse_differences,
+    refuse_other_shift,
+)
 from sklearn_clm._estimators._base import N_JOBS, CalibratedEstimator, in_thread
 from sklearn_clm._estimators._calibration import Calibration, SamplerCalibration
 from sklearn_clm._estimators._collection import SCORES, Collection
@@ -30,7 +34,7 @@ from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.generators._base import trait
 from sklearn_clm.generators.identity import frozen, score_fingerprint
-from sklearn_clm.generators.prompts import CheckedPrompts, check_fitted_prompts, check_prompts
+from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies import (
     AnswerPolicy,
     AuditedJudging,
@@ -705,14 +709,17 @@ class ConformalSampler(CalibratedEstimator):
     # --- predict ------------------------------------------------------------------------------
 
     def _sets_of_fit(self, checked: CheckedPrompts, groups: object) -> PredictionSets:
-        sets = self._sets(checked, groups)
-        sets._sets = self.calibration_.source.unguaranteed(sets, checked)
-        sets.of_fit = True
-        return sets
+        return self._sets(checked, groups, of_fit=True)
 
     def _sets(
-        self, prompts: CheckedPrompts, groups: object = None, on_accept: OnAccept | None = None
+        self,
+        prompts: CheckedPrompts,
+        groups: object = None,
+        on_accept: OnAccept | None = None,
+        *,
+        of_fit: bool = False,
     ) -> PredictionSets:
+        """Sets of prompts; `of_fit` says that these trained or calibrated."""
         record: SamplerCalibration = self.calibration_  # once: another thread may fit meanwhile
         record.source.refuse_changes()
         sets = record.sets(
@@ -723,6 +730,10 @@ class ConformalSampler(CalibratedEstimator):
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
-        return PredictionSets(
+        if of_fit:
+            sets = record.source.unguaranteed(sets, prompts)
+        made = PredictionSets(
             sets, record.width, sampler=self, provenance=record.drawn_with, index=prompts.index
         )
+        made.of_fit = of_fit
+        return made

@@ -12,9 +12,11 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._estimators._agreement import (
+    check_fitted_prompts,
     refuse_differences,
     refuse_larger_budget,
     refuse_other_draws,
+    takes_numbers,
 )
 from sklearn_clm._estimators._base import N_JOBS, CalibratedEstimator
 from sklearn_clm._estimators._calibration import PARTS, Calibration, SelectorCalibration
@@ -37,7 +39,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.generators.identity import frozen, score_fingerprint
-from sklearn_clm.generators.prompts import CheckedPrompts, check_fitted_prompts, check_prompts
+from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._groups import asked_groups, groups_of
@@ -434,7 +436,7 @@ class ComponentSelector(CalibratedEstimator):
             )
         refuse_other_draws(X, sampler.calibration_.drawn_with, "those that their sampler makes now")
         prompts: Any = [a_set.prompt for a_set in X]
-        numeric = bool(getattr(sampler, "_numeric_prompts", False))
+        numeric = bool(takes_numbers(sampler))
         return CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
 
     # --- collect ------------------------------------------------------------------------------
@@ -446,7 +448,7 @@ class ComponentSelector(CalibratedEstimator):
             sampler.set_params(random_state=self.random_state)
         sampler.set_params(verbose=max(self.verbose, sampler.verbose))
         sampler._validate_params()
-        sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
+        sampler.memory_ = self.memory_  # either draws once for both
         return sampler
 
     # --- calibrate ----------------------------------------------------------------------------
@@ -507,7 +509,7 @@ class ComponentSelector(CalibratedEstimator):
         self, record: SelectorCalibration, sets: PredictionSets, groups: object
     ) -> ComponentSets:
         selected = select_components(record, sets, groups)
-        return ComponentSets(selected, min_width=sets.k_max, selector=self, index=sets._index)
+        return ComponentSets(selected, min_width=sets.k_max, selector=self, index=sets.frame_index)
 
 
 def _fitted(sampler: object) -> ConformalSampler | None:

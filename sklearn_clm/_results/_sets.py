@@ -166,7 +166,7 @@ class SetSequence(Sequence[_Set]):
     _maker: str
     _about: About  # what its sets promise, if they say nothing else
     _sets: list[_Set]
-    _index: "pd.Index | None"  # `index` is a method of sequences
+    frame_index: "pd.Index | None"  # `index` is a method of sequences
 
     @property
     @abstractmethod
@@ -210,7 +210,7 @@ class SetSequence(Sequence[_Set]):
         part = object.__new__(type(self))
         vars(part).update(vars(self))
         part._sets = [self._sets[i] for i in rows]
-        part._index = None if self._index is None else self._index.take(rows)
+        part.frame_index = None if self.frame_index is None else self.frame_index.take(rows)
         return part
 
     def __eq__(self, other: object) -> bool:
@@ -568,7 +568,7 @@ class PredictionSets(SetSequence[PredictionSet]):
         index: "pd.Index | None" = None,
     ) -> None:
         self._sets = list(sets)
-        self._index = index
+        self.frame_index = index
         self.k_max = int(k_max)
         self.sampler = sampler
         self.provenance = provenance
@@ -627,7 +627,7 @@ class PredictionSets(SetSequence[PredictionSet]):
         }
         for name in ("n_samples", "set_score", "stopped", "guaranteed"):
             columns[name] = [getattr(a_set, name) for a_set in self]
-        return self._with_claims(pd.DataFrame(columns, index=self._index), self)
+        return self._with_claims(pd.DataFrame(columns, index=self.frame_index), self)
 
     def __repr__(self) -> str:
         return f"<{self._headline()}>"
@@ -854,7 +854,7 @@ class ComponentSets(SetSequence[ComponentSet]):
         index: "pd.Index | None" = None,
     ) -> None:
         self._sets = list(sets)
-        self._index = index
+        self.frame_index = index
         self.min_width = int(min_width)
         self.selector = selector
 
@@ -893,7 +893,7 @@ class ComponentSets(SetSequence[ComponentSet]):
             for c in claims
         ]
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
-        index = None if self._index is None else self._index.repeat(list(map(len, shown)))
+        index = None if self.frame_index is None else self.frame_index.repeat(list(map(len, shown)))
         further = ["kept", "span", "citations"]
         frame = pd.DataFrame(rows, columns=[*columns, *further], index=index)
         frame = frame if left_out else frame[columns].copy()

@@ -24,6 +24,7 @@ from sklearn_clm.caching.verdict_files import (
     as_verdict,
     read_lines,
     read_questionnaire,
+    signature,
     text_of,
     write_lines,
 )
@@ -214,7 +215,7 @@ class HumanJudge(StoreBacked, PairJudge):
             if if_open and self.verdicts([pair]) != [None]:
                 return False
             _identify(connection, [pair])
-            self._add(connection, pair.id, stored, self._who(judge), note)
+            self._add(connection, pair.id, stored, signature(judge, self.judge), note)
             return True
 
         return self._store().write(record, durable=True)
@@ -366,7 +367,7 @@ class HumanJudge(StoreBacked, PairJudge):
             response = json.loads(content)[2]
             if text_of(line["response"])[:_COMPARED] != text_of(response)[:_COMPARED]:
                 raise ValueError("the response is not the one that was exported under this id")
-        judge = line.get("judge") or self._who(None)
+        judge = line.get("judge") or signature(self.judge)
         note = line.get("note", "")
         query = (
             "SELECT verdict, note FROM verdicts WHERE question = ? AND key = ? AND judge = ? "
@@ -438,14 +439,6 @@ class HumanJudge(StoreBacked, PairJudge):
 
     def _checksum(self, row: Verdict) -> bytes:
         return hashlib.blake2b(json.dumps([self.question, *row]).encode(), digest_size=8).digest()
-
-    def _who(self, judge: str | None) -> str:
-        import getpass
-
-        try:
-            return str(judge or self.judge or getpass.getuser())
-        except (KeyError, OSError) as error:  # in a container, say
-            raise ValueError("judge must be given, since this machine knows no user.") from error
 
     def _store(self) -> Store:
         store = self._shared().store

@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError
 from typing import Any, TypeAlias
 
 from sklearn_clm.generators import Generator
-from sklearn_clm.generators._base import serve
+from sklearn_clm.generators._base import answer_queue
 from sklearn_clm.generators._concurrent import POLL_SECONDS
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest, HowMany, RelayQueue
 from sklearn_clm.generators.draws import Generation
@@ -254,10 +254,10 @@ def serve_kept(generator: Generator, queue: DrawQueue, keeper: DrawKeeper) -> No
     error_of_prompt: Exception | None = None
     n_put = -1
     try:
-        serve(generator, inner)
+        answer_queue(generator, inner)
         while inner.failure is None and inner.has_more(asks_again=n_put < queue.n_put):
             n_put = queue.n_put
-            serve(generator, inner)
+            answer_queue(generator, inner)
         if inner.failure is not None:
             raise inner.failure
     except CancelledError:

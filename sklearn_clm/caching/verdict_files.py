@@ -1,4 +1,4 @@
-"""CSV files that people read and fill in by spreadsheet."""
+"""Files of verdicts: CSV that people fill in by spreadsheet, signed."""
 
 import csv
 import io
@@ -23,6 +23,16 @@ VERDICTS_FORMAT = "sklearn_clm.verdicts/1"
 _YES = ("y", "yes", "true", "1", "1.0")
 _SAVED = ("id", "verdict", "judge", "note")
 _NO = ("n", "no", "false", "0", "0.0")
+
+
+def signature(*judges: str | None) -> str:
+    """Who gives verdicts: the first name given, or this user's."""
+    import getpass
+
+    try:
+        return str(next(filter(None, judges), None) or getpass.getuser())
+    except (KeyError, OSError) as error:  # in a container, say
+        raise ValueError("judge must be given, since this machine knows no user.") from error
 
 
 def write_lines(

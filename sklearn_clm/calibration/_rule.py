@@ -141,11 +141,12 @@ def first_admissible(admissible: np.ndarray) -> np.ndarray:
     return np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
 
 
-def relative_excess(n_samples: ArrayLike, first_admissible: ArrayLike) -> np.ndarray:
+def relative_excess(n_samples: ArrayLike, first: ArrayLike) -> np.ndarray:
     """Share of draws after the first admissible one (Eq. 7).
 
-    S*, rejected or not, counts from 1 and is 0 where no draw is admissible; the excess is then 0.
+    `first` is S*, rejected or not: it counts from 1, and is 0 where no draw is admissible; the
+    excess is then 0.
     """
-    samples, first = np.broadcast_arrays(n_samples, first_admissible)
-    late = np.where(first > 0, np.maximum(samples - first, 0), 0)
+    samples, first_draw = np.broadcast_arrays(n_samples, first)
+    late = np.where(first_draw > 0, np.maximum(samples - first_draw, 0), 0)
     return late / np.maximum(samples, 1)

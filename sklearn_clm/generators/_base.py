@@ -243,11 +243,11 @@ def sample(
     if n_samples:
         stop = start + n_samples
         first = [start] * len(prompts)
-        serve(generator, DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
+        answer_queue(generator, DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
     return rows
 
 
-def serve(generator: object, queue: DrawQueue) -> None:
+def answer_queue(generator: object, queue: DrawQueue) -> None:
     """Let any generator answer a queue.
 
     A :class:`QueueGenerator` answers the queue itself. Any other works in rounds over a bounded

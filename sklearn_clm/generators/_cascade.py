@@ -13,7 +13,14 @@ from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
-from sklearn_clm.generators._base import BaseGenerator, Generator, Prompts, serve, trained, trait
+from sklearn_clm.generators._base import (
+    BaseGenerator,
+    Generator,
+    Prompts,
+    answer_queue,
+    trained,
+    trait,
+)
 from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest, HowMany, RelayQueue
 from sklearn_clm.generators.draws import Generation
 from sklearn_clm.generators.identity import digest_of, fingerprint, is_trainable
@@ -110,7 +117,7 @@ class CascadeGenerator(BaseGenerator):
         waiting: list[deque[DrawRequest]] = [deque() for _ in starts]
         tier: int | None = 0
         while tier is not None:
-            serve(self._inner()[tier], _TierQueue(queue, waiting, starts, tier))
+            answer_queue(self._inner()[tier], _TierQueue(queue, waiting, starts, tier))
             # cheap draws first: with them dear ones may be superfluous
             tier = next((t for t, requests in enumerate(waiting) if requests), None)
 

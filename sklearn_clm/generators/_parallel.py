@@ -12,7 +12,14 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm.generators._base import Generator, Prompts, Rows, WrappingGenerator, sample, serve
+from sklearn_clm.generators._base import (
+    Generator,
+    Prompts,
+    Rows,
+    WrappingGenerator,
+    answer_queue,
+    sample,
+)
 from sklearn_clm.generators._queue import DrawQueue, rounds_of
 from sklearn_clm.generators.identity import description
 
@@ -82,7 +89,7 @@ class ParallelGenerator(WrappingGenerator):
         inner = self._inner()
         n_workers = effective_n_jobs(self.n_jobs)
         if n_workers == 1:
-            serve(inner, queue)
+            answer_queue(inner, queue)
             return
         token = description(inner)  # a fingerprint could load the model in this process too
         while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing, check_array
-from sklearn.utils.validation import _get_feature_names, validate_data
+from sklearn.utils.validation import _get_feature_names
 
 from sklearn_clm.generators.draws import Prompt, is_chat, prompt_bytes
 
@@ -75,24 +75,6 @@ def check_prompts(X: Any) -> CheckedPrompts:
         else:
             checked = _check_items(items)
     return replace(checked, index=X.index) if hasattr(X, "iloc") else checked
-
-
-def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
-    """Prompts of the kind that an estimator was fitted on."""
-    if isinstance(X, CheckedPrompts):
-        return X
-    checked = check_prompts(X)
-    fitted_numeric = getattr(estimator, "_numeric_prompts", None)
-    if fitted_numeric is not None and checked.numeric != fitted_numeric:
-        kinds = ("objects such as text", "rows of numbers")
-        raise ValueError(
-            f"prompts (X) holds {kinds[checked.numeric]}, but this {type(estimator).__name__} was "
-            f"fitted on {kinds[fitted_numeric]}."
-        )
-    has_names = checked.feature_names is not None and hasattr(estimator, "feature_names_in_")
-    if has_names or (checked.numeric and hasattr(estimator, "n_features_in_")):
-        validate_data(estimator, X, reset=False, skip_check_array=True)
-    return checked
 
 
 def _check_numbers(X: Any) -> CheckedPrompts:

@@ -19,6 +19,7 @@ from sklearn_clm.inspection._figures import (
     AxesLike,
     EstimatorDisplay,
 )
+from sklearn_clm.policies import ThresholdPolicy
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -87,7 +88,8 @@ class AchievableBandDisplay(EstimatorDisplay):
         if record.outcome is not None:
             n_calibration = record.outcome.n_calibration
         else:
-            _, tested = estimator._policy.split(data, estimator.optimization_fraction, 0)
+            policy = ThresholdPolicy() if estimator.policy is None else estimator.policy
+            _, tested = policy.split(data, estimator.optimization_fraction, 0)
             n_calibration = len(tested)
         return cls(
             n_errors=first_k_errors(data.admissible),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from sklearn_clm.caching import HumanJudge, Verdict, VerdictsWanted, WantedVerdict
+from sklearn_clm.caching.verdict_files import signature
 from sklearn_clm.generators.records import key_digest
 
 Wanted: TypeAlias = Sequence[WantedVerdict] | Callable[[], object]
@@ -62,7 +63,7 @@ class JudgingSession:
         self, judge: HumanJudge, wanted: Wanted = (), *, judged_by: str | None = None
     ) -> None:
         self.judge = judge
-        self.judged_by = judge._who(judged_by)
+        self.judged_by = signature(judged_by, judge.judge)
         self._ask = wanted if callable(wanted) else None
         self._lock = threading.Lock()
         self._n_rows = 0

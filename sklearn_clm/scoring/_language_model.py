@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, FunctionGenerator, Generation, Generator
-from sklearn_clm.generators._base import sample, serve
+from sklearn_clm.generators._base import answer_queue, sample
 from sklearn_clm.generators.draws import prompt_bytes
 from sklearn_clm.generators.identity import digest_of
 from sklearn_clm.generators.records import json_value
@@ -137,7 +137,7 @@ class _Asking(BaseEstimator):
             queue = DrawQueue(
                 open_questions, attempt + 1, seed=self.seed, first=first, on_draw=on_draw
             )
-            serve(generator, queue)
+            answer_queue(generator, queue)
             unclear = sorted(answers)
             if not unclear:
                 return

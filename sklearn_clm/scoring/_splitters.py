@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import DrawQueue, FunctionGenerator
-from sklearn_clm.generators._base import serve
+from sklearn_clm.generators._base import answer_queue
 from sklearn_clm.generators.draws import Generation, prompt_bytes
 from sklearn_clm.scoring._callables import chosen, name_of, numbered
 from sklearn_clm.scoring.protocols import (
@@ -265,7 +265,7 @@ def split_each(
     asking = ask_async if is_async(function) else ask
     generator = FunctionGenerator(asking, max_concurrency=max_concurrency)
     queue = DrawQueue(pairs, 1, on_draw=lambda k, _, draw: take(k, *draw.response))
-    serve(generator, queue)
+    answer_queue(generator, queue)
 
 
 def _given(takes_prompt: bool, pair: tuple[Prompt, str]) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import CascadeGenerator, DrawQueue, TransformersGenerator
-from sklearn_clm.generators._base import serve
+from sklearn_clm.generators._base import answer_queue
 
 pytest.importorskip("transformers")
 
@@ -98,7 +98,7 @@ class Clocked:
             on_draw=lambda i, j, draw: self.draws.update({(i, j): draw}),
             chances=chances,
         )
-        serve(self.generator, queue)
+        answer_queue(self.generator, queue)
         assert queue.n_under_way == 0
         return self.time - before
 
@@ -257,7 +257,7 @@ def test_rows_of_a_closed_prompt_leave_a_cascade(llama_path, gpt2_path, monkeypa
 
     on_draw = lambda i, j, draw: draws.update({(i, j): draw.response})  # noqa: E731
     queue = DrawQueue(prompts, K, decide=decide, on_draw=on_draw)
-    serve(cascade, queue)
+    answer_queue(cascade, queue)
     assert queue.n_under_way == 0
     assert all(response == expected[i][j] for (i, j), response in draws.items())
     assert dear.n_given_up_draws_ > 0

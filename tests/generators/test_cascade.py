@@ -15,7 +15,7 @@ from sklearn_clm.generators import (
     PrecomputedGenerator,
     check_keyed,
 )
-from sklearn_clm.generators._base import serve
+from sklearn_clm.generators._base import answer_queue
 from sklearn_clm.generators.identity import fingerprint, is_trainable
 from sklearn_clm.policies import ExitPolicy
 from tests.toy import Keyed, ToyModel, Trained, Unscored, drawn, questions, toy_sampler
@@ -64,7 +64,7 @@ def test_a_dear_tier_is_asked_only_for_what_is_wanted(log):
             arrived[i] += draws
         return [wanted[i] if len(arrived[i]) < wanted[i] else 0 for i, _ in new]
 
-    serve(stream, DrawQueue(PROMPTS[:5], 8, decide=decide))
+    answer_queue(stream, DrawQueue(PROMPTS[:5], 8, decide=decide))
     assert {i: len(draws) for i, draws in arrived.items()} == wanted
     assert len(drawn(log)) == 1 + 3 + 2
     assert [one.response for one in arrived[3]] == [

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, QueueGenerator, draw_stream
-from sklearn_clm.generators._base import serve
+from sklearn_clm.generators._base import answer_queue
 
 K = 6
 
@@ -197,7 +197,7 @@ class Busy(Counting):
 def test_any_generator_can_be_served(generator, form):
     assert isinstance(generator, QueueGenerator) == isinstance(generator, Busy)
     rule = Rule()
-    serve(generator, DrawQueue(form(range(50)), K, decide=rule))
+    answer_queue(generator, DrawQueue(form(range(50)), K, decide=rule))
     assert rule.decided == wanted(50)
 
 
@@ -223,7 +223,7 @@ def test_memory_stays_flat_whatever_the_number_of_prompts(many):
         rule, generator = Forgetful(), Counting()
         queue = DrawQueue(range(n), 20, decide=rule)
         tracemalloc.start()
-        serve(generator, queue)
+        answer_queue(generator, queue)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert rule.n_done == n
