@@ -5,7 +5,6 @@ import math
 import pickle
 import re
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,24 +22,24 @@ from sklearn_clm import (
     NullCalibrationError,
     NullCalibrationWarning,
 )
-from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.generators import (
     EstimatorGenerator,
-    Generation,
-    PrecomputedGenerator,
-    check_keyed,
 )
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
+from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests import toy
-from tests.toy import Answering, ToyModel, Trained, Unscored, drawn, questions
+from tests.toy import ToyModel, Unscored, drawn, questions
 
 N_FIT = 150
+
+
 X, y = questions(N_FIT)
+
+
 toy_sampler = functools.partial(toy.toy_sampler, k_max=8, epsilon=0.3, random_state=3)
 
 
@@ -147,38 +146,6 @@ def test_fit_transform_with_a_trained_generator():
     assert sampler.calibration_data_.n_prompts == 80
 
 
-@pytest.mark.parametrize("training_fraction", [0.1, 0.5])
-def test_calibration_never_sees_what_trained_the_generator(training_fraction):
-    X, y = questions(100)
-    original = Trained()
-    options = {"k_max": 3, "epsilon": 0.5, "training_fraction": training_fraction}
-    sampler = toy_sampler(original, **options).fit(X, y)
-    assert not hasattr(original, "seen_")
-    calibrating = {X[i] for i in sampler.calibration_indices_}
-    assert len(sampler.generator_.seen_) == round(100 * training_fraction)
-    assert calibrating.isdisjoint(sampler.generator_.seen_)
-    assert calibrating | set(sampler.generator_.seen_) == set(X)
-    assert sampler.calibration_data_.n_prompts == len(calibrating)
-
-
-def test_collect_once_calibrate_often(log):
-    sampler = toy_sampler(log=str(log))
-    data = sampler.collect(X, y)
-    with pytest.raises(NotFittedError):
-        sampler.predict(X)
-    for params in (
-        {"epsilon": 0.2},
-        {"epsilon": 0.5, "policy": ThresholdPolicy(set_score="sum")},
-        {"k_max": 3},
-    ):
-        sampler.set_params(**params).calibrate(data)
-        fresh = clone(sampler).set_params(generator__log=None).fit(X, y)
-        assert sampler.lambda_hat_ == fresh.lambda_hat_
-        assert sampler.predict(X[:20]) == fresh.predict(X[:20])
-    drawn_in_fit = [call for call in drawn(log) if int(call[1]) == 7]
-    assert len(drawn_in_fit) <= N_FIT + 40
-
-
 def test_calibrate_on_loaded_data_without_collecting(tmp_path):
     first = toy_sampler().fit(X, y)
     first.calibration_data_.save(tmp_path / "data.npz")
@@ -215,19 +182,6 @@ def test_score_is_minus_the_objective(fitted):
     assert fitted.score(X, y) == pytest.approx(-total / 120)
     callables = [lambda response, ref=reference: response == ref for reference in y]
     assert fitted.score(X, callables) == pytest.approx(-total / 120)
-
-
-def test_seed_of_draws(tmp_path):
-    X, y = questions(60)
-    assert toy_sampler(random_state=7).fit(X, y).seed_ == 7
-    assert toy_sampler(random_state=None).fit(X, y).seed_ == 0
-    first, second = (
-        toy_sampler(random_state=np.random.RandomState(5)).fit(X, y).seed_ for _ in range(2)
-    )
-    assert first == second
-    log = tmp_path / "draws"
-    toy_sampler(random_state=7, log=str(log)).fit(X, y)
-    assert set(drawn(log)) == {("7", str(j), prompt) for prompt in X for j in range(8)}
 
 
 def test_null_warns_and_returns_every_draw_without_guarantee():
@@ -296,69 +250,6 @@ def test_too_few_prompts_says_how_many_it_takes():
     assert sampler.fit(*questions(13)).lambda_hat_ is not None
 
 
-@pytest.mark.parametrize("row", [["  "] * 3, ["", "yes", "yes"]])
-def test_empty_responses_are_draws_unless_all_are_empty(row):
-    sampler = toy_sampler(Answering(row), k_max=3, quality=lambda prompt, draw: 1.0)
-    if "yes" in row:
-        assert sampler.fit(questions(30)[0], ["yes"] * 30).lambda_hat_ is not None
-        return
-    with pytest.raises(ValueError, match="empty responses for all 30 prompts"):
-        sampler.fit(*questions(30))
-    assert not hasattr(sampler, "generator_")
-
-
-@pytest.mark.parametrize("name", ["quality", "similarity"])
-def test_a_failing_score_is_found_on_first_draws_where_later_ones_are_lazy(log, name):
-    failing = toy_sampler(log=str(log), judging="lazy", **{name: lambda first, second: math.nan})
-    with pytest.raises(ValueError, match=name) as caught:
-        failing.fit(*questions(30))
-    assert len(drawn(log)) == 4
-    assert "set_params" in " ".join(caught.value.__notes__)
-
-
-def stages(shown):
-    """Each line of progress: stage, what is done, of how much."""
-    return re.findall(r"(\w+): 100%\|.*?\| (\d+)/(\d+) ", shown.replace("\r", "\n"))
-
-
-@pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_progress_counts_what_each_stage_does(judging, capsys):
-    X, y = questions(40)
-    sampler = toy_sampler(verbose=1, k_max=3, epsilon=0.5, judging=judging).fit(X, y)
-    done = {stage: (int(n), int(of)) for stage, n, of in stages(capsys.readouterr().err)}
-    assert done.keys() == {"collect", "score", "judge", "calibrate"}
-    assert all(n == of for n, of in done.values())
-    if judging == "all":
-        assert done["collect"] == done["score"] == (120, 120)
-        texts = sampler.calibration_data_.texts
-        assert done["judge"][0] == sum(len(set(row)) for row in texts.tolist())
-
-    sampler.predict(X[:4])
-    assert stages(capsys.readouterr().err) == [("predict", "4", "4")]
-    sampler.set_params(verbose=0).fit(X, y).predict(X[:4])
-    assert capsys.readouterr().err == ""
-
-
-def test_progress_counts_verdicts_as_they_arrive(monkeypatch):
-    counted, before = [], []
-    monkeypatch.setattr(
-        "sklearn_clm._estimators._progress.Progress.advance",
-        lambda self, stage, n=1, **beside: counted.append(stage),
-    )
-
-    class Judge:
-        def __call__(self, reference, response):
-            return reference == response
-
-        def judge_pairs(self, references, responses):
-            for k, (reference, response) in enumerate(zip(references, responses)):
-                before.append(counted.count("judge"))
-                yield k, reference == response
-
-    toy_sampler(k_max=3, epsilon=0.5, admission=Judge()).fit(*questions(40))
-    assert np.diff(before).tolist().count(1) > 0.9 * len(before)
-
-
 def test_prompts_that_repeat_earlier_ones_are_warned_of_once():
     X, y = questions(80)
     with pytest.warns(UserWarning, match=r"\d of \d\d tested prompts repeat") as caught:
@@ -420,33 +311,6 @@ def test_without_a_seed_the_split_comes_from_the_prompts_in_any_order():
     assert clone(sampler).fit(X, y).lambda_hat_ == thresholds
 
 
-@pytest.mark.parametrize("kind", [list, tuple, set])
-def test_each_reference_of_a_list_is_judged_by_itself_and_a_dict_whole(kind):
-    X, y = questions(60)
-    seen = set()
-
-    def note(reference, response):
-        seen.add(type(reference))
-        return str(response) in reference
-
-    many, whole = [kind([answer, "else"]) for answer in y], [{answer: 1} for answer in y]
-    toy_sampler(admission=note, k_max=1).collect(X, many)
-    assert seen == {str}
-    toy_sampler(admission=note, k_max=1).collect(X, whole)
-    assert seen == {str, dict}
-
-
-@pytest.mark.parametrize("references", [np.arange(60), [b"answer"] * 60])
-def test_numbers_as_references_of_texts_are_refused_before_all_is_drawn(references, tmp_path):
-    log = tmp_path / "log"
-    with pytest.raises(TypeError, match="must be texts"):
-        toy_sampler(log=log).fit(questions(60)[0], references)
-    assert len(log.read_text().splitlines()) < 60
-    numbers = PrecomputedGenerator(questions(60)[0], [[5, 5, 7]] * 60)
-    with pytest.raises(TypeError, match="must be texts"):
-        ConformalSampler(numbers, k_max=3, quality="self_consistency").fit(*questions(60))
-
-
 @settings(max_examples=15, deadline=None)
 @given(
     n=st.integers(20, 60),
@@ -473,18 +337,6 @@ def test_fit_transform_equals_transform_and_calibration_risk(n, k_max, epsilon, 
         assert sampler.score(X, y) == pytest.approx(-risks.objective(0.5, 0.5)[0])
 
 
-def test_data_of_another_generator_bring_that_generator():
-    other = toy_sampler().set_params(generator__skill=0.9)
-    data = other.collect(X, y)
-    sampler = toy_sampler().fit(X, y)
-    own = sampler.calibration_data_
-    sampler.set_params(generator__skill=0.9)
-    assert sampler.calibrate(own).generator_.skill == 1.0
-    sampler.calibrate(data)
-    assert sampler.generator_.skill == 0.9
-    assert sampler.predict(X[:20]) == other.calibrate(data).predict(X[:20])
-
-
 def test_a_null_warning_points_at_the_line_of_the_caller():
     X, y = questions(60)
     sampler = toy_sampler(epsilon=0.001)
@@ -495,119 +347,3 @@ def test_a_null_warning_points_at_the_line_of_the_caller():
         with pytest.warns(NullCalibrationWarning) as caught:
             call(*of)
         assert [one.filename for one in caught] == [__file__]
-
-
-class _IgnoresStart(ToyModel):
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return super().sample(prompts, n_samples, seed=seed)
-
-
-@pytest.mark.parametrize("k_max", [2, 8])
-@pytest.mark.parametrize("wrap", [lambda generator: generator, CachedGenerator])
-def test_a_generator_that_ignores_start_is_noticed(wrap, k_max):
-    X, y = questions(150)
-    new = questions(400)[0][150:]
-    options = {"k_max": k_max, "epsilon": 0.5, "quality": "self_consistency", "random_state": 0}
-    wrong = wrap(_IgnoresStart(skill=0.4))
-    assert not check_keyed(getattr(wrong, "generator", wrong), X[0])
-    with pytest.warns(UserWarning, match="seems to ignore start"):
-        ConformalSampler(wrong, **options).fit(X, y).predict(new)
-    right = wrap(ToyModel(skill=0.4))
-    assert check_keyed(right, X[0])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*ignore start")
-        fitted = ConformalSampler(right, **options).fit(X, y)
-        fitted.predict(new)
-        for prompt in new[:8]:  # copies of a prompt have the same draws
-            fitted.predict([prompt] * 50)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-def test_draws_that_a_lazy_calibration_did_not_make_are_not_unlike_new_ones():
-    X, y = questions(20)
-    sampler = toy_sampler(Answering(lambda prompt, draw: Generation("same", -1.0, 1)))
-    sampler.set_params(epsilon=0.05, policy=ExitPolicy(), judging="lazy").fit(X, y)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*ignore start")
-        sampler.predict(X)
-
-
-@pytest.mark.parametrize("policy", [None, ExitPolicy()])
-def test_responses_that_are_arrays(policy):
-    X, y = questions(60)
-    arrays = Answering(lambda prompt, draw: Generation(np.full(3, len(prompt) * draw), -1.0, 1))
-    sampler = toy_sampler(arrays, policy=policy, similarity=lambda a, b: float(np.all(a == b)))
-    sampler.set_params(admission=lambda reference, response: response[0] > 0).fit(X, y)
-    sets = sampler.predict(X[:8])
-    assert all(one.guaranteed and one.responses[-1][0] > 0 for one in sets)
-
-
-@pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_a_judge_that_fails_is_named_with_what_it_was_asked_about(judging):
-    X, y = questions(60)
-
-    def judge(reference, response):
-        if reference == y[50]:
-            raise RuntimeError("out of order")
-        return reference == response
-
-    with pytest.raises(RuntimeError) as caught:
-        toy_sampler(admission=judge, judging=judging, epsilon=0.1).fit(X, y)
-    notes = " ".join(caught.value.__notes__)
-    assert f"reference {y[50]!r}" in notes
-    assert f"position 50: {X[50]!r}" in notes
-
-
-class _ShareOfAll:
-    def __init__(self, peeks):
-        self.peeks = peeks
-
-    def score_draws(self, prompts, generations, start):
-        texts = [[draw.response for draw in row] for row in generations]
-        ends = [len(row) if self.peeks else j + 1 for row in texts for j in range(len(row))]
-        ends = np.reshape(ends, (len(texts), -1))
-        shares = [
-            [row[:end].count(text) / end for text, end in zip(row, of_row)]
-            for row, of_row in zip(texts, ends)
-        ]
-        return np.array(shares)[:, start:]
-
-
-def test_a_quality_that_looks_at_later_draws_is_noticed():
-    X, y = questions(100)
-    options = {"k_max": 6, "epsilon": 0.5, "random_state": 0}
-    with pytest.warns(UserWarning, match="other scores once there are later ones"):
-        ConformalSampler(ToyModel(skill=0.4), quality=_ShareOfAll(True), **options).fit(X, y)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*later ones")
-        ConformalSampler(ToyModel(skill=0.4), quality=_ShareOfAll(False), **options).fit(X, y)
-
-
-class _Rows(ToyModel):
-    """Draws of the toy model, changed for each prompt as a whole."""
-
-    def __init__(self, change, log=None):
-        super().__init__(temperature=3.0, log=log)
-        self.change = change
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        rows = super().sample(prompts, 8, seed=seed)
-        return [self.change(row)[start : start + n_samples] for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda row: row[:1] * 8, "temperature"),
-        (lambda row: row[:3] + row[2:3] * 5, "cache"),
-        (lambda row: [replace(draw, logprob=-j / 10) for j, draw in enumerate(row)], "sorted"),
-        (lambda row: row, None),
-    ],
-    ids=["temperature 0", "a cache", "sorted", "independent"],
-)
-def test_draws_that_are_copies_or_sorted_are_announced(change, message):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        toy_sampler().set_params(generator=_Rows(change)).collect(*questions(60))
-    told = [str(one.message) for one in caught]
-    assert [message in one for one in told] == ([] if message is None else [True])

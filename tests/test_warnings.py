@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.generators import EstimatorGenerator, ResamplingGenerator
-from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
+from sklearn_clm.policies import ThresholdPolicy
 from tests.toy import questions, toy_sampler
 
 X, Y = questions(120)
@@ -118,21 +118,3 @@ def test_a_measure_on_prompts_that_calibrated_is_logged(is_loaded, caplog, tmp_p
 def test_nothing_is_printed_without_a_handler():
     handlers = logging.getLogger("sklearn_clm").handlers
     assert any(isinstance(handler, logging.NullHandler) for handler in handlers)
-
-
-@pytest.mark.parametrize("policy", [None, ExitPolicy(), AnswerPolicy(alpha=0.95)])
-def test_a_level_that_a_single_draw_meets_is_said_to_promise_nothing(policy):
-    sampler = toy_sampler(epsilon=0.95, policy=policy)
-    name = "alpha" if isinstance(policy, AnswerPolicy) else "epsilon"
-    with pytest.warns(UserWarning, match=f"{name}=0.95 promises nothing more"):
-        sampler.fit(X, Y)
-    assert "a single draw errs for" in str(sampler.calibration_)
-    # below the error of one draw nothing is said
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*promises nothing more")
-        toy_sampler(epsilon=0.3, policy=ExitPolicy()).fit(X, Y)
-
-
-def test_a_confidence_below_one_half_is_said():
-    with pytest.warns(UserWarning, match=r"delta=0\.95 is a confidence of 5 % alone"):
-        toy_sampler(delta=0.95, epsilon=0.3).fit(X, Y)

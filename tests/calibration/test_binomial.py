@@ -1,3 +1,5 @@
+""""""
+
 import math
 from fractions import Fraction
 
@@ -152,12 +154,3 @@ def test_marginal_prompts_needed_is_the_least_sufficient_number(epsilon):
         n = marginal_prompts_needed(level)
         assert marginal_count(n, level) >= 0
         assert n == 1 or marginal_count(n - 1, level) < 0
-
-
-@settings(max_examples=300, deadline=None)
-@given(level=st.floats(1e-6, 1.0, exclude_max=True))
-def test_levels_are_rounded_up_and_printed_ones_stay(level):
-    # one unit in the last place above a decimal is above it
-    for one in (level, np.nextafter(round(level, 4), 1.0)):
-        assert one <= rounded_up(one) < one + 1.001e-4
-    assert rounded_up(round(level, 4)) == round(level, 4)

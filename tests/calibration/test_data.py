@@ -1,29 +1,17 @@
 """Calibration data: what is checked, carried along, split, written and read."""
 
-import os
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, Provenance
-from tests.calibration.strategies import calibration_data, random_data
-
-PARTS = {"quality": "likelihood", "similarity": "rouge_l", "admission": "exact_match"}
-PARTS |= {"splitter": "sentence", "component_score": "span"}
-KNOWN = Provenance(generator="g", seed=2**70, k_max=4, **PARTS)
+from sklearn_clm.calibration import CalibrationData
+from tests.calibration.strategies import random_data
 
 
 def make(n=8, k=4, **options):
     return random_data(n, k, **options)
-
-
-def components(provenance=None):
-    offsets = np.array([0, 1, 3])
-    return ComponentCalibrationData([0.1, 0.2, 0.3], np.ones(3), offsets, provenance)
 
 
 def assert_same(a, b):
@@ -31,73 +19,6 @@ def assert_same(a, b):
         first, second = getattr(a, name), getattr(b, name)
         assert first.dtype == second.dtype
         assert_array_equal(first, second)
-
-
-@settings(max_examples=40, deadline=None)
-@given(data=calibration_data())
-def test_save_and_load_give_the_same_bits(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("data") / "calibration.npz"
-    data.save(path)
-    assert_same(CalibrationData.load(path), data)
-
-
-def test_save_replaces_a_file_only_when_complete(tmp_path, monkeypatch):
-    path, calls = tmp_path / "calibration.npz", []
-    fsync, replace_ = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda file: (calls.append("fsync"), fsync(file)))
-    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace_(*names)))
-    make(seed=1).save(path)
-    assert calls == ["fsync", "replace"]  # on the disk before it replaces
-
-    def fail(*args, **kwargs):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(np, "savez", fail)
-    with pytest.raises(OSError, match="disk full"):
-        make(seed=2).save(path)
-    monkeypatch.undo()
-    assert os.listdir(tmp_path) == ["calibration.npz"]
-    assert_same(CalibrationData.load(path), make(seed=1))
-
-
-def test_a_symlink_is_followed_and_a_pipe_written_to(tmp_path):
-    target, link, pipe = (tmp_path / name for name in ("target.npz", "link.npz", "pipe"))
-    make(seed=1).save(target)
-    link.symlink_to(target)
-    make(seed=2).save(link)
-    assert link.is_symlink()
-    assert_same(CalibrationData.load(target), make(seed=2))
-    os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDWR)
-    make(seed=3).save(pipe)
-    assert pipe.is_fifo()
-    tmp_path.joinpath("copy.npz").write_bytes(os.read(reading, 100_000))
-    os.close(reading)
-    assert_same(CalibrationData.load(tmp_path / "copy.npz"), make(seed=3))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"format": np.array("other/7")},
-        {"format": None},
-        {"quality": np.array([["good"]])},
-        {"quality": np.full((8, 4), np.nan)},
-        {"provenance": None},
-        {"admissible": np.ones((8, 4), dtype=bool)},
-        {"digest": None},
-        *({"provenance": np.array(text)} for text in ("nothing", "[]", '{"judge": "me"}')),
-    ],
-)
-def test_load_of_a_foreign_archive(tmp_path, changes):
-    path = tmp_path / "foreign.npz"
-    make().save(path)
-    with np.load(path) as archive:
-        members = {**archive, **changes}
-    np.savez(path, **{name: one for name, one in members.items() if one is not None})
-    for kind in (CalibrationData, ComponentCalibrationData):
-        with pytest.raises(ValueError, match=rf"written by {kind.__name__}\.save: "):
-            kind.load(path)
 
 
 def test_from_arrays_reads_files(tmp_path):
@@ -123,45 +44,6 @@ def test_from_arrays_of_bad_files(tmp_path, content):
         CalibrationData.from_arrays(data.quality, tmp_path / "none.npy", data.admissible)
     with pytest.raises(FileNotFoundError):
         CalibrationData.load(tmp_path / "none.npz")
-
-
-@pytest.mark.parametrize("make_data", [lambda known: make(provenance=known), components])
-def test_provenance_is_carried_along(tmp_path, make_data):
-    data = make_data(KNOWN)
-    data.save(tmp_path / "data.npz")
-    for one in (data, data.take([1]), type(data).load(tmp_path / "data.npz")):
-        assert one.provenance == KNOWN
-    assert data.with_labels(data.labels).provenance == replace(KNOWN, admission=None)
-
-
-def test_what_another_version_did_not_know_either_keeps_no_data_from_being_read(tmp_path):
-    data = make(provenance=replace(KNOWN))
-    vars(data.provenance)["machine"] = None
-    data.save(tmp_path / "data.npz")
-    assert CalibrationData.load(tmp_path / "data.npz").provenance == KNOWN
-
-
-def test_provenance_of_parts_and_of_bare_arrays():
-    data = make(provenance=KNOWN)
-    for part in (data.take(slice(1, 3)), *data.split(0.5, 0)):
-        assert part.provenance == KNOWN
-    assert data.truncate(3).provenance == replace(KNOWN, k_max=3)
-    arrays = (data.quality, data.similarity, data.admissible)
-    assert CalibrationData.from_arrays(*arrays, provenance=KNOWN).provenance == KNOWN
-    ragged = ComponentCalibrationData.from_arrays([[0.5], []], [[1], []], provenance=KNOWN)
-    assert ragged.provenance == KNOWN
-    missing = ("generator", "seed", "quality", "similarity", "admission")
-    assert make().provenance == Provenance(k_max=4)
-    assert make().provenance.unknown == missing
-    assert components().provenance.unknown == (*missing, "k_max")
-    assert KNOWN.unknown == ()
-    assert make(provenance=Provenance(k_max=5)).provenance.k_max == 4  # the arrays say it
-
-    # what differs is known in both
-    assert KNOWN.differences(KNOWN) == ()
-    assert KNOWN.differences(Provenance()) == Provenance().differences(KNOWN) == ()
-    other = replace(KNOWN, seed=1, admission=None, k_max=5)
-    assert KNOWN.differences(other) == other.differences(KNOWN) == ("seed", "k_max")
 
 
 @settings(max_examples=60, deadline=None)
@@ -196,23 +78,6 @@ def test_split_without_a_seed_comes_from_the_data():
     assert set(data.split(0.5)[0].prompts) == set(reversed_.split(0.5)[0].prompts)
     relabelled = data.with_labels(~data.admissible).split(0.5)[0]
     assert_array_equal(relabelled.prompts, data.split(0.5)[0].prompts)
-
-
-@pytest.mark.parametrize("random_state", [0, None])
-def test_bare_rows_are_split_alike_whatever_their_budget_and_judge(random_state):
-    data = make(n=30, k=4)
-    (first, _), (fewer, _) = (one.split(0.5, random_state) for one in (data, data.truncate(2)))
-    relabelled, _ = data.with_labels(~data.admissible).split(0.5, random_state)
-    assert_array_equal(first.quality[:, :2], fewer.quality)
-    assert_array_equal(first.quality, relabelled.quality)
-
-
-def test_equal_bare_rows_are_prompts_of_their_own():
-    data = make(n=10).take(np.repeat(np.arange(10), 5))
-    assert len(set(data.digests.tolist())) == 50
-    first, second = data.split(0.5, 0)
-    assert (first.n_prompts, second.n_prompts) == (25, 25)
-    assert set(first.quality[:, 0]) & set(second.quality[:, 0])
 
 
 @pytest.mark.parametrize("random_state", [0, 7, None])

@@ -2,16 +2,12 @@
 
 from dataclasses import replace
 from itertools import product
-from multiprocessing import get_all_start_methods, get_context
-from threading import Event, Thread
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps
@@ -19,10 +15,12 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AnswerPolicy, CovariateShift, Groups, Losses, ThresholdPolicy
-from sklearn_clm.policies._classifiers import degree_two, one_thread
+from sklearn_clm.policies._classifiers import degree_two
 from tests.calibration.tables import data_of
 
 NOBODY = PrecomputedGenerator(["q"], [["a"]])
+
+
 PARTS = {"quality": "self_consistency", "similarity": "exact_match", "random_state": 0}
 
 
@@ -63,70 +61,6 @@ def test_many_are_answered_where_answers_repeat():
         answers = drawn(np.random.default_rng(seed), 300, 20)
         shares.append(calibrated(data_of(answers, answers == 0), 0.15, seed).claim.answered or 0.0)
     assert np.mean(shares) >= 0.7
-
-
-def threads_of_linear_algebra():
-    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
-
-
-class Watching(LogisticRegression):
-    """Notes in how many threads it learns."""
-
-    seen: ClassVar = set()
-
-    def fit(self, X, y):
-        self.seen.update(threads_of_linear_algebra())
-        return super().fit(X, y)
-
-
-def test_small_classifiers_wait_for_no_other_thread():
-    answers = drawn(np.random.default_rng(0), 60, 5)
-    AnswerPolicy(score="learnt", estimator=Watching()).fit(data_of(answers, answers == 0))
-    assert Watching.seen == {1}
-
-
-def test_fits_in_two_threads_leave_the_number_of_threads_as_it_was():
-    entered, may_leave = Event(), Event()
-
-    def other():
-        with one_thread():
-            entered.set()
-            may_leave.wait()
-
-    with threadpool_limits(3, user_api="blas"):
-        thread = Thread(target=other)
-        with one_thread():
-            thread.start()
-            assert not entered.wait(0.2)  # what it took for the number before would be 1
-        may_leave.set()
-        thread.join()
-        assert threads_of_linear_algebra() == {3}
-
-
-def learns_in_one_thread():
-    with one_thread():
-        pass
-
-
-@pytest.mark.skipif("fork" not in get_all_start_methods(), reason="processes are not forked here")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_process_that_is_forked_meanwhile_waits_for_no_thread_of_its_parent():
-    entered, may_leave = Event(), Event()
-
-    def other():
-        with one_thread():
-            entered.set()
-            may_leave.wait()
-
-    thread = Thread(target=other)
-    thread.start()
-    entered.wait()
-    child = get_context("fork").Process(target=learns_in_one_thread)
-    child.start()
-    child.join(20)
-    may_leave.set()
-    thread.join()
-    assert child.exitcode == 0
 
 
 def test_answers_keep_the_promise_and_stop_early():

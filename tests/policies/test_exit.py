@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData
@@ -17,7 +16,11 @@ from tests.calibration.tables import exit_scores_of
 from tests.toy import Answering, ToyModel, Trained, drawn, questions, toy_sampler
 
 N, K = 150, 6
+
+
 X, Y = questions(N)
+
+
 sampler = functools.partial(toy_sampler, k_max=K)
 
 
@@ -207,18 +210,6 @@ def test_null_exit_policies():
     assert not sets.guaranteed
     assert sets.n_samples.tolist() == [K] * 3
     assert one.score(prompts[:3], wrong[:3]) == -np.inf
-
-
-def test_files(tmp_path):
-    prompts, references = questions(200)
-    one = sampler(policy=ExitPolicy(same_text=0.95)).fit(prompts, references)
-    one.save_calibration(tmp_path / "exit.json")
-    loaded = sampler(policy=ExitPolicy(same_text=0.95)).load_calibration(tmp_path / "exit.json")
-    new, _ = questions(30, first=900)
-    assert loaded.predict(new) == one.predict(new)
-    tree = sampler(policy=ExitPolicy(DecisionTreeClassifier(max_depth=3))).fit(prompts, references)
-    with pytest.raises(ValueError, match="must be a logistic regression"):
-        tree.save_calibration(tmp_path / "tree.json")
 
 
 def test_prediction_compares_accepted_draws_alone():

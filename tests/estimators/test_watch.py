@@ -12,7 +12,7 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm._estimators._watch import is_impossible
 from sklearn_clm.generators import draw_stream
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups, ThresholdPolicy
-from tests.test_precision import ANSWERS, PROMPTS, Reward, ShortAnswers
+from tests.estimators.test_precision import ANSWERS, PROMPTS, Reward, ShortAnswers
 
 NEW = [f"new question {i}" for i in range(100)]
 POLICY = ThresholdPolicy(set_score="max")
