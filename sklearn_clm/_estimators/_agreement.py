@@ -42,6 +42,7 @@ def refuse_other_shift(name: str, option: CovariateShift | None, provenance: Pro
     """Refuse data, or a file, of another shift."""
     if option is not None:
         shift = Shift.of(provenance)
+        # data without a shift are of another one than that of the option: no weight is "none"
         made_with = {"weight_bound": "none"} if shift is None else vars(shift)
         refuse_differences(name, made_with, option.asked())
 

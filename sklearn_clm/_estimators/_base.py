@@ -62,6 +62,7 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
     awaited = asyncio.wrap_future(future)
 
     def run() -> None:
+        # queues look at it between two draws: a cancelled task begins no further one
         CANCELLED.set(awaited.cancelled)
         try:
             future.set_result(work())
@@ -251,8 +252,12 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         name = os.fspath(path)
         parameters = self._asked(self.groups)
         read = self._record_type.read(name, parameters)
+        # thresholds hold for what they were calibrated with: scores, judge and levels are compared
+        # with those that this estimator has now
         saved = {**vars(read["provenance"]), **read["asked"]}
         refuse_differences(repr(name), saved, {**self._fingerprints(), **parameters})
+        # a file holds no function: who tells the group of a prompt is the parameter, where there is
+        # one
         groups = frozen(self.groups) or read["groups"]
         record = self._loaded(name, {**read, "groups": groups, **self._frozen()})
         if not record.certified:
@@ -284,6 +289,8 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def _keep(self, record: Any, collected: Any, doubts: list[str]) -> None:
         """Keep a calibration, and warn of what is doubtful."""
+        # before anything is published: with on_null="raise" no attribute of this calibration is
+        # seen
         report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
         repeated = record.claim.repeated if record.certified else None
         remarks = (*record.doubts(), *doubts)
@@ -303,6 +310,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         fitted = {**self._attributes_of(record), **further}
         # other threads predict meanwhile: what they need is replaced, and never missing
         self.__dict__.update(fitted)
+        # what a collection has noted stays true, whatever is calibrated on it
         self._forget("n_features_in_", "feature_names_in_", "sampler_", *fitted)
 
     def _attributes_of(self, record: Any) -> dict[str, Any]:
@@ -319,6 +327,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def _groups_of(self, data: Any, collected: Any, groups: object) -> list[Hashable] | None:
         """The group of each prompt of data."""
+        # arrays hold no prompts, so that no function can tell their groups
         prompts = None if collected is None else collected.prompts
         if collected is not None and groups is None:
             groups = collected.groups
@@ -341,6 +350,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         groups = frozen(self.groups or Groups()) if grouped else None
         fields = {"data": data, "provenance": data.provenance, "groups": groups, **self._frozen()}
         if data.prompts is not None:
+            # a measure on these prompts would flatter: predict logs how many of them it is given
             fields["seen"] = np.unique(data.prompts)
         columns = tuple(getattr(self, "feature_names_in_", ()))
         return {**fields, "asked": self._asked(groups), "columns": columns}

@@ -142,6 +142,7 @@ class Calibration(ABC):
     @property
     def digest(self) -> str:
         """Digest of all that decides the set of a prompt."""
+        # not what was found about the rules, such as errors: sets do not depend on it
         decisive = [(name, _content_of(rule)) for name, rule in self.in_use.items()]
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {self.asked.get('set_score')}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -195,6 +196,7 @@ class Calibration(ABC):
         names = groups_of(self.groups, groups, len(prompts), prompts)
         if names is None:
             return [None] * len(prompts)
+        # nothing is known of the risk within a group that had no prompts
         if strange := [name for name in names if name not in self.rules]:
             raise ValueError(
                 f"groups must be among those that were calibrated, got {strange[0]!r} instead."
@@ -239,6 +241,7 @@ class Calibration(ABC):
                 if "tested" in content_of_rule:
                     rule = replace(rule, tested=Tested(*map(int, content_of_rule["tested"])))
                 rules[content_of_rule["group"]] = rule
+            # attributes of an estimator show it, and so do reports of groups
             if None not in rules:
                 raise ValueError("no rule is for all prompts")
             return {
@@ -315,6 +318,8 @@ class SamplerCalibration(Calibration):
         doubts = super().doubts() + self._open()
         if self.by_group or not self.claim.holds:
             return doubts
+        # a rule that keeps all draws is certified, and of no use: whoever reads the claim alone
+        # would not see it
         size, _ = self.rule.costs
         thresholds = self.rule.lambda_hat
         keeps_all = size == self.k_max or (thresholds is not None and thresholds.accepts_all)

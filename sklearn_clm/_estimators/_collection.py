@@ -99,6 +99,7 @@ class Collection:
             k_max=k_max,
             shift=None if shift is None else shift.to_json(),
         )
+        # filled in as draws arrive; a text is named by the draw in which it occurs first
         self.data = CalibrationData(
             np.zeros((n, k_max)),
             np.zeros((n, k_max, k_max)),
@@ -273,6 +274,7 @@ class Collection:
     def _with_verdicts(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
         """Data with `labels`, unknown ones replaced by verdicts."""
         judged = np.take_along_axis(self.verdicts.labels, data.first, axis=1)
+        # labels that came with the data stand above what the judge said of equal texts
         labels = np.where(labels >= 0, labels, judged)
         labeled = data.with_labels(labels, data.provenance.admission)
         labeled.n_draws = np.minimum(self.n_draws, data.k_max)
@@ -311,6 +313,7 @@ class Collection:
 
     def _draw_again(self) -> None:
         """Restore the draws, and make missing ones again."""
+        # they were not kept, since nothing lazy needed them: memory has them, or they are made anew
         if not all(self.draws):
             self.draws = self.source.draws(self._memory, self.prompts, self.n_draws)
 

@@ -79,6 +79,7 @@ class ComponentCollection:
         self.groups = None if groups is None else [groups[i] for i in rows]
         self._references = [references[i] for i in rows]
         self._n_jobs = selector.n_jobs
+        # in this order scores are computed, so that rounding does not depend on that of the rows
         self.place = np.argsort(rows_in_order(self.prompts, self._references))
         self._splitter = get_splitter(selector.splitter)
         self._component_score = get_component_score(selector.component_score)
@@ -111,6 +112,8 @@ class ComponentCollection:
         split: list[DistinctComponents],
     ) -> ComponentVerdicts:
         responses = [[draw.response for draw in row] for row in draws]
+        # people are shown a prompt with its reference; a model that they audit is given the
+        # reference
         bare = self._people not in (None, admission)
         return ComponentVerdicts(admission, references, responses, split, self._n_jobs, bare=bare)
 
@@ -134,6 +137,7 @@ class ComponentCollection:
         prompts, references = self.prompts, self._references
         n_draws = len(prompts) * width
         progress.expect("collect", n_draws, "draw")
+        # all K draws, whatever the sampler's sets hold (section 4.4)
         draws = self.source.draws(memory, prompts, width, progress=progress)
         progress.expect("score", n_draws, "draw")
         # a score may be rounded otherwise in another batch
@@ -302,6 +306,7 @@ def select_components(
     record: SelectorCalibration, sets: PredictionSets, groups: object = None
 ) -> list[ComponentSet]:
     """Components that reach the threshold of their group (Algorithm 2)."""
+    # Proposition 4.4 bounds components of subsets of the K draws that calibrated, and of no others
     refuse_larger_budget(
         max((sampled.n_samples for sampled in sets), default=0), record.provenance.k_max
     )
@@ -320,6 +325,7 @@ def select_components(
     no_components = DistinctComponents([], np.empty(0), [])
     selected = []
     for sampled, rule in zip(sets, rules, strict=True):
+        # `split` has as many parts as there are certified sets, in their order
         components, scores, occurrences = next(split) if rule.certified else no_components
         chosen = np.flatnonzero(scores >= rule.gamma_hat)
         kept = tuple(components[c] for c in chosen)

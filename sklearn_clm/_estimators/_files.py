@@ -40,6 +40,7 @@ def reading(path: str | os.PathLike[str], wanted: str) -> Iterator[dict[str, Any
     with locating_errors(f"{os.fspath(path)!r} is not an intact file of a calibration"):
         with open(path, "rb") as file:
             content = json_value(file.read())
+        # before the digest, which another format may compute otherwise: this says more
         if (written_as := content.get("format")) != wanted:
             raise ValueError(
                 f"its format is {written_as!r:.60}, wanted {wanted!r}; it is of another estimator, "

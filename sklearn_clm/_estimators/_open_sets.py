@@ -61,6 +61,7 @@ class Sampling:
         # several draws may have arrived at once, and the rule looks at one after the other
         waiting = [self._open[i] for i, _ in arrived]
         while waiting:
+            # sets of one group that stand at the same draw share a call of the scores
             batches: dict[tuple[Hashable | None, int, int], list[OpenSet]] = {}
             for open_set in waiting:
                 name = self._names[open_set.index]
@@ -119,6 +120,8 @@ class Sampling:
         chances = self._chances.get((name, decided))
         if chances is None:
             rule = self._rules[name]
+            # the share of calibration prompts that took each further draw, among those that came so
+            # far
             shares = rule.taken[decided:]
             if shares and shares[0]:
                 chances = tuple(share / shares[0] for share in shares)

@@ -98,6 +98,7 @@ def noise_of_draws(
     n_draws = min(_DRAWS_ALONE, *map(len, draws))
     noise = {}
     if in_batches(quality):
+        # as predict scores them: one prompt and one new draw at a time
         alone = np.zeros((len(prompts), n_draws))
         for i, row in enumerate(draws):
             for j in range(n_draws):
@@ -142,6 +143,7 @@ def check_precision(
             if not (measured.matters or isinstance(rule, ThresholdRule)):
                 continue
             allowed = measured if measured.matters else _SINGLE_PRECISION
+            # sets that change when all scores move by as much, upwards or downwards
             share = _share_of_other_sets(rule, part, set_score, name, allowed)
             if measured.matters:
                 refuse_noise(name, measured, share)

@@ -38,6 +38,7 @@ class Progress:
         if stage in self._lines:
             self._lines[stage].total += n
             return
+        # it looks for a notebook, which takes long: not before a line is shown
         from tqdm.auto import tqdm
 
         self._lines[stage] = tqdm(total=n, desc=f"{stage:>9}", unit=unit)

@@ -372,6 +372,7 @@ class ConformalSampler(CalibratedEstimator):
         names = self._groups_of(data, collected, groups)
         provenance = data.provenance
         policy = self._policy
+        # rows of one prompt have one digest: their places order them by their references
         ties = None if collected is None else collected.place
         fraction = self.optimization_fraction
         searched, tested = policy.split(data, fraction, self.random_state, ties)
@@ -555,6 +556,7 @@ class ConformalSampler(CalibratedEstimator):
 
     def _check_scores(self, generator: Any) -> None:
         """Refuse scores that must fail, before draws are paid for."""
+        # for their errors alone: unknown names cost nothing yet
         get_similarity(self.similarity)
         get_admission(self.admission)
         if needs_logprobs(self.quality) and not trait(generator, "gives_logprobs"):
@@ -614,12 +616,15 @@ class ConformalSampler(CalibratedEstimator):
         tiers = self._tiers(source)
         if collected is not None:
             data = collected.known(data, lazily=self._judging.lazily)
+        # draws are keyed: the first draws of many are those that a smaller budget would make
         data = data.truncate(budgets[-1])
         has_holes = collected is not None and collected.has_holes
         lacks_labels = bool(np.any((data.labels < 0) & data.made))
         if collected is not None and has_holes and lacks_labels:
+            # nobody makes the missing draws, but there is a judge of those that are there
             table = Table(data, None, collected.verdicts, budgets=budgets, tiers=tiers)
         elif collected is not None and not has_holes and data.unknown is not None:
+            # fit left draws and labels to be asked for as tests need them
             table = Table(data, collected.draw, collected.verdicts, budgets=budgets, tiers=tiers)
         else:
             check_data(data, draws=collected is not None and not has_holes)
@@ -637,6 +642,7 @@ class ConformalSampler(CalibratedEstimator):
             table.at_stake = at_stake(
                 risk.costs_of(collected.prompts.prompts), collected.prompts.digests
             )
+        # other losses, and people who audit, are given sets of texts, which arrays do not hold
         if self.losses is None and self._judging.people is None:
             return table
         if collected is None or table.is_lazy:
@@ -685,6 +691,7 @@ class ConformalSampler(CalibratedEstimator):
         if record.by_group is not None:
             fitted["groups_"] = record.by_group
         if record.data is None:
+            # what was collected before belongs to another calibration than that of the file
             fitted["_collected"] = None
             return fitted
         result, n_judgements = record.result, record.n_judgements
@@ -698,6 +705,7 @@ class ConformalSampler(CalibratedEstimator):
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SamplerCalibration:
         source = self._source_of(repr(name), read["provenance"])
+        # draws beyond the largest budget of the file were never calibrated
         k_max = max(rule.k_max for rule in read["rules"].values())
         if k_max not in draw_budgets(self.k_max):
             raise ValueError(

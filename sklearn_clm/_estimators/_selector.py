@@ -260,6 +260,8 @@ class ComponentSelector(CalibratedEstimator):
         if sampler is None:
             sampler = self._new_sampler()
             of_sampler = _groups_for(sampler.groups, groups_given)
+            # the same prompts calibrate both: Proposition 4.4 is about all K draws, whatever
+            # thresholds the sampler finds, so that each claim holds at its own delta
             sampled = sampler._new_collection(prompts, references, of_sampler, prompt_weight)
             source, width, rows = sampled.source, sampled.data.k_max, sampled.indices
         elif prompt_weight is not None:
@@ -273,8 +275,10 @@ class ComponentSelector(CalibratedEstimator):
         collected = ComponentCollection(
             self, source, prompts, references, rows, groups=groups_given
         )
+        # a splitter, score or judge that cannot work is found on a few draws of a few prompts
         collected.try_on(sampler.memory_, width)
         if sampled is not None:
+            # its draws go to the shared memory, so that none is made anew for components
             sampler.calibrate(sampler._fill(sampled, lazily=True))
         provenance = sampler.calibration_.drawn_with
         with Progress(sampler.verbose) as progress:
@@ -315,11 +319,13 @@ class ComponentSelector(CalibratedEstimator):
         ties = None if collected is None else collected.place
         searched, tested = judging_of(self.judging).split(data, self.random_state, ties)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        # where verdicts cost, the rule of all prompts together is not tested: no prediction uses it
         compares = collected is None or self.judging == "all"
         judging_of(self.judging).refuse(self.alpha, parts[0].delta)
         if collected is None:
             data.refuse_unknown()
         else:
+            # the last part is that of all prompts together
             in_use = parts[:-1] or parts
             tests = in_use if self.judging == "lazy" else None
             with Progress(self.verbose) as collected.verdicts.progress:
@@ -329,6 +335,7 @@ class ComponentSelector(CalibratedEstimator):
         promise: dict[str, Any] = {"about": "components", "max_wrong": int(self.max_wrong)}
         claim = self._claim_of(provenance, grouped, level=self.alpha, **promise)
         empty_selection = partial(SelectionRule, gamma_hat=np.inf)
+        # of each part: by the labels that are known now, or by an audit that asks people
         test = self._test_of(data, collected)
         record = SelectorCalibration(
             rules=rules_of_parts(

@@ -72,6 +72,7 @@ class DrawSource:
         """
         # the user's object is neither trained nor changed by later draws
         generator_copy = own_copy(generator)
+        # before the split: a RandomState gives another number to each that asks
         seed = seed_of_draws(random_state)
         n = len(prompts)
         digests = prompts.digests
@@ -153,6 +154,7 @@ class DrawSource:
             first=starts,
             on_draw=keep,
         )
+        # under its first fingerprint: calls change that of an object that counts them
         memory.serve(self.generator, queue, fingerprint=self.fingerprint)
         return [
             [row[j] for j in range(start, stop)] for row, start, stop in zip(rows, starts, counts)
@@ -251,6 +253,7 @@ def source_of(
         source = current if is_trainable(current.generator) else None
     elif current is not None and provenance.generator == current.fingerprint:
         source = current
+    # nothing was drawn here yet, or by another generator: the parameters name the one to compare
     if source is None:
         try:
             source = DrawSource.untrained(generator, random_state, provenance.generator)

@@ -51,6 +51,7 @@ class Verdicts:
     def by(self, admission: str | Admission) -> "Verdicts":
         """Verdicts of another judge on the same draws, kept apart."""
         for other, verdicts in self._others:
+            # by identity: a judge need be neither hashable nor comparable
             if other is admission:
                 return verdicts
         k_max = self.labels.shape[1]
@@ -78,6 +79,7 @@ class Verdicts:
     def try_on(self, prompt: int) -> None:
         """Ask about one draw, so that a failure shows early."""
         if not self.of_people:
+            # an object of its own: what it counts and keeps is no part of the collection
             trial = Verdicts(
                 self.admission,
                 [self.references[prompt]],
@@ -221,6 +223,8 @@ class ComponentVerdicts(Verdicts):
         for reference, row, distinct in zip(references, responses, components):
             for occurrences in distinct.occurrences:
                 draw, span = occurrences[0]
+                # a component says little by itself: people see the response around it, and its
+                # place there
                 if isinstance(admission, HumanJudge) and isinstance(row[draw], str):
                     context = Context(row[draw], *(span or (0, 0)))
                     references_of_components.append(replace(as_judged(reference), context=context))

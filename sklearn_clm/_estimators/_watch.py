@@ -78,6 +78,7 @@ class Watch:
                 has_doubled = counts.add(digests[of_group], np.array(kinds))
                 n = len(counts.digests)
                 of_kinds = counts.of_kinds.tolist()
+            # outside of the lock: a warning may run code of the user's
             if has_doubled:
                 self._compare(group, rule, of_kinds, n)
 

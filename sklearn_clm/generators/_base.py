@@ -178,6 +178,7 @@ def trait(generator: object, name: str) -> Any:
 def trained(generator: Any, prompts: Prompts, references: Sequence[object]) -> Any:
     """A generator, fitted; what it was trained on stays recorded."""
     generator.fit(prompts, references)
+    # a generator of the user's may note by itself what it has learnt
     if not hasattr(generator, TRAINED_ON):
         record_training(generator, prompts, references)
     return generator
@@ -207,6 +208,7 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
     >>> check_keyed(PrecomputedGenerator(["a"], [["yes", "no"]]), "a", n_draws=2)
     True
     """
+    # a row of numbers is an array of one row: a list of it would be a list of numbers
     prompts: Any = prompt[np.newaxis] if isinstance(prompt, np.ndarray) else [prompt]
     first = n_draws // 2
     (together,) = sample(generator, prompts, n_draws, seed=seed)
@@ -266,6 +268,7 @@ def answer_queue(generator: object, queue: DrawQueue) -> None:
     name = f"generator {type(generator).__name__}"
     while requests := queue.take(max_prompts=max(OPEN_PROMPTS, 4 * size)):
         for start, stop, indices in rounds_of(requests):
+            # in chunks: what arrived is kept where a later one fails
             for first in range(0, len(indices), size):
                 # who receives the draws may have had enough meanwhile
                 chunk = list(filter(queue.is_open, indices[first : first + size]))

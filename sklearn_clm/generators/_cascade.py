@@ -112,6 +112,7 @@ class CascadeGenerator(BaseGenerator):
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, one tier after the other."""
+        # a draw beyond the last tier has no generator: refused before the first is paid for
         check_tiers(self.tiers, queue.n_draws)
         *starts, _ = self.tiers.starts
         waiting: list[deque[DrawRequest]] = [deque() for _ in starts]
@@ -123,6 +124,7 @@ class CascadeGenerator(BaseGenerator):
 
     def fingerprint(self) -> str:
         """Digest of the generators and their numbers of draws."""
+        # prices are no part: the draws are the same whatever they cost
         content = [[fingerprint(generator), n] for generator, n in zip(self._inner(), self.n_draws)]
         return digest_of(type(self), {"generators": content})
 
@@ -156,6 +158,7 @@ class _TierQueue(RelayQueue):
 
     def give_up(self, prompt: int, draw: int) -> bool:
         """Take back a draw of a closed prompt."""
+        # the outer queue counts draws of the stream, this one those of its tier
         is_given_up = self._outer.give_up(prompt, draw + self._start)
         self.n_under_way -= is_given_up
         return is_given_up

@@ -59,6 +59,7 @@ class _Drawing(BaseGenerator):
             for index, start, stop in requests:
                 for j in range(start, stop):
                     queue.put(index, j, by_index[index].draw(queue.seed, j))
+            # a prompt that is closed is not asked about again: memory grows with open ones alone
             by_index = {
                 index: distribution
                 for index, distribution in by_index.items()
@@ -154,6 +155,7 @@ class EstimatorGenerator(_Drawing):
         batch = _filled_up(prompts, int(self.batch_size))
         probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
         cumulative = np.cumsum(probabilities, axis=1)
+        # sums of rounded probabilities end near one: a number close to it must still find a class
         cumulative /= cumulative[:, -1:]
         with np.errstate(divide="ignore"):
             logs = np.log(probabilities)

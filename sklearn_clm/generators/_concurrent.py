@@ -155,6 +155,7 @@ class _Calls:
             if self.first_error is not None:
                 self.stopping.set()
                 self.under_way.intersection_update(self.begun)
+            # a call under way that nobody waits for does not hold up the end
             waits = self._is_waiting()
             if not self.under_way:
                 return
@@ -177,6 +178,7 @@ class _Calls:
             self.slots.release()  # nobody waits for it
             requests = self.draws.take_ahead(1, 1.0 - ahead)
         for request in requests:
+            # in the caller's thread, and only where there is anything to make
             if not self.n_threads:
                 self.generator._prepare()
             self.under_way.add(request)
@@ -207,6 +209,8 @@ class _Calls:
                             self._tell(request, draw)
             except BaseException as caught:  # a thread has nobody else to tell
                 error = caught
+            # the end of a call comes after its draws, in one queue: an error drops none that was
+            # made
             self._tell(request, None, error)
 
     def _is_unwanted(self, prompt: int, draw: int) -> bool:
@@ -226,6 +230,7 @@ class _Calls:
         """Put what has arrived first."""
         request, draw, error = self.arrived[0]
         try:
+            # the caller's functions run here, in its own thread: they need not expect another one
             if draw is not None:
                 self.draws.put(request.prompt, *draw)
             elif request in self.under_way:

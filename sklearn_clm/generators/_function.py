@@ -140,6 +140,7 @@ class FunctionGenerator(ConcurrentGenerator):
         stopping: threading.Event,
         is_unwanted: IsUnwanted,
     ) -> Draws:
+        # each draw has a seed of its own, so that it does not matter which call is made when
         takes_seed = _takes_seed(self.ask)
         for draw in draws:
             options = {"seed": draw_seed(prompt, seed, draw)} if takes_seed else {}
@@ -187,6 +188,8 @@ class FunctionGenerator(ConcurrentGenerator):
                 if self.timeout is None
                 else self._outcome(_in_thread(call), prompt, deadline)
             )
+            # by what it returns, not by how it was defined: a partial or an object may give a
+            # coroutine too
             if inspect.isawaitable(reply):
                 future = asyncio.run_coroutine_threadsafe(_awaited(reply), _event_loop())
                 reply = self._outcome(future, prompt, deadline, is_unwanted)
@@ -227,6 +230,7 @@ def _takes_seed(ask: Callable[..., Any]) -> bool:
     except ValueError:  # of a function of C
         return False
     takes_seed = "seed" in signature.parameters
+    # a parameter without a default would fail at each call: say so before the first
     signature.bind("", **{"seed": 0} if takes_seed else {})
     return takes_seed
 

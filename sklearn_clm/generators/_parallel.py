@@ -93,6 +93,7 @@ class ParallelGenerator(WrappingGenerator):
             return
         token = description(inner)  # a fingerprint could load the model in this process too
         while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
+            # few large tasks would leave workers idle at the end, many small ones cost messages
             n_each = queue.n_under_way / (_TASKS_PER_WORKER * n_workers)
             tasks = []
             for start, stop, positions in rounds_of(requests):

@@ -187,6 +187,8 @@ class PrecomputedGenerator(BaseGenerator):
     def _index_of_draws(self) -> "_Index":
         index: _Index | None = getattr(self, "_index", None)
         parameters = (self.prompts, self.responses)
+        # parameters may have been set since: what was indexed is known by identity, which costs
+        # nothing
         if index is None or any(a is not b for a, b in zip(index.given, parameters)):
             index = self._index = _Index(self.prompts, self.responses)
         return index
@@ -204,6 +206,7 @@ class _Index:
                 raise TypeError(
                     f"responses[{i}] must be a sequence of responses, got {row!r:.60} instead."
                 )
+            # a prompt that stands in several rows has the draws of all of them, in order
             drawn = self.draws.setdefault(_key(prompt), [])
             for j, response in enumerate(listed(row)):
                 with locating_errors(f"responses[{i}][{j}]"):

@@ -139,6 +139,8 @@ class Known:
         """The fingerprint of a value, which `take` takes."""
         held = self._held
         parts = parts_of(value)
+        # by identity of the parts, not equality: comparing arrays or models would cost what is to
+        # be saved
         if held is None or len(held[0]) != len(parts) or not all(map(is_, held[0], parts)):
             held = self._held = parts, take()
         return held[1]
@@ -188,6 +190,7 @@ def score_fingerprint(score: Any) -> str:
         return score
     if callable(getattr(score, "fingerprint", None)):
         return str(score.fingerprint())
+    # the other forms of a set score follow from these two
     content = [score.name, score.of_set] if isinstance(score, SetScore) else score
     name = getattr(score, "__qualname__", type(score).__qualname__)
     return f"{name}:{digest_of(type(score), {'score': content})}"
@@ -217,8 +220,10 @@ def parameters_of(value: Any) -> Any:
 
 def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
     """Serialisable stand-in for an object, equal in every process."""
+    # the type itself, no subclass: True and 1, or a text and an enumeration of texts, are different
     if value is None or type(value) in _PLAIN:
         return value
+    # a list may hold itself, and a function refer to its own name
     if id(value) in above:
         return "what holds this"
     inner = functools.partial(identity, above=(*above, id(value)))
@@ -277,6 +282,7 @@ def _object(value: Any, inner: _Inner) -> Any:
         return [inner(type(value)), inner(params), inner(learnt)]
     if not _is_installed(type(value).__module__):
         return [inner(type(value)), inner(parameters_of(value))]
+    # of an installed class: its version names its code, and what it reduces to names its state
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     neighbors = sys.modules.get("sklearn.neighbors")
     if neighbors is not None and isinstance(value, (neighbors.KDTree, neighbors.BallTree)):
@@ -530,6 +536,7 @@ def _body(node: Any) -> Any:
 @functools.lru_cache(maxsize=1024)
 def _is_installed(module: str | None) -> bool:
     """Whether a module belongs to Python or an installed package."""
+    # the user's own code is told by its content: it changes from one run to the next under one name
     root = (module or "__main__").partition(".")[0]
     if root == "__main__":
         return False

@@ -52,6 +52,8 @@ class CheckedPrompts:
         # no cached_property: under Python 3.11 it has one lock for all requests, and for forks
         known: np.ndarray | None = self.__dict__.get("_digests")
         if known is None:
+            # 64 bits: among a million prompts two have the same digest with a chance of 3 in 100
+            # million
             digests = (
                 hashlib.blake2b(prompt_bytes(prompt), digest_size=8).digest() for prompt in self
             )
@@ -70,6 +72,7 @@ def check_prompts(X: Any) -> CheckedPrompts:
         checked = _check_numbers(X)
     else:
         items = _items(X)
+        # a list of numbers, or of rows of them, is what scikit-learn would take for X
         if items and (all(map(is_number, items)) or all(map(_is_numeric_row, items))):
             checked = _check_numbers(items)
         else:

@@ -89,11 +89,14 @@ def content_json(value: object) -> str | None:
         text = json.dumps(value)
     except (TypeError, ValueError):
         return None
+    # tuples come back as lists, which are equal here, but keys that are numbers as texts, which are
+    # not
     return text if prompt_bytes(json.loads(text)) == prompt_bytes(value) else None
 
 
 def draw_to_record(generation: Generation) -> dict[str, object]:
     """The known fields of a draw as JSON values."""
+    # through the reader: what is written is what can be read, numbers of NumPy included
     plain = draw_from_record({name: getattr(generation, name) for name in _FIELDS})
     values = {name: getattr(plain, name) for name in _FIELDS}
     return {name: value for name, value in values.items() if value is not None}

@@ -52,11 +52,13 @@ def _parse_choice(choice: Any, n_tokens: int | None, *, logprobs: bool) -> Gener
     """A draw, with its log-probability where the service tells it."""
     message = choice.get("message") or {"content": choice.get("text")}
     text = message.get("content")
+    # a refusal is a response of the model's, and counts as one
     text = message.get("refusal") if text is None else text
     if not isinstance(text, str):
         raise ValueError(f"a choice has the text {text!r}")
     check_text(text, "the response")
     reason = choice.get("finish_reason")
+    # servers have others of their own, such as a filter's: unknown
     reason = reason if reason in ("stop", "length") else None
     unknown = Generation(text, n_tokens=n_tokens, finish_reason=reason)
     if not logprobs:
@@ -107,6 +109,7 @@ def _includes_reasoning(text: str, message: Mapping[str, Any], tokens: Sequence[
     """Whether log-probabilities include those of hidden reasoning."""
     spelled = b"".join(token for token, _ in tokens)
     reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    # quality is that of the response: tokens of thoughts that nobody is shown are no part of it
     if reasoning.strip():
         return reasoning.strip().encode("utf-8", "surrogatepass") in spelled
     # a response that is spelled only behind other characters
@@ -157,6 +160,7 @@ def _by_search(text: str, tokens: Sequence[bytes]) -> Spans | None:
         if not piece:
             n_pending += 1
             continue
+        # behind tokens without a whole character it is not known where this one begins
         first = _beginning(text, piece, position) if n_pending else position
         rest = text[first:]
         if not (rest.startswith(piece) or piece.startswith(rest)):

@@ -200,6 +200,7 @@ class OpenAIGenerator(ConcurrentGenerator):
     def fingerprint(self) -> str:
         """Hexadecimal digest of the address and of a response's parameters."""
         params = {name: getattr(self, name) for name in _SHAPES_RESPONSES}
+        # the same model behind another address may be another one
         params["base_url"] = self._address()
         return digest_of(type(self), params)
 
@@ -245,6 +246,8 @@ class OpenAIGenerator(ConcurrentGenerator):
                 request = self._request(prompt, missing, seed)
                 understand = partial(self._understood, n_choices=len(missing))
                 choices = service.ask(self.endpoint, request, understand, stopping)
+                # a service may give fewer choices than it was asked for: the others are asked for
+                # again
                 new_draws = {missing[k]: generation for k, generation in choices.items()}
                 missing = [j for j in missing if j not in new_draws]
                 if self.logprobs and any(
@@ -277,6 +280,7 @@ class OpenAIGenerator(ConcurrentGenerator):
             "top_p": self.top_p,
             "max_tokens": self.max_tokens,
             "stop": list(self.stop) if isinstance(self.stop, tuple) else self.stop,
+            # several choices of a request have one seed, that of the first
             "seed": draw_seed(prompt, seed, draws[0]) if draws else None,
             "n": len(draws) if len(draws) > 1 else None,
         }

@@ -125,6 +125,7 @@ class Service:
         ServiceError
             If the service refuses, or fails more than `max_retries` times.
         """
+        # the client repeats requests that fail; a body that makes no sense is repeated here
         for attempt in range(self._max_retries + 1):
             # raised here: what the client raises holds the request's headers, and is not chained
             text = self._post(endpoint, request)
@@ -178,6 +179,7 @@ def _bounded_client(openai: ModuleType) -> Any:
 
     class BoundedClient(openai.DefaultHttpxClient):  # type: ignore[name-defined]
         def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+            # the client's limit is on each read: a body that trickles in would never end
             seconds = request.extensions["timeout"]["read"]
             deadline = time.monotonic() + seconds
             response = super().send(request, stream=True, **options)

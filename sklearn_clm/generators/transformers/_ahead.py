@@ -102,6 +102,7 @@ class Plan:
         key = n_open, tuple(chances[: self._batch_size])
         count = self._counts.get(key)
         if count is None:
+            # an estimate beyond what was measured is a hope: batches grow step by step
             limit = max(1, 2 * max(self._times.least) // n_open)
             best = cheapest_count(np.array(key[1]), n_open, self._seconds)
             count = self._counts[key] = min(best, limit)
@@ -154,6 +155,7 @@ def cheapest_count(
     costs = np.minimum(n_expected, 1.0)[:, np.newaxis] * seconds(n_rows)
     cost_after = np.zeros(n_draws + 1)  # the expected cost of all rounds after k draws
     count = 1
+    # what comes after a round does not depend on what came before it: cheapest ends first
     for k in reversed(range(n_draws)):
         totals = costs[k, : n_draws - k] + cost_after[k + 1 :]
         count = int(np.argmin(totals)) + 1

@@ -136,6 +136,7 @@ class Batch:
         longest = max(*(state.length for state in states), *self.lengths, 0)
         self._make_room(n_rows, longest, states[0].own)
         for row, state in enumerate(states, first):
+            # all rows end at one slot, so that the next token of each goes to the same place
             start = self.stop - state.length
             self.starts.append(start)
             for k, own in enumerate(state.own):
@@ -150,6 +151,7 @@ class Batch:
         """Keep the rows of `order`."""
         places = [i for i, row in enumerate(order) if i != row]
         if places:
+            # only rows that move are copied, and of them the slots in use alone
             rows = [order[i] for i in places]
             used = slice(min(self.starts), self.stop)
             for packed in self._packed:
@@ -206,6 +208,7 @@ class Batch:
             for part in (layer for packed in self._packed for layer in packed):  # slots overlap
                 part[:, :, first:longest] = part[:, :, used].clone()
         else:
+            # more than is needed now, so that rows which grow are not copied at each token
             new = [_zeros(t, max(rows, n_rows), longest + max(32, longest // 4)) for t in like]
             for buffer, old in zip(new, self._packed):
                 buffer[:, : len(self), :, first:longest] = old[:, : len(self), :, used]

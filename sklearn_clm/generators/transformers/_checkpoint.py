@@ -54,6 +54,8 @@ def checkpoint_of(generator: Loading) -> Checkpoint:
         checkpoint = _alive.get(key)
         if checkpoint is None:
             checkpoint = _alive[key] = Checkpoint(*_loaded(generator), made_from=parts)
+            # clones of an estimator come and go between two fits: the model must not be loaded for
+            # each
             _latest[:] = [checkpoint]
         return checkpoint
 
@@ -104,6 +106,7 @@ def _named_model(name: str | os.PathLike[str], generator: Loading, options: dict
     kwargs = generator.model_kwargs or {}
     has_gpu = torch.cuda.is_available()
     device = torch.device(generator.device or ("cuda" if has_gpu else "cpu"))
+    # in single precision on a CPU, since few kernels there know lower ones
     dtype = generator.dtype or ("float32" if device.type == "cpu" else "auto")
     config = transformers.AutoConfig.from_pretrained(name, **options)  # nosec B615
     kind: Any = transformers.AutoModelForCausalLM
@@ -204,6 +207,8 @@ class Checkpoint:
         else:
             forward = CausalForward(self.model)
         with torch.inference_mode():
+            # what a model does with padding and caches is tried: architectures are too many for a
+            # list
             forward.check(prompt)
         if not (self.has_encoder or forward.ragged):
             warnings.warn(
@@ -221,6 +226,7 @@ class Checkpoint:
         version = self._version()
         if self._digest is None or self._digest[0] != version:
             digest = hashlib.blake2b(digest_size=16)
+            # as loaded: a checkpoint of the same name may have changed, or be quantised
             for name, tensor in sorted(self.model.state_dict().items()):
                 digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
                 flat = tensor.detach().cpu().contiguous().reshape(-1)

@@ -47,6 +47,7 @@ def groups(prompts: Sequence[EncodedPrompt]) -> Iterator[list[EncodedPrompt]]:
     """Prompts of similar length, grouped for prefilling."""
     group: list[EncodedPrompt] = []
     padding = 0
+    # padding costs as much as tokens: prompts of one length share a pass
     for prompt in sorted(prompts, key=lambda prompt: len(prompt.ids)):
         if group:
             padding += len(group) * (len(prompt.ids) - len(group[-1].ids))

@@ -206,6 +206,7 @@ class TransformersGenerator(BaseGenerator):
             name = f"prompts[{i}]"
             return checkpoint.encode(prompt, name, self.prompt_template, self.preprocess)
 
+        # dropout would make other draws of the same number, and of each batch
         checkpoint.model.eval()
         engine = Engine(checkpoint, queue, encode, **self._shaping(), batch_size=self.batch_size)
         try:

@@ -91,6 +91,7 @@ class Detokenizer:
         context = 0  # characters of the text of ids[first:read]
         spans: list[tuple[int, int]] = []
         text_of = self._window_text if windowed else self.text
+        # tokens need not be characters: each gets what the text grew by, up to where prefixes agree
         for i, token in enumerate(ids):
             new = text_of(tuple(ids[first : i + 1]))[context:]
             is_prefix = text.startswith(new, settled)

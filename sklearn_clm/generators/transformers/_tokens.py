@@ -50,6 +50,7 @@ def choose(
 
     at = uniforms.unsqueeze(1)
     columns = invert(at)
+    # a number so near to the edge of a token that rounding could take the other one
     if guard:
         margin = PROBABILITY_ULPS * truncated.unit.unsqueeze(1)
         moved = invert(torch.cat([at - margin, at + margin], dim=1))
@@ -88,6 +89,7 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
             ids, order = best_ids[:, :-1].sort(dim=-1)
             values = best[:, :-1].gather(1, order)
             below = best[:, -1]
+    # sums of many small weights in double precision: in single they would depend on the order
     values = values.double()
     weights = (values - values.amax(-1, keepdim=True)).exp()
     doubtful = torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
@@ -108,6 +110,7 @@ def _nucleus(values: Tensor, weights: Tensor, top_p: float, unit: Tensor) -> tup
     shares = ordered / ordered.sum(-1, keepdim=True)
     cumulative = shares.cumsum(-1)
     dropped = cumulative <= 1.0 - top_p
+    # the most likely token stays, whatever top_p is
     dropped[:, -1] = False
     unit = unit.unsqueeze(1)
     margin = PROBABILITY_ULPS * unit
