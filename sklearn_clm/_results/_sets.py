@@ -174,6 +174,7 @@ class SetSequence(Sequence[_Set]):
 
     @property
     def dtype(self) -> np.dtype:
+        # by the responses behind the sets too: an empty set of texts is no array of numbers
         numbers = (bool, int, float, np.number, np.bool_)
         numeric = all(isinstance(value, numbers) for a_set in self for value in a_set._seen)
         return np.dtype(np.float64 if numeric else object)
@@ -309,6 +310,7 @@ class SetSequence(Sequence[_Set]):
 
     def _held(self, verdicts: Sequence[Sequence[bool | None]]) -> float | None:
         """The share of right sets, None where none counts."""
+        # sets without a guarantee promise nothing that could be held
         all_guaranteed = self.guaranteed or not any(a_set.guaranteed for a_set in self)
         right = []
         for a_set, of_one in zip(self, verdicts):

@@ -28,6 +28,7 @@ class Mark(NamedTuple):
 def pieces(text: str, marks: Iterable[Mark]) -> Iterator[tuple[str, Mark | None]]:
     """A response in parts, each with its mark or None."""
     position = 0
+    # marks may overlap: what was marked before is not marked twice
     for mark in sorted(marks, key=attrgetter("start")):
         part = text[max(mark.start, position) : mark.stop]
         if part:

@@ -54,6 +54,7 @@ class StoreBacked(BaseEstimator):
     def __sklearn_clone__(self) -> Self:
         params = self.get_params(deep=False)
         twin = type(self)(**{name: cloned(value) for name, value in params.items()})
+        # a search clones for each candidate: what one has paid for, the others find
         twin._shared_state = self._shared()
         return twin
 

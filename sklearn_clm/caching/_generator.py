@@ -138,6 +138,8 @@ class _FileKeeper(DrawKeeper):
         if any(
             len(kept) < request.stop - request.start for kept, request in zip(recalled, requests)
         ):
+            # before the generator is asked for what is missing: a draw that cannot be kept is paid
+            # for in vain
             self._store.check_writable()
         while len(self._read) > _MOST_READ:
             self._read.popitem(last=False)

@@ -144,6 +144,7 @@ class HumanJudge(StoreBacked, PairJudge):
     def verdicts(self, pairs: Sequence[WantedVerdict]) -> list[bool | None]:
         """The newest verdict on each pair; None where none is."""
         digests = [bytes.fromhex(pair.id) for pair in pairs]
+        # rows come in the order of arrival: the last verdict on a pair counts
         newest: dict[str, bool | None] = {}
         for first in range(0, len(digests), LOOKUP_KEYS):
             chunk = digests[first : first + LOOKUP_KEYS]
@@ -357,6 +358,7 @@ class HumanJudge(StoreBacked, PairJudge):
         verdict = as_verdict(line["verdict"])
         if verdict is None:
             return False
+        # the id is a digest of what was judged: spreadsheets may sort, cut and add lines
         digest = bytes.fromhex(line["id"])
         query = "SELECT id, content FROM keys WHERE digest = ?"
         key_row = connection.execute(query, (digest,)).fetchone()

@@ -129,6 +129,7 @@ class KeepingQueue(RelayQueue):
         key = self._keys[prompt]
         positions = self._wanted_by[key, draw]
         is_needed = self.failure is not None or any(map(self._outer.is_open, positions))
+        # another position of the same prompt, or another request, may wait for it
         if is_needed or not self._keeper.release(key, draw):
             return False
         del self._wanted_by[key, draw]
@@ -176,6 +177,7 @@ class KeepingQueue(RelayQueue):
                 # it may want what the generator gave up, for another position of its prompt
                 asks_again = True
                 continue
+            # only draws that others make are left: wait for those that still decide something
             needed = list(filter(self._is_needed, self._made_elsewhere))
             if not needed:
                 return False

@@ -122,6 +122,7 @@ class _MemoryKeeper(DrawKeeper):
         self._under_way = memory._under_way.setdefault(os.getpid(), _DrawsUnderWay())
         self._places: set[Place] = set()  # of draws that it makes, or waits for
         self._news: queues.SimpleQueue[News] = queues.SimpleQueue()
+        # generator and seed are part of the key: one memory serves several of both
         self._prefix = f"{name} {seed}".encode() + b"\0draws\0"
 
     def key(self, prompt: Any) -> bytes:
@@ -223,5 +224,6 @@ class _MemoryKeeper(DrawKeeper):
 def _size(generation: Generation) -> int:
     n_tokens = len(generation.token_logprobs or ())
     n_spans = len(generation.token_spans or ())
+    # about what Python takes: exact sizes would cost more than they are worth
     text = sys.getsizeof(generation.response)
     return text + _DRAW_BYTES + _TOKEN_BYTES * n_tokens + _SPAN_BYTES * n_spans

@@ -62,6 +62,7 @@ class _PairCache(ResultCache):
         digests = [self._digest_of_pair(pair) for pair in pairs]
         places: dict[bytes, int] = {}
         for k, digest in enumerate(digests):
+            # of equal pairs the first stands for all
             places.setdefault(digest, k)
         kept = shared.store.lookup(space, list(places), 0, 0, 1)
         values = {digest: decoded(text, self.path) for (digest, _), text in kept.items()}
@@ -162,6 +163,7 @@ class CachedAdmission(_PairCache, PairJudge):
         if isinstance(admission, PairJudge):
             take_verdicts(admission, pairs, keep)
             return
+        # workers judge, this process writes: SQLite wants one writer at a time
         arguments = [(admission, response, reference) for reference, response in pairs]
         _keep_each(verdict_of, arguments, keep, n_jobs)
 

@@ -276,6 +276,7 @@ def _connect(path: str | None) -> sqlite3.Connection:
         if _number(connection, "application_id") != _APPLICATION_ID:
             _create(connection, path)
         version = _number(connection, "user_version")
+        # a file of paid draws is never rewritten by a guess
         if version != _SCHEMA_VERSION:
             raise ValueError(
                 f"path={path!r} is a cache in format {version}; this version of the package reads "
@@ -333,6 +334,7 @@ def _files_of(path: str) -> dict[str, os.stat_result]:
 
 
 def _close(connection: sqlite3.Connection, pid: int) -> None:
+    # a child that closed its parent's connection would drop the parent's locks
     if pid == os.getpid():
         connection.close()
     else:

@@ -88,6 +88,7 @@ def read_questionnaire(
         ):
             raise ValueError(f"verdicts must be a list, got {verdicts!r:.80} instead")
     for number, verdict in enumerate(verdicts):
+        # who filled in the page judged all of it, unless a verdict says otherwise
         line = {"judge": content.get("judge"), **verdict}
         yield f"{name!s}, verdict {number}", {key: str(line.get(key) or "") for key in _SAVED}
 

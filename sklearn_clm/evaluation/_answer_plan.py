@@ -113,11 +113,13 @@ def plan_answers(
     path = PlainPath(PlainModel("vote", data.k_max))
     steps = PlainSteps(Table(data), np.arange(data.n_prompts), path, fewest=1)
     answered = np.array([steps.sizes(step).sum() for step in range(len(steps))])
+    # levels that answer the same prompts of the pilot are one row
     _, chosen = np.unique(answered, return_index=True)
     wrong = np.array([int(np.sum(steps.members(step).labels == 0)) for step in chosen])
     needed = []
     for m, n_wrong in zip(answered[chosen].tolist(), wrong.tolist()):
         share = m / data.n_prompts
+        # planned twice: by the pilot's share of errors, and by the upper end of its interval
         high = float(clopper_pearson(n_wrong, m, _CONFIDENCE)[1])
         risks = n_wrong / m, high
         exact, cautious = (_prompts(risk, share, alpha, delta, power) for risk in risks)

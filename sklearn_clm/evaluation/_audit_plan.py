@@ -195,6 +195,7 @@ def plan_audits(
             np.add(_MISTAKEN, [pairs[False, True], pairs[False, False]]),
         ]
     )
+    # a few quantiles of each stand for its distribution, on a grid of all three
     refused, rejected, mistaken = np.ix_(*betaincinv(*beliefs.T[..., np.newaxis], _QUANTILES))
     missed = refused * (1.0 - mistaken) + (1.0 - refused) * rejected
 
@@ -222,6 +223,8 @@ def plan_audits(
         # of each share of refused prompts that people admit
         logarithms.append(np.log(number).mean(axis=(0, 1)))
     typical = dict(zip(designs, np.exp(np.mean(logarithms, axis=1)).tolist(), strict=True))
+    # by the typical number of verdicts, not the mean: a truth that no design certifies would rule
+    # it
     design = min(designs, key=lambda design: typical[design])
 
     def after(n: int) -> float:

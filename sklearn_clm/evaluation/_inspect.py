@@ -139,6 +139,7 @@ class InspectStopping(BaseEstimator):
         n = self._n_samples
         n_witnesses = len(self.witnesses_)
         n_tested, n_allowed = self._allowed(self.epsilon)
+        # only after all epochs: a later one may still be admissible
         n_failed = sum(
             failures >= self._n_epochs
             for id, failures in self._n_failures.items()

@@ -173,6 +173,7 @@ class RiskMonitor:
         digests: Sequence[bytes | None] = [None] * len(losses)
         if requests is not None:
             digests = self._audited(requests, len(losses))
+            # bets must not see an order that who reports has chosen, such as errors first
             order = self._order(digests, losses)
             digests, losses = [digests[i] for i in order], losses[order]
         rows = list(zip(digests, losses.tolist()))
@@ -180,6 +181,7 @@ class RiskMonitor:
         def append(connection: sqlite3.Connection) -> list[float]:
             unseen = self._unseen(connection)
             for row in rows:
+                # in one transaction: of a call either all outcomes count or none does
                 query = "INSERT OR IGNORE INTO audits (digest, loss) VALUES (?, ?)"
                 if not connection.execute(query, row).rowcount:
                     raise ValueError(
@@ -220,6 +222,8 @@ class RiskMonitor:
     @property
     def alarm_at_(self) -> int | None:
         """Number of outcomes at the alarm; None for no alarm."""
+        # by Ville's inequality this happens with probability alpha at most, ever, while the risk is
+        # epsilon
         above = self.e_values_ >= 1.0 / self.alpha
         return int(np.argmax(above)) + 1 if above.any() else None
 
@@ -303,6 +307,7 @@ class RiskMonitor:
     def _take_from(self, work: Callable[[sqlite3.Connection], list[float]]) -> None:
         """Take the losses that a transaction gives."""
         with self._lock:
+            # on the disk before it counts: an alarm must not be lost with its process
             losses = self._store.write(work, durable=True)
             self._e_values += self._process.update(losses).tolist()
             self._losses += losses

@@ -179,6 +179,7 @@ class TrialResults:
 
     def _achieved(self, measure: str) -> np.ma.MaskedArray:
         """Defined values at levels where no trial is null."""
+        # a mean over the trials that succeeded would flatter methods that seldom do
         some_null = self.null.any(axis=1, keepdims=True)
         return np.ma.masked_where(
             np.broadcast_to(some_null, self.null.shape), np.ma.masked_invalid(self._values(measure))

@@ -122,6 +122,7 @@ def run_trials(
         test = data.take(split.test)
         lambdas = np.full((3, len(named), len(levels)), np.nan)
         costs = np.full((4, len(named), len(levels)), np.nan)
+        # every method sees the same split: differences are of methods alone
         for m, method in enumerate(named.values()):
             tests = learn_then_test(
                 used,
@@ -135,6 +136,7 @@ def run_trials(
             # a fixed sequence: step m passes only if all before it do, hence their most errors
             most = np.maximum.accumulate(tests.n_errors)
             critical = critical_count(tests.n_calibration, levels, delta)
+            # so one run of the tests answers every epsilon: integer counts against critical counts
             n_valid = np.searchsorted(most, critical, side="right")
             certified = np.flatnonzero(n_valid)
             if not certified.size:
@@ -153,6 +155,7 @@ def run_trials(
             costs[:, m, certified] = measured[:, which]
         results = dict(zip(("similarity", "quality", "set_score"), lambdas))
         results |= dict(zip(("loss", "excess", "size", "draws"), costs))
+        # levels at which one draw would do say nothing of a method (appendix C)
         trivial = 1.0 - test.admissible[:, 0].mean() <= levels
         return results | {"trivial": np.broadcast_to(trivial, (len(named), len(levels)))}
 
@@ -259,6 +262,7 @@ def run_component_trials(
             # errors rise along the sequence, from the largest threshold down
             n_errors = tested.n_at_least(tested.labels != 1)
             n_valid = np.searchsorted(n_errors, critical, side="right")
+            # where nothing passes the threshold is +inf, an empty selection, which is valid
             gammas = np.append(np.inf, tested.thresholds[::-1])[n_valid]
             test = part.take(split.test)
             wanted = targets[name].take(split.test)

@@ -83,6 +83,7 @@ class AchievableBandDisplay(EstimatorDisplay):
     @classmethod
     def _of(cls, estimator: ConformalSampler) -> Self | None:
         record, data = estimator.calibration_, estimator.calibration_data_
+        # how often K draws hold an admissible one takes all labels
         if data.unknown is not None:
             return None
         if record.outcome is not None:

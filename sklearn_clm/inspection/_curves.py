@@ -117,6 +117,7 @@ class RiskCurveDisplay(Display):
                 "estimator must return sets or components, got one with an AnswerPolicy instead; "
                 "TradeOffDisplay shows its answers."
             )
+        # trials compare thresholds: of another policy the data are shown under its weights
         policy = fitted.policy if isinstance(fitted.policy, ThresholdPolicy) else ThresholdPolicy()
         defaults = {"methods": (record.set_score,), "n_lambdas": policy.n_lambdas, **record.weights}
         return cls.from_trials(run_trials(record.data, **{**defaults, **options}), ax=ax)

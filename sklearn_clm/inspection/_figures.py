@@ -33,6 +33,7 @@ TRIVIAL = "0.92"
 def calibrated(estimator: object, *kinds: type, with_data: bool = True) -> Any:
     """The estimator, or the last fitting step of a pipeline."""
     candidate = estimator
+    # pipelines may stand in pipelines
     while isinstance(candidate, Pipeline):
         steps = [step for _, step in candidate.steps if isinstance(step, (*kinds, Pipeline))]
         candidate = steps[-1] if steps else None

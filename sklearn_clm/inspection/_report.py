@@ -86,6 +86,7 @@ class CalibrationReport:
     def to_html(self) -> str:
         """The report as an HTML fragment, with pictures."""
         parts = [_STYLE, f"<h2>{_TITLE}</h2>"]
+        # one picture is open, so that a page says more than words at first sight
         first_picture = next((part for part in self.sections if part.display is not None), None)
         for section in self.sections:
             if section.summary is not None:

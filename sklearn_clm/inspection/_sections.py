@@ -97,6 +97,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     has_one_rule = record.by_group is None
     of_sets = isinstance(record, SamplerCalibration)
     set_score = record.set_score if of_sets else "max"
+    # groups have a rule each, so that no numbers are those of all prompts
     expected = rule.expected(data, set_score) if has_one_rule and data is not None else None
     facts = []
     if has_one_rule and claim.holds:
@@ -280,6 +281,7 @@ def _enough(record: Record, n_prompts: int) -> Section:
         safest = claim.risk.safest
         share = n_errors / n
         (fewest, most) = clopper_pearson(n_errors, n)
+        # the larger error gives the lower chance
         low, high = (percent(float(chance_to_certify(n, p, level, delta))) for p in (most, fewest))
         chance = low if low == high else f"{low} to {high}"
         texts.append(
@@ -287,6 +289,7 @@ def _enough(record: Record, n_prompts: int) -> Section:
             f"{safest} errs for {percent(fewest)} to {percent(most)} of new prompts ({_INTERVAL})."
         )
         if chance_to_certify(n, share, level, delta) < _POWER:
+            # another calibration spends the same share on the search
             searched = 1.0 - n / n_prompts
             needed = prompts_to_collect(share, level, delta, _POWER, searched, _MOST_PROMPTS)
             enough = f"no number up to {_MOST_PROMPTS:,}" if needed is None else f"about {needed}"

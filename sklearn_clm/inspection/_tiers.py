@@ -90,6 +90,8 @@ class TradeOffDisplay(EstimatorDisplay):
             return None
         data = data.truncate(estimator.k_max_)
         parts = {"cascade": (slice(None), tiers)}
+        # a score of whole rows saw cheap draws before dear ones: it is not that of the dear ones
+        # alone
         scored_in_order = isinstance(get_quality(estimator.calibration_.quality), DrawScorer)
         for tier, (start, n, price) in enumerate(zip(tiers.starts, tiers.n_draws, tiers.prices)):
             if start < data.k_max and not (tier and scored_in_order):
@@ -154,6 +156,7 @@ def _price(
     estimator: ConformalSampler, data: CalibrationData, tiers: Tiers, epsilon: float
 ) -> float:
     """Mean price of a prompt; NaN where nothing is certified."""
+    # the sampler wants a cascade for its prices; its draws are those of the data
     stand_ins = [PrecomputedGenerator([0], [[tier]]) for tier, _ in enumerate(tiers.prices)]
     sampler = ConformalSampler(
         CascadeGenerator(stand_ins, n_draws=tiers.n_draws, prices=tiers.prices),

@@ -95,6 +95,7 @@ def _by_judge(sets: PredictionSets, judge: HumanJudge) -> list[object]:
         [WantedVerdict(prompt, text) for text in _distinct(a_set)]
         for prompt, a_set in zip(judge.asked([a_set.prompt for a_set in sets]), sets)
     ]
+    # one look-up for all prompts
     verdicts = iter(judge.verdicts([pair for pairs in candidates for pair in pairs]))
     answers: list[object] = []
     wanted: dict[str, WantedVerdict] = {}

@@ -86,6 +86,7 @@ def serve(
     check_scalar(port, "port", Integral, min_val=0, max_val=65535)
     uvicorn = optional_module("uvicorn", "judge", "judging in the browser")
     session = JudgingSession(judge, wanted, judged_by=judged_by)
+    # other users of this machine reach its ports, too: who has no token finds nothing
     token = secrets.token_urlsafe(32)
     try:
         listening = socket.create_server((_HOST, port))
@@ -139,6 +140,7 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
     from starlette.routing import Mount, Route
 
     folder = resources.files("sklearn_clm.judging")
+    # a page elsewhere can make a browser send requests here, but under another name of the host
     hosts = {f"{name}:{port}" for name in (_HOST, "localhost")}
 
     def file(request: "Request") -> Response:
@@ -163,6 +165,7 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
         try:
             message = await request.json()
             note = str(message.get("note", ""))[:_LONGEST_NOTE]
+            # the next turn may start a calibration, which takes long
             next_turn = await run_in_threadpool(session.act, message["id"], message["key"], note)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return PlainTextResponse("not a verdict on a pair that is known", 400)

@@ -141,6 +141,7 @@ class JudgingSession:
 
     def _read(self) -> None:
         """Take in verdicts given since, by anyone."""
+        # several people may judge one file at once: what they said since the last look
         new = self.judge.history(self._n_rows)
         self._n_rows += len(new)
         for row in new:
@@ -203,6 +204,7 @@ class JudgingSession:
     def _turn(self, notice: str) -> Turn:
         if not self._left and not self._conclusion:
             notice = self._next_round() or notice
+        # somebody else may have judged what this person is shown
         if self._shown not in self._left:
             self._shown = next(iter(self._left), None)
         n_left = len(self._left)

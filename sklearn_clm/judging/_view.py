@@ -71,6 +71,7 @@ def png(image: Any) -> bytes:
     """A PNG of bounded size, without a file's other content."""
     width, height = image.size
     scale = _LARGEST_SIDE / max(width, height, 1)
+    # decoded and encoded anew: what else a file holds, such as a place, stays behind
     image = image.convert("RGB")
     if scale < 1:
         image = image.resize((max(1, round(width * scale)), max(1, round(height * scale))))

@@ -200,6 +200,8 @@ def _excess(admissions: Admissions, sets: PredictionSets) -> float:
 
 def _objective(admissions: Admissions, sets: PredictionSets) -> float:
     """Objective of Eq. 7; +inf where nothing is guaranteed."""
+    # a search must prefer whatever is certified: a trivial set of all draws costs, and promises
+    # nothing
     if not sets.guaranteed or sets.sampler is None:
         return np.inf
     outcomes = set_outcomes(admissions, sets)

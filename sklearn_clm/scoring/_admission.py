@@ -82,6 +82,7 @@ def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> 
     """
     chosen("metric", metric, {}, "a callable (reference, response) -> float")
     check_scalar(threshold, "threshold", Real)
+    # a metric of many pairs at once, such as a model's, is asked in batches
     kind = PairThresholdAdmission if isinstance(metric, PairScorer) else ThresholdAdmission
     return kind(metric, float(threshold))
 
@@ -111,6 +112,7 @@ class ComponentMatch(PairJudge):
     ) -> Iterator[tuple[int, bool]]:
         """Verdicts; each run of equal references is split once."""
         pairs = zip(references, components)
+        # by identity: equal references need not be hashable, and a run holds one object
         runs = [list(run) for _, run in groupby(pairs, key=lambda pair: id(pair[0]))]
         return enumerate(map_chunks(self._judge_runs, runs))
 

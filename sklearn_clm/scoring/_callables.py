@@ -83,8 +83,9 @@ def verdict_of(
     """A callable's verdict on one response, checked."""
     try:
         value = admission(response) if reference is None else admission(reference, response)
-        return as_verdict(value, admission)
+        return checked_verdict(value, admission)
     except Exception as error:
+        # the error is the judge's own: who reads it wants to know which pair it was about
         error.add_note(
             f"admission {name_of(admission)} was asked about the reference {reference!r:.80} and "
             f"the response {response!r:.80}."
@@ -93,7 +94,7 @@ def verdict_of(
         raise
 
 
-def as_verdict(value: object, admission: object) -> bool:
+def checked_verdict(value: object, admission: object) -> bool:
     if isinstance(value, (bool, np.bool_, int, np.integer)) and value in (0, 1):
         return bool(value)
     raise TypeError(

@@ -113,6 +113,7 @@ class SpanLikelihood(BaseEstimator):
                 "component_score='span_likelihood' needs components that stand in the response, "
                 f"got the claim {part.text!r:.80} instead. Use ClaimSupport, or a callable."
             )
+        # without token spans the whole response has a log-probability, and no part of it has
         is_whole = span is None or component_of(draw.response, span) == draw.response.strip()
         if draw.token_logprobs is not None and draw.token_spans is not None:
             inside = list(draw.token_logprobs) if span is None else logprobs_inside(draw, span)
@@ -235,6 +236,8 @@ def component_scores(
 ) -> Scores:
     """Scores, checked, of all components, or of accepted `members`."""
     if members is not None:
+        # it counts draws that agree, rejected ones too: these are among the K that calibrated
+        # (Prop. 4.4)
         if getattr(score, "counts_taken_draws", False):
             scores_of_members = component_scores(score, prompts, generations, spans)
             return [[row[j] for j in of] for row, of in zip(scores_of_members, members)]
@@ -257,6 +260,7 @@ def component_scores(
         ]
         for row, wanted in zip(rows, spans)
     ]
+    # a threshold of +inf is the empty selection, which is always valid: nothing may reach it
     if any(np.inf in scores_of_draw for row in scores for scores_of_draw in row):
         raise ValueError(
             f"component_score {name_of(score)} must return scores below inf, the threshold at "

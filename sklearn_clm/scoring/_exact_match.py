@@ -33,6 +33,7 @@ def answer_key(text: str) -> tuple[bool, str]:
     if not _normalized(text):
         # all articles and punctuation: without this, "The The" would match "A" and "!"
         return False, text.strip().lower()
+    # at odd places stands punctuation that tells answers apart: it is kept as it is
     parts = _MEANINGFUL.split(text)
     parts[::2] = map(_normalized, parts[::2])
     return True, " ".join(filter(None, parts))

@@ -117,6 +117,7 @@ class _Asking(BaseEstimator):
         if self.generator is None:
             raise ValueError(f"generator of {name} must be given, got None instead.")
         generator: object = self.generator
+        # a function of the question, as users have it: calls run beside each other
         if callable(generator) and not hasattr(generator, "sample"):
             generator = FunctionGenerator(generator)
         check_scalar(self.max_attempts, "max_attempts", Integral, min_val=1)
@@ -131,6 +132,7 @@ class _Asking(BaseEstimator):
                 answers.pop(unclear[k], None)
                 take(unclear[k], value)
 
+        # in rounds: only what was not understood is asked again, by the next draw of its question
         for attempt in range(self.max_attempts):
             open_questions = [questions[i] for i in unclear]
             first = [attempt] * len(open_questions)
@@ -272,6 +274,7 @@ class PTrue(_Asking):
         for prompt, row in zip(prompts, generations):
             fields = {"prompt": _contents(prompt)}
             rows.append([self._question(prompt, fields, draw.response) for draw in row[start:]])
+        # equal responses make equal questions, which are paid for once
         questions, numbers = numbered(rows, prompt_bytes)
         return np.array(self._probabilities(questions))[np.array(numbers)]
 

@@ -89,6 +89,7 @@ class ClassifierScore(BaseEstimator):
     def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
         if not rows:
             return np.empty(0)
+        # all rows in one call: a model's own batches are faster than ours would be
         probabilities = self.classifier.predict_proba(rows)
         values = as_scores(probabilities, (len(rows), 2), argument, self.classifier)
         # a decision function, or one column, would be taken for a probability
@@ -171,6 +172,7 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
 
 
 def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray:
+    # the log-probability of a draw is its own: earlier draws are not looked at
     rows = [row[start:] for row in generations]
     logprob = np.array([[g.logprob for g in row] for row in rows], dtype=np.float64)
     n_tokens = np.array([[g.n_tokens for g in row] for row in rows], dtype=np.float64)
@@ -241,6 +243,7 @@ def bind_quality(
 ) -> Quality | DrawScorer:
     """Quality from its name, asking `generator` if it has none."""
     scorer = get_quality(quality)
+    # by default the model that drew a response is asked whether it is right
     return scorer.bind(generator) if isinstance(scorer, PTrue) else scorer
 
 
@@ -253,6 +256,7 @@ def warn_of_later_draws(
         return False
 
     def is_same(n_made: int, n: int) -> bool:
+        # without the later draws, as predict asks for them
         again = scorer.score_draws(prompts, [row[:n_made] for row in draws], 0)
         scores = np.asarray(again, dtype=np.float64)
         return np.allclose(scores[:, :n], qualities[:, :n], equal_nan=True)

@@ -108,6 +108,7 @@ class RougeL:
     def __call__(self, first: Response, second: Response) -> float:
         """Similarity of two responses."""
         if isinstance(first, str) and isinstance(second, str):
+            # white space around a response is the sampler's, not the model's answer
             first = first.strip()
             second = second.strip()
             if first != second:
@@ -312,6 +313,7 @@ def similarity_tensor(
 
 def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> list[ArrayLike]:
     """Similarity of draws from `start` on to all draws."""
+    # one list given once computes half of the pairs
     if start == 0:
         return [similarity.pairwise(row) for row in responses]
     return [similarity.pairwise(row[start:], row) for row in responses]
@@ -326,6 +328,7 @@ def _pair_by_pair(
     distinct, rows = numbered(responses, lambda response: (type(response), response))
     numbers = np.array(rows)
     later, earlier = np.nonzero(np.tri(size, k=-1, dtype=bool)[start:])
+    # pairs of numbers in place of texts: a million pairs are compared, their texts a few times
     compared = list(
         zip(numbers[:, start + later].ravel().tolist(), numbers[:, earlier].ravel().tolist())
     )

@@ -12,8 +12,8 @@ from joblib import effective_n_jobs, parallel_config
 from sklearn_clm.generators.prompts import is_missing, listed, lists_itself, plain
 from sklearn_clm.scoring._admission import Pairs, ThresholdAdmission, get_admission
 from sklearn_clm.scoring._callables import (
-    as_verdict,
     check_draws,
+    checked_verdict,
     map_chunks,
     name_of,
     numbered,
@@ -89,6 +89,7 @@ def judge(
         [(i, references, response) for response in row]
         for i, (references, row) in enumerate(zip(checked, responses))
     ]
+    # equal pairs are judged once: a judge costs, and must not contradict itself
     tasks, numbers = numbered(rows, _judged_alike)
     pairs = [(references, response) for _, references, response in tasks]
     verdicts = np.array(_judged(get_admission(admission), pairs, n_jobs, on_verdict), dtype=bool)
@@ -185,6 +186,7 @@ def _judged(
     n_asked = 0
     with parallel_config(n_jobs=effective_n_jobs(n_jobs)):
         while undecided:
+            # the next reference of those whose earlier references admitted nothing
             pairs = [(tasks[t][0][n_asked], tasks[t][1]) for t in undecided]
             new_verdicts: dict[int, bool] = {}
 
@@ -211,7 +213,7 @@ def take_verdicts(admission: PairJudge, pairs: Pairs, take: Callable[[int, bool]
             raise ValueError(
                 f"admission {name_of(admission)} must give each position once, got {k!r:.40} too."
             )
-        take(k, as_verdict(value, admission))
+        take(k, checked_verdict(value, admission))
         missing.remove(k)  # last of all: where an interrupt came before, it is handed on again
 
     hand_on(admission.judge_pairs(references, responses), checked)
@@ -249,6 +251,8 @@ def refuse_non_texts(
     checked = checked_admissions(admissions, len(admissions))
     references = [one for aliases in checked if not callable(aliases) for one in aliases]
     drawn = list(responses)
+    # numbers read from a file as text equal no number: all would be errors, and nobody would see
+    # why
     for texts, others in ((drawn, references), (references, drawn)):
         are_texts = all(isinstance(one, str) for one in texts)
         if texts and others and are_texts and all(isinstance(one, (Real, bytes)) for one in others):
