@@ -223,8 +223,7 @@ def plan_audits(
         # of each share of refused prompts that people admit
         logarithms.append(np.log(number).mean(axis=(0, 1)))
     typical = dict(zip(designs, np.exp(np.mean(logarithms, axis=1)).tolist(), strict=True))
-    # by the typical number of verdicts, not the mean: a truth that no design certifies would rule
-    # it
+    # by the geometric mean over what may be true: a few dear truths would rule a plain mean
     design = min(designs, key=lambda design: typical[design])
 
     def after(n: int) -> float:

@@ -223,7 +223,7 @@ class RiskMonitor:
     def alarm_at_(self) -> int | None:
         """Number of outcomes at the alarm; None for no alarm."""
         # by Ville's inequality this happens with probability alpha at most, ever, while the risk is
-        # epsilon
+        # at most epsilon
         above = self.e_values_ >= 1.0 / self.alpha
         return int(np.argmax(above)) + 1 if above.any() else None
 

@@ -108,7 +108,7 @@ class RougeL:
     def __call__(self, first: Response, second: Response) -> float:
         """Similarity of two responses."""
         if isinstance(first, str) and isinstance(second, str):
-            # white space around a response is the sampler's, not the model's answer
+            # white space around an answer is no part of it
             first = first.strip()
             second = second.strip()
             if first != second:
@@ -313,7 +313,6 @@ def similarity_tensor(
 
 def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> list[ArrayLike]:
     """Similarity of draws from `start` on to all draws."""
-    # one list given once computes half of the pairs
     if start == 0:
         return [similarity.pairwise(row) for row in responses]
     return [similarity.pairwise(row[start:], row) for row in responses]
