@@ -79,7 +79,7 @@ class Collection:
         references = [references[i] for i in rows]
         self.place = np.argsort(rows_in_order(self.prompts, references))
         self.verdicts = Verdicts(
-            sampler.admission, references, self.responses, sampler.n_jobs, k_max, bare=audited
+            sampler.admission, references, self.responses, sampler.n_jobs, k_max, of_model=audited
         )
         self._quality, self._similarity = sampler.quality, sampler.similarity
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose

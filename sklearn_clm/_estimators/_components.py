@@ -114,8 +114,10 @@ class ComponentCollection:
         responses = [[draw.response for draw in row] for row in draws]
         # people are shown a prompt with its reference; a model that they audit is given the
         # reference
-        bare = self._people not in (None, admission)
-        return ComponentVerdicts(admission, references, responses, split, self._n_jobs, bare=bare)
+        of_model = self._people not in (None, admission)
+        return ComponentVerdicts(
+            admission, references, responses, split, self._n_jobs, of_model=of_model
+        )
 
     def try_on(self, memory: DrawMemory, width: int) -> None:
         """Split, score and judge a few draws before the others."""
@@ -293,8 +295,9 @@ def components_of_sets(
         members = [range(len(row)) for row in draws]
     if isinstance(component_score, ClaimSupport) and component_score.entails is not None:
         parts: list[Any] = [[[] for _ in row] for row in draws]
-        for row, of, found in zip(parts, members, split_draws(splitter, prompts, accepted)):
-            for j, claims in zip(of, found):
+        claims_of_sets = split_draws(splitter, prompts, accepted)
+        for row, of, claims_of_set in zip(parts, members, claims_of_sets):
+            for j, claims in zip(of, claims_of_set):
                 row[j] = claims
     else:
         parts = split_draws(splitter, prompts, draws)

@@ -107,10 +107,10 @@ class DrawSource:
 
         A generator that was trained before must have the `expected` fingerprint.
         """
-        nobody = np.empty(0, dtype=np.uint64)
+        no_digests = np.empty(0, dtype=np.uint64)
         seed = seed_of_draws(random_state)
         if generator is not None and expected is not None and _is_trained(generator, expected):
-            return cls.of(copy.copy(generator), seed, nobody)
+            return cls.of(copy.copy(generator), seed, no_digests)
         generator_copy = own_copy(generator)
         if is_trainable(generator_copy):
             raise NotFittedError(
@@ -120,7 +120,7 @@ class DrawSource:
                 "(pickle it); for thresholds of arrays alone, call "
                 "sklearn_clm.calibration.learn_then_test."
             )
-        return cls.of(generator_copy, seed, nobody)
+        return cls.of(generator_copy, seed, no_digests)
 
     def draws(
         self,

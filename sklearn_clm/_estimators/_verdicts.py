@@ -24,8 +24,8 @@ class Verdicts:
     """The verdicts of an admission on draws of collected prompts.
 
     Further draws may be appended to `responses`; K is then `k_max`. `labels`, of shape (n, K), are
-    1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all. `bare` says that
-    the admission is a model, which sees the references of what people are asked.
+    1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all. `of_model` says
+    that the admission is a model, which sees the references of what people are asked.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Verdicts:
         n_jobs: int | None,
         k_max: int | None = None,
         *,
-        bare: bool = False,
+        of_model: bool = False,
     ) -> None:
         if k_max is None:
             k_max = len(responses[0]) if responses else 0
@@ -44,7 +44,7 @@ class Verdicts:
         self.n_judgements = 0
         self.admission = admission
         self.references, self._responses = references, responses
-        self._n_jobs, self._bare = n_jobs, bare
+        self._n_jobs, self._of_model = n_jobs, of_model
         self._others: list[tuple[object, Verdicts]] = []
         self.progress = QUIET
 
@@ -56,7 +56,7 @@ class Verdicts:
                 return verdicts
         k_max = self.labels.shape[1]
         verdicts = Verdicts(
-            admission, self.references, self._responses, self._n_jobs, k_max, bare=True
+            admission, self.references, self._responses, self._n_jobs, k_max, of_model=True
         )
         self._others.append((admission, verdicts))
         return verdicts
@@ -85,7 +85,7 @@ class Verdicts:
                 [self.references[prompt]],
                 [self._responses[prompt]],
                 n_jobs=None,
-                bare=self._bare,
+                of_model=self._of_model,
             )
             trial.ask(np.zeros(1, int), np.zeros(1, int))
 
@@ -118,13 +118,14 @@ class Verdicts:
                 "call collect again."
             )
         # a model gets the references themselves, not the prompt that people are shown with them
-        if self._bare:
+        if self._of_model:
             references = [
                 list(shown_reference.references)
                 if isinstance(shown_reference, JudgedPrompt)
                 else shown_reference
                 for shown_reference in references
             ]
+
         draws_of_prompts = np.split(draws, starts[1:])
         responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, draws_of_prompts)]
         self.progress.expect("judge", len(draws), "response")
@@ -217,7 +218,7 @@ class ComponentVerdicts(Verdicts):
         components: Sequence[DistinctComponents],
         n_jobs: int | None,
         *,
-        bare: bool = False,
+        of_model: bool = False,
     ) -> None:
         references_of_components: list[Reference] = []
         for reference, row, distinct in zip(references, responses, components):
@@ -231,4 +232,4 @@ class ComponentVerdicts(Verdicts):
                 else:
                     references_of_components.append(reference)
         texts = [[text] for distinct in components for text in distinct.components]
-        super().__init__(admission, references_of_components, texts, n_jobs, bare=bare)
+        super().__init__(admission, references_of_components, texts, n_jobs, of_model=of_model)

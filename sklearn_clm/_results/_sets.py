@@ -796,7 +796,7 @@ class ComponentSet(SetOfOne):
         lines.append("trusted components:" if len(self) else "no trusted component")
         for claim in self.claims[: len(self)]:
             draws = ", ".join(str(draw + 1) for draw in sorted(set(claim.draws)))
-            cited = _views.plain("".join(f"; {said}" for said in _cited(claim)))
+            cited = _views.plain("".join(f"; {citation}" for citation in _cited(claim)))
             lines.append(f"  {claim.score:.3g}  {_views.plain(claim.text)}  (draw {draws}{cited})")
         return "\n".join(lines)
 

@@ -50,16 +50,15 @@ class CheckedPrompts:
     def digests(self) -> np.ndarray:
         """Numbers that tell prompts from each other."""
         # no cached_property: under Python 3.11 it has one lock for all requests, and for forks
-        known: np.ndarray | None = self.__dict__.get("_digests")
-        if known is None:
-            # 64 bits: among a million prompts two have the same digest with a chance of 3 in 100
-            # million
-            digests = (
+        digests: np.ndarray | None = self.__dict__.get("_digests")
+        if digests is None:
+            # 64 bits: of a million prompts two have one digest with a chance of 3 in 100 million
+            prompt_digests = (
                 hashlib.blake2b(prompt_bytes(prompt), digest_size=8).digest() for prompt in self
             )
-            numbers = [int.from_bytes(digest, "big") for digest in digests]
-            known = self.__dict__["_digests"] = np.array(numbers, dtype=np.uint64)
-        return known
+            numbers = [int.from_bytes(digest, "big") for digest in prompt_digests]
+            digests = self.__dict__["_digests"] = np.array(numbers, dtype=np.uint64)
+        return digests
 
 
 def check_prompts(X: Any) -> CheckedPrompts:

@@ -103,6 +103,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     if has_one_rule and claim.holds:
         rows = rule.facts(get_set_score(set_score).name)
         facts.append(Section(rule.heading, table=(("what", "value", "use"), *rows)))
+    # first what is promised, what predict gives, and whether the prompts were enough ...
     yield replace(_guarantee(record), summary=_summary(record, expected))
     yield from _losses(record)
     yield from facts if expected is None else [_expected(record, expected)]
@@ -115,6 +116,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     nulls = (nulls_of(record.claims_in_use) or "").splitlines()
     if texts := (*nulls, *record.remarks):
         yield Section("Warnings", texts, warning=True)
+    # ... then all figures, folded: the thresholds stand above where nothing is expected of them
     details = [] if expected is None else facts
     if data is not None:
         details.append(_data(record))

@@ -191,8 +191,11 @@ def _encode(texts: Sequence[str], use_stemmer: bool) -> list[str]:
     distinct = dict.fromkeys(chain([_SEPARATOR.encode()], tokens))
     numbers: Iterable[int] = count()
     if use_stemmer:
+        # words of one stem are one token: they share its number
         stems = list(map(_stem, distinct))
         numbers = map(dict(zip(dict.fromkeys(stems), count())).__getitem__, stems)
+
+    # each token is now a character, and each text the characters between two separators
     code_of = dict(zip(distinct, map(chr, numbers)))
     codes = "".join(map(code_of.__getitem__, tokens)).split(code_of[_SEPARATOR.encode()])
     return list(map(dict(zip(distinct_texts, codes)).__getitem__, texts))

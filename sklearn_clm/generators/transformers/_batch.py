@@ -67,13 +67,13 @@ class PromptState(NamedTuple):
     logits: Tensor  # (V,) of the first token
     length: int  # positions of the decoder, those of the prefix included
     prefix: Sequence[Tensor] = ()  # packed, one row: shared with other prompts
-    own: Sequence[Tensor] = ()  # packed, without rows: what follows the prefix
+    suffix: Sequence[Tensor] = ()  # packed, without rows: what follows the prefix
     encoded: Sequence[Tensor] = ()  # packed likewise: cross-attention, and the encoder's output
 
     @property
     def n_bytes(self) -> int:
         """Memory that is not shared."""
-        return sum(tensor.nbytes for tensor in (self.logits, *self.own, *self.encoded))
+        return sum(tensor.nbytes for tensor in (self.logits, *self.suffix, *self.encoded))
 
 
 class _WindowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -134,16 +134,16 @@ class Batch:
         first = len(self)
         n_rows = len(self) + len(states)
         longest = max(*(state.length for state in states), *self.lengths, 0)
-        self._make_room(n_rows, longest, states[0].own)
+        self._make_room(n_rows, longest, states[0].suffix)
         for row, state in enumerate(states, first):
             # all rows end at one slot, so that the next token of each goes to the same place
             start = self.stop - state.length
             self.starts.append(start)
-            for k, own in enumerate(state.own):
-                middle = self.stop - own.shape[-2]
+            for k, suffix in enumerate(state.suffix):
+                middle = self.stop - suffix.shape[-2]
                 if state.prefix:
                     self._packed[k][:, row, :, start:middle] = state.prefix[k][:, 0]
-                self._packed[k][:, row, :, middle : self.stop] = own
+                self._packed[k][:, row, :, middle : self.stop] = suffix
         if states[0].encoded:
             self._admit_encoded(first, states)
 

@@ -78,8 +78,8 @@ class Forward(ABC):
         prefix, n_positions = self._shared_prefix(prompts)
         states: dict[bytes, PromptState] = {}
         for group in groups(prompts):
-            found, n_computed = self._prefill(group, prefix)
-            states.update((prompt.key, state) for prompt, state in zip(group, found))
+            states_of_group, n_computed = self._prefill(group, prefix)
+            states.update((prompt.key, state) for prompt, state in zip(group, states_of_group))
             n_positions += n_computed
         return states, n_positions
 
