@@ -298,8 +298,8 @@ class Collection:
         """The other losses of sets of these draws."""
         if any(reference is None for reference in self.verdicts.references):
             raise ValueError(
-                "admissions that are functions are not in a pickle, and losses are to be given "
-                "them; call collect again."
+                "admissions were functions, which a pickle leaves behind, and losses are given "
+                "them: call collect again."
             )
         self._draw_again()
         return SetLosses(losses.functions, self.prompts, self.verdicts.references, self.draws)

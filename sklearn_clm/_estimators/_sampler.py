@@ -285,7 +285,9 @@ class ConformalSampler(CalibratedEstimator):
         # a generator is surer of what trained it
         rows = np.flatnonzero(~source.has_learnt(prompts))
         if not len(rows):
-            raise ValueError("prompts must be others than those that trained the generator.")
+            raise ValueError(
+                "prompts must be others than those that trained the generator, got these instead."
+            )
         collected = Collection(self, source, prompts, [_unlabeled] * len(prompts), rows)
         collected.fill(collected.data.k_max, judges=False, keeps=False)
         return collected.data

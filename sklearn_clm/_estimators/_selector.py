@@ -265,7 +265,9 @@ class ComponentSelector(CalibratedEstimator):
             sampled = sampler._new_collection(prompts, references, of_sampler, prompt_weight)
             source, width, rows = sampled.source, sampled.data.k_max, sampled.indices
         elif prompt_weight is not None:
-            raise ValueError("prompt_weight must be None after a fitted sampler, got it instead.")
+            raise ValueError(
+                "prompt_weight must be None after a fitted sampler, got weights instead."
+            )
         else:
             source, width = sampler.calibration_.source, sampler.calibration_.width
             of_fit = isinstance(X, PredictionSets) and X.of_fit

@@ -114,8 +114,8 @@ class Verdicts:
         references = [self.references[i] for i in rows]
         if any(reference is None for reference in references):
             raise ValueError(
-                "admissions that are functions are not in a pickle, and more labels are needed; "
-                "call collect again."
+                "admissions were functions, which a pickle leaves behind, and more labels are "
+                "needed: call collect again."
             )
         # a model gets the references themselves, not the prompt that people are shown with them
         if self._of_model:
