@@ -1,5 +1,7 @@
-"""What an import of the package pulls in."""
+"""What an import of the package pulls in, and what packages take from each other."""
 
+import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +93,25 @@ def test_threads_may_import_the_package_together(order):
         [sys.executable, "-c", IN_THREADS, str(order), *packages()], capture_output=True, text=True
     )
     assert run.stdout == "[]\n", run.stderr
+
+
+def test_a_module_without_an_underscore_is_one_that_other_packages_use():
+    """Users have what packages name; `lint-imports` says who may enter the other modules."""
+    modules = {
+        f"sklearn_clm.{path.parent.name}.{path.stem}"
+        for path in ROOT.glob("*/*.py")
+        if not path.stem.startswith("_")
+    }
+    used = set()
+    for path in ROOT.rglob("*.py"):
+        room = path.relative_to(ROOT).parts[0]
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                parts = node.module.split(".")
+                if len(parts) > 2 and parts[1] != room:
+                    used.add(node.module)
+    assert modules
+    assert modules <= used
+    for package in packages():
+        named = set(importlib.import_module(package).__all__)
+        assert not {module for module in modules if module.rpartition(".")[2] in named}

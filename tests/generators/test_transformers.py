@@ -1,5 +1,6 @@
 """TransformersGenerator: draws, log-probabilities, stop strings, kinds of prompts."""
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -43,6 +44,17 @@ def parts(path):
     """A loaded model with its tokenizer."""
     checkpoint = TransformersGenerator(path)._load()
     return checkpoint.model, checkpoint.tokenizer
+
+
+def unused(path, **options):
+    """A generator whose model has run nothing yet."""
+    checkpoint = TransformersGenerator(path)._load()
+    return TransformersGenerator(
+        copy.deepcopy(checkpoint.model),
+        tokenizer=checkpoint.tokenizer,
+        processor=checkpoint.processor,
+        **options,
+    )
 
 
 def inputs_of(generator, prompt):
@@ -102,8 +114,7 @@ def test_draws_do_not_depend_on_the_batch(kind, path):
     first, rest = generator.sample(prompts, 3), generator.sample(prompts, 5, start=3)
     assert [a + b for a, b in zip(responses(first), responses(rest))] == reference
     # one by one, in single rows, without the prefix that the batch shares
-    generator = TransformersGenerator(path, batch_size=1, **options)
-    generator._load()._forward = None
+    generator = unused(path, batch_size=1, **options)
     for prompt, row in zip(prompts[:4], reference):
         assert responses(generator.sample([prompt], 3)) == [row[:3]]
 
@@ -290,8 +301,7 @@ def test_work_is_near_the_least_possible(llama_path):
     tokenizer = parts(llama_path)[1]
     lengths = [len(tokenizer(prompt)["input_ids"]) for prompt in prompts]
     n_shared = len(tokenizer(HEADER)["input_ids"])
-    generator = TransformersGenerator(llama_path, max_new_tokens=8, batch_size=12)
-    generator._load()._forward = None
+    generator = unused(llama_path, max_new_tokens=8, batch_size=12)
     draws = generator.sample(prompts, 5)
     assert generator.n_decoded_tokens_ == sum(d.n_tokens - 1 for row in draws for d in row)
     widest = n_shared + 12 * (max(lengths) - n_shared)

@@ -16,7 +16,14 @@ import torch
 
 from sklearn_clm.generators.transformers import _engine
 from tests import tiny_models
-from tests.generators.test_transformers import KINDS, parts, prompts_for, recorded_tokens, responses
+from tests.generators.test_transformers import (
+    KINDS,
+    parts,
+    prompts_for,
+    recorded_tokens,
+    responses,
+    unused,
+)
 
 DATA = Path(__file__).parent / "data" / "keyed_draws.json"
 
@@ -75,8 +82,7 @@ def test_a_prompt_is_prefilled_once_while_it_is_open(llama_path, free_memory):
     n_prefilled = []
     for is_served, n_bytes in ((False, 10**9), (True, 10**9), (True, 0)):
         free_memory(n_bytes)
-        generator = TransformersGenerator(llama_path, max_new_tokens=4, batch_size=8)
-        generator._load()._forward = None
+        generator = unused(llama_path, max_new_tokens=4, batch_size=8)
         if is_served:
             served(generator, prompts, until(counts), 6)
         else:

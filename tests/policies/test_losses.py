@@ -9,7 +9,6 @@ from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import Configuration, betting_p_value, binomial_p_value
-from sklearn_clm.calibration.data import split_of
 from sklearn_clm.calibration.path import sets_at_stop
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport
@@ -39,32 +38,31 @@ def sampler(**options):
     return toy_sampler(**fixed | options)
 
 
-def share_of_wrong(data, rows, configuration):
-    """The loss `wrong`, from the labels."""
-    part = data.take(rows)
+def share_of_wrong(part, configuration):
+    """The loss `wrong`, from the labels, and which draws are accepted."""
     accepted = sets_at_stop(part, Configuration(*configuration), 4, "max").shown
     size = accepted.sum(axis=1)
-    return np.sum(accepted & ~part.admissible, axis=1) / np.maximum(size, 1), accepted, part
+    return np.sum(accepted & ~part.admissible, axis=1) / np.maximum(size, 1), accepted
 
 
 def test_the_largest_p_value_is_tested_along_one_path():
     losses = keeping(0.6)
     one = sampler(losses=losses).fit(X, Y)
-    result, data = one.result_, one.calibration_data_
-    _, rows = split_of(data, 1 / 3, 0)
+    result = one.result_
+    _, part = one.calibration_data_.split(1 / 3, 0)
     tested = np.flatnonzero(~np.isnan(result.p_values))
     for m in tested:
-        loss, accepted, part = share_of_wrong(data, rows, result.frontier.lambdas[m])
+        loss, accepted = share_of_wrong(part, result.frontier.lambdas[m])
         errors = int(np.sum(~np.any(accepted & part.admissible, axis=1)))
         wanted = max(
-            float(betting_p_value(loss, 0.6, keys=data.prompts[rows])),
-            float(binomial_p_value(errors, len(rows), 0.5)),
+            float(betting_p_value(loss, 0.6, keys=part.prompts)),
+            float(binomial_p_value(errors, part.n_prompts, 0.5)),
         )
         assert result.p_values[m] == pytest.approx(wanted)
     # up to the first failure and no further
     assert np.all(result.p_values[tested[:-1]] <= 0.05)
     assert len(tested) == len(result.p_values) or result.p_values[tested[-1]] > 0.05
-    loss, *_ = share_of_wrong(data, rows, one.lambda_hat_)
+    loss, _ = share_of_wrong(part, one.lambda_hat_)
     assert one.calibration_.rule.outcome.means["wrong"] == pytest.approx(loss.mean())
     new, _ = questions(10, first=1000)
     assert one.predict(new).guaranteed
