@@ -238,6 +238,7 @@ class KeepingQueue(RelayQueue):
                 elif (waiting := self._wanted_by.get((key, draw))) is not None:
                     waiting.append(position)
                     self._sharing.setdefault(key, []).append(position)
+                # another request makes it just now: its news come by the keeper
                 elif not self._keeper.is_to_make(key, draw):
                     self._wanted_by[key, draw] = [position]
                     self._made_elsewhere.add((key, draw))

@@ -118,6 +118,7 @@ class EntailmentScore(BaseEstimator):
         distinct = sorted(dict.fromkeys(pairs), key=lambda pair: len(pair[0]) + len(pair[1]))
         model, tokenizer = self._model_and_tokenizer()
         model.train(False)
+        # in low precision the other rows of a batch show in a row's score: one at a time
         size = self.batch_size if model.dtype.itemsize >= 4 else 1
         scores: dict[Pair, float] = {}
         for first in range(0, len(distinct), size):

@@ -167,12 +167,14 @@ class CausalForward(Forward):
     def _shared_prefix(self, prompts: Sequence[EncodedPrompt]) -> tuple[Prefix | None, int]:
         if self.layout is None:
             return None, 0
+        # what the first and the last in alphabetical order share, all between them share, too
         first = min(prompts, key=lambda prompt: prompt.ids).ids
         last = max(prompts, key=lambda prompt: prompt.ids).ids
         # the last token of a prompt is always run, for the logits of the next
         shared = min(common_length(first, last), min(len(prompt.ids) for prompt in prompts) - 1)
         kept = self._prefix
         n_kept = 0 if kept is None else min(common_length(kept.ids, first), shared)
+        # a pass of its own is worth it where prompts would else repeat more tokens than it takes
         if len(prompts) * (shared - n_kept) > shared >= MIN_PREFIX and len(prompts) > 1:
             ids = first[:shared]
             tensors, _ = self._run(self._tensor([ids]), [shared - 1], None)
@@ -180,6 +182,7 @@ class CausalForward(Forward):
             return new, shared
         if kept is None or n_kept < MIN_PREFIX:
             return None, 0
+        # what an earlier call kept, as far as these prompts begin with it
         return Prefix(first[:n_kept], [t[..., :n_kept, :] for t in kept.packed]), 0
 
     def _prefill(

@@ -86,25 +86,31 @@ class Detokenizer:
         `windowed` decodes each token after a short context, in linear time; otherwise after
         everything before it.
         """
-        first = read = 0  # the window starts at first; the text of ids[:read] is settled
-        settled = reached = 0  # characters of the text of ids[:read], and matched so far
-        context = 0  # characters of the text of ids[first:read]
+        window = 0  # the token at which the window starts
+        n_settled = 0  # tokens whose text no later token changes
+        settled = 0  # characters of their text
+        context = 0  # characters of their text within the window
+        reached = 0  # characters of `text` that are matched so far
         spans: list[tuple[int, int]] = []
         text_of = self._window_text if windowed else self.text
         # tokens need not be characters: each gets what the text grew by, up to where prefixes agree
         for i, token in enumerate(ids):
-            new = text_of(tuple(ids[first : i + 1]))[context:]
+            new = text_of(tuple(ids[window : i + 1]))[context:]
             is_prefix = text.startswith(new, settled)
             matched = len(new) if is_prefix else common_length(new, text[settled:])
-            start, reached = reached, max(reached, settled + matched)
+            start = reached
+            reached = max(reached, settled + matched)
             if token in self._special_ids:
                 spans.append((start, start))
             else:
                 # a token that completes no character is part of the next one
                 spans.append((start, min(max(reached, start + 1), len(text))))
+            # a window begins at whole characters, one step behind: decoders join some tokens
             if windowed and is_prefix and new and not new.endswith(_INCOMPLETE):
-                first, read, settled = read, i + 1, reached
-                context = len(text_of(tuple(ids[first:read])))
+                window = n_settled
+                n_settled = i + 1
+                settled = reached
+                context = len(text_of(tuple(ids[window:n_settled])))
         return spans if reached == len(text) else []
 
 
