@@ -122,6 +122,7 @@ def test_failed_calls_are_repeated_as_told(caplog):
 
     assert responses(FunctionGenerator(ask, max_retries=2), n_samples=1) == [["yes"]] * 12
     failures.clear()
+    caplog.clear()  # whatever level an earlier test has set
     with (
         caplog.at_level("INFO", "sklearn_clm"),
         pytest.raises(ConnectionError, match="gone") as raised,
