@@ -375,12 +375,13 @@ def warn_of_falling_scores(
     n_found = 0
     higher = []
     for of_prompt, part in zip(of_all, of_some, strict=True):
+        # a component is known by where it occurs first, which is the same among fewer draws
         score_of = dict(zip(_first_places(of_prompt), of_prompt.scores.tolist()))
         for name, score, place in zip(part.components, part.scores.tolist(), _first_places(part)):
             n_found += 1
-            wanted = score_of[place]
-            if score > wanted + rounding:
-                higher.append(f"{score:.3g} in place of {wanted:.3g} for {name!r:.80}")
+            among_all = score_of[place]
+            if score > among_all + rounding:
+                higher.append(f"{score:.3g} in place of {among_all:.3g} for {name!r:.80}")
     if higher:
         warn(
             f"component_score rises where draws are taken away, for {len(higher)} of {n_found} "

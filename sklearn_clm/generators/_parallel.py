@@ -120,6 +120,7 @@ def as_done(
         parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=batch_size)
         yield from parallel(tasks)
         return
+    # other backends give the results of a call together: a few tasks a call
     size = _TASKS_AT_ONCE * effective_n_jobs(n_jobs)
     waiting = iter(tasks)
     while some := list(islice(waiting, size)):

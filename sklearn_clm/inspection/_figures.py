@@ -105,6 +105,7 @@ class Display(ABC):
         self._draw()
         for axis in self.axes_:
             axis.spines[["top", "right"]].set_visible(False)
+        # one legend for all axes, which names each label once
         entries = {
             label: handle
             for axis in self.axes_

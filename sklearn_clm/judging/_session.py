@@ -68,8 +68,10 @@ class JudgingSession:
         self._lock = threading.Lock()
         self._n_rows = 0
         self._order = secrets.token_hex(8)  # of prompts
-        self._said: dict[str, Verdict] = {}  # the newest row on each pair, in order of arrival
-        self._left: dict[str, None] = {}  # what is wanted and lacks a verdict, the next one first
+        self._newest: dict[str, Verdict] = {}  # the newest row on each pair, in order of arrival
+        self._unjudged: dict[
+            str, None
+        ] = {}  # what is wanted and lacks a verdict, the next one first
         self._shown: str | None = None
         self._pairs: dict[str, WantedVerdict] = {}
         self._wanted: dict[str, None] = {}  # now or in an earlier round
@@ -79,20 +81,22 @@ class JudgingSession:
         self._read()
         # what this person judged, the last at the end: before, and from now on in this session, as
         # somebody else may judge under the same name
-        self._done: dict[str, None] = {
+        self._judged_here: dict[str, None] = {
             id_: None
-            for id_, row in self._said.items()
+            for id_, row in self._newest.items()
             if row.verdict is not None and row.judge == self.judged_by
         }
         if callable(wanted):
-            self._wanted = {id_: None for id_, row in self._said.items() if row.verdict is not None}
+            self._wanted = {
+                id_: None for id_, row in self._newest.items() if row.verdict is not None
+            }
         else:
             self._start_round(wanted)
 
     @property
     def n_judged(self) -> int:
         """How many of the wanted pairs are judged."""
-        return len(self._wanted) - len(self._left)
+        return len(self._wanted) - len(self._unjudged)
 
     def turn(self) -> Turn:
         """What is shown: the same pair until it is judged."""
@@ -124,7 +128,7 @@ class JudgingSession:
             raise ValueError(f"key must be one of y, n, s, u, got {key!r:.20} instead.")
         with self._lock:
             self._read()
-            if not self._left and not self._conclusion:
+            if not self._unjudged and not self._conclusion:
                 self._next_round()
             pair = self.pair(id_)
             if pair is None:
@@ -146,23 +150,23 @@ class JudgingSession:
         self._n_rows += len(new)
         for row in new:
             # out and in again: the newest row is the last
-            self._said.pop(row.id, None)
-            self._said[row.id] = row
+            self._newest.pop(row.id, None)
+            self._newest[row.id] = row
             if row.verdict is not None:
-                self._left.pop(row.id, None)
+                self._unjudged.pop(row.id, None)
             elif row.id in self._wanted and self.pair(row.id) is not None:
-                self._left[row.id] = None
+                self._unjudged[row.id] = None
         if new:
             self._conclusion = ""  # a changed verdict may change what was found
 
     def _say(self, pair: WantedVerdict, key: str, note: str) -> str:
         """Keep a verdict; return what to tell."""
         # sent twice, or judged by somebody else meanwhile
-        if pair.id not in self._left:
+        if pair.id not in self._unjudged:
             return "" if self._has_said(pair, key) else _NOT_OPEN
         self._shown = None
         if key == "s":
-            self._left[pair.id] = self._left.pop(pair.id)  # now the last one
+            self._unjudged[pair.id] = self._unjudged.pop(pair.id)  # now the last one
             self._skipped.pop(pair.id, None)
             self._skipped[pair.id] = None
             return "Skipped. It comes again at the end."
@@ -171,46 +175,47 @@ class JudgingSession:
         self._read()
         if not is_kept:
             return _NOT_OPEN
-        self._done[pair.id] = None
+        self._judged_here[pair.id] = None
         self._skipped.clear()  # "undo" is now about this verdict
         return ""
 
     def _has_said(self, pair: WantedVerdict, key: str) -> bool:
         """Whether this verdict of this person counts."""
-        verdict = self._said.get(pair.id)
-        if verdict is None or pair.id not in self._done:
+        verdict = self._newest.get(pair.id)
+        if verdict is None or pair.id not in self._judged_here:
             return False
         return verdict.verdict == (key == "y") and verdict.judge == self.judged_by
 
     def _take_back(self, pair: WantedVerdict) -> str:
         """Take back a skip or a verdict; what to tell."""
-        if pair.id in self._skipped and pair.id in self._left:
+        if pair.id in self._skipped and pair.id in self._unjudged:
             del self._skipped[pair.id]
             self._shown = pair.id
             return "Here it is again."
-        verdict = self._said.get(pair.id)
+        verdict = self._newest.get(pair.id)
         if verdict is None or verdict.verdict is None:
             return ""
         # nobody takes back what somebody else said
         if verdict.judge != self.judged_by:
             return f"{verdict.judge} has judged this one since. Nothing was changed."
+        # it is to be judged anew, even where it was no part of this round
         self._wanted[pair.id] = None
         self._shown = pair.id
         self.judge.record(pair, None, judge=self.judged_by)
-        self._done.pop(pair.id, None)
+        self._judged_here.pop(pair.id, None)
         self._read()
         return f"Taken back: {'yes' if verdict.verdict else 'no'}."
 
     def _turn(self, notice: str) -> Turn:
         """What is shown now, what can be undone, and how much is left."""
-        if not self._left and not self._conclusion:
+        if not self._unjudged and not self._conclusion:
             notice = self._next_round() or notice
         # somebody else may have judged what this person is shown
-        if self._shown not in self._left:
-            self._shown = next(iter(self._left), None)
-        n_left = len(self._left)
+        if self._shown not in self._unjudged:
+            self._shown = next(iter(self._unjudged), None)
+        n_left = len(self._unjudged)
         # what was skipped comes before what was judged earlier
-        to_undo = [*self._done, *(id_ for id_ in self._skipped if id_ in self._left)]
+        to_undo = [*self._judged_here, *(id_ for id_ in self._skipped if id_ in self._unjudged)]
         # where no bound is known, at least what is left now
         n_more = n_left + (0 if self._conclusion else self._n_later or 0)
         return Turn(
@@ -238,7 +243,7 @@ class JudgingSession:
             self._start_round(error.wanted, error.n_at_most)
         except Exception as error:  # the verdicts are safe, and people should read why
             return f"What asks for verdicts stopped. {type(error).__name__}: {error}"
-        if not self._left and not self._conclusion:
+        if not self._unjudged and not self._conclusion:
             return (
                 "What asks for verdicts wants some that are there. Does it read this file, with "
                 "this question?"
@@ -254,9 +259,9 @@ class JudgingSession:
         pairs = {pair.id: pair for pair in sorted(wanted, key=place)}
         self._pairs.update(pairs)
         self._wanted.update(dict.fromkeys(pairs))
-        judged = {id_ for id_, row in self._said.items() if row.verdict is not None}
-        self._left.update(dict.fromkeys(id_ for id_ in pairs if id_ not in judged))
-        self._n_later = None if n_at_most is None else max(n_at_most - len(self._left), 0)
+        judged = {id_ for id_, row in self._newest.items() if row.verdict is not None}
+        self._unjudged.update(dict.fromkeys(id_ for id_ in pairs if id_ not in judged))
+        self._n_later = None if n_at_most is None else max(n_at_most - len(self._unjudged), 0)
 
     def _estimate(self, n_left: int, n_more: int) -> str:
         """How much is left, as far as known."""

@@ -136,6 +136,7 @@ def _shift(text: str, spelled: bytes) -> int | None:
 
 
 def _by_bytes(text: str, tokens: Sequence[bytes], shift: int) -> Spans:
+    """Spans where the tokens spell the text, after `shift` bytes."""
     char_of = [i for i, char in enumerate(text) for _ in char.encode()]
     spans = []
     position = -shift
@@ -146,6 +147,7 @@ def _by_bytes(text: str, tokens: Sequence[bytes], shift: int) -> Spans:
         if first < last:
             spans.append((char_of[first], char_of[last - 1] + 1))
         else:
+            # of no character: white space before the text, or what stands behind its end
             edge = 0 if position <= 0 and token else len(text)
             spans.append((edge, edge))
     return tuple(spans)

@@ -193,6 +193,7 @@ def _bounded_client(openai: ModuleType) -> Any:
                         raise http.ReadTimeout(f"{seconds} s are over", request=request)
             finally:
                 response.close()
+            # the body is decompressed and whole: what was said of it on the way no longer holds
             of_body = ("content-encoding", "content-length", "transfer-encoding")
             headers = [
                 header for header in response.headers.multi_items() if header[0] not in of_body

@@ -96,6 +96,7 @@ class Plan:
         """
         if not self._times.least:
             return 1
+        # what was planned rests on times that have changed since
         if self._version != self._times.version:
             self._version = self._times.version
             self._counts.clear()
