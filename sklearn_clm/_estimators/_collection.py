@@ -18,6 +18,7 @@ from sklearn_clm._estimators._source import (
 from sklearn_clm._estimators._verdicts import Verdicts, shown_to
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
+from sklearn_clm.calibration.checks import check_budgets
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.generators.draws import text_key
 from sklearn_clm.generators.identity import score_fingerprint
@@ -26,7 +27,6 @@ from sklearn_clm.policies import Losses
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._shift import Shift
-from sklearn_clm.policies.base import draw_budgets
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
@@ -68,7 +68,7 @@ class Collection:
         shift: Shift | None = None,
     ) -> None:
         n = len(rows)
-        k_max = draw_budgets(sampler.k_max)[-1]
+        k_max = check_budgets(sampler.k_max)[-1]
         self.source = source
         self.prompts = prompts.take(rows)
         self.indices = rows

@@ -26,6 +26,7 @@ from sklearn_clm._estimators._source import DrawSource, source_of
 from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
+from sklearn_clm.calibration.checks import check_budgets
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.risk import CostOfMisses
 from sklearn_clm.calibration.rows import at_stake
@@ -48,7 +49,7 @@ from sklearn_clm.policies import (
 from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._shift import weights_of
-from sklearn_clm.policies.base import Policy, draw_budgets
+from sklearn_clm.policies.base import Policy
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._quality import needs_logprobs
 from sklearn_clm.scoring._similarity import get_similarity
@@ -526,7 +527,7 @@ class ConformalSampler(CalibratedEstimator):
                 "TransformersGenerator(name), a classifier as EstimatorGenerator(classifier)."
             )
         super()._validate_params()
-        budgets = draw_budgets(self.k_max)
+        budgets = check_budgets(self.k_max)
         check_tiers(trait(generator, "tiers"), budgets[-1])
         policy = self._policy
         policy.refuse(self.k_max)
@@ -594,7 +595,7 @@ class ConformalSampler(CalibratedEstimator):
         """The data's own collection, if any, and its source."""
         check_data(data, draws=False, labels=False)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
-        if data.k_max < draw_budgets(self.k_max)[-1]:
+        if data.k_max < check_budgets(self.k_max)[-1]:
             raise ValueError(
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
             )
@@ -614,7 +615,7 @@ class ConformalSampler(CalibratedEstimator):
         self, data: CalibrationData, collected: Collection | None, source: DrawSource
     ) -> Table:
         """The table of the data; own data may be lazy."""
-        budgets = draw_budgets(self.k_max)
+        budgets = check_budgets(self.k_max)
         tiers = self._tiers(source)
         if collected is not None:
             data = collected.known(data, lazily=self._judging.lazily)
@@ -709,7 +710,7 @@ class ConformalSampler(CalibratedEstimator):
         source = self._source_of(repr(name), read["provenance"])
         # draws beyond the largest budget of the file were never calibrated
         k_max = max(rule.k_max for rule in read["rules"].values())
-        if k_max not in draw_budgets(self.k_max):
+        if k_max not in check_budgets(self.k_max):
             raise ValueError(
                 f"k_max must be that of {name!r}, {k_max}, got {self.k_max!r} instead."
             )

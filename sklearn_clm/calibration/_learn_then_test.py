@@ -10,12 +10,7 @@ import numpy as np
 from sklearn_clm.calibration._binomial import smallest_epsilon
 from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._rule import Configuration
-from sklearn_clm.calibration._search import (
-    Frontier,
-    check_budgets,
-    search_frontier,
-    weights_of_objective,
-)
+from sklearn_clm.calibration._search import Frontier, search_frontier, weights_of_objective
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
 from sklearn_clm.calibration._tests import (
@@ -26,7 +21,7 @@ from sklearn_clm.calibration._tests import (
     step_p_values,
 )
 from sklearn_clm.calibration.certify import SequenceResult
-from sklearn_clm.calibration.checks import check_level, check_probability
+from sklearn_clm.calibration.checks import check_budgets, check_level, check_probability
 from sklearn_clm.calibration.claim import Claim, refuse_too_few
 from sklearn_clm.calibration.data import (
     CalibrationData,
@@ -158,14 +153,14 @@ def learn_then_test(
     largest = Claim(max(epsilons), check_level(delta, "delta"))
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     budgets = check_budgets(k_max if frontier is None else frontier.k_max.tolist(), data.k_max)
-    data = data.truncate(int(budgets[-1]))
+    data = data.truncate(budgets[-1])
     if frontier is None:
         seen, tested = split_of(data, optimization_fraction, random_state)
         refuse_too_few(len(tested), largest, optimization_fraction)
         part = data.take(seen)
         part = part if part.n_made == part.quality.size else completed(part)
         frontier = search_frontier(
-            part, set_score=score, n_lambdas=n_lambdas, k_max=budgets.tolist(), **weights
+            part, set_score=score, n_lambdas=n_lambdas, k_max=budgets, **weights
         )
     else:
         seen = np.arange(0)

@@ -17,7 +17,7 @@ from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_p
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights, evaluate_configurations
-from sklearn_clm.calibration.checks import as_array
+from sklearn_clm.calibration.checks import as_array, check_budgets
 from sklearn_clm.calibration.data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration.risk import MISSES, Risk
 
@@ -85,7 +85,7 @@ def search_frontier(
         Prompts whose misses are errors; None: all.
     """
     check_data(optimization)
-    budgets = check_budgets(k_max, optimization.k_max)
+    budgets = np.array(check_budgets(k_max, optimization.k_max))
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     # in the order of their digests, since set scores are observed on some prompts alone
     order = optimization.order()
@@ -127,18 +127,6 @@ def weights_of_objective(size_weight: float, excess_weight: float, draw_weight: 
         if not isinstance(weight, Real) or not 0.0 <= weight < np.inf:
             raise ValueError(f"{name} must be finite and at least 0, got {weight!r} instead.")
     return weights
-
-
-def check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndarray:
-    """The budgets, ascending and distinct."""
-    budgets = np.unique(available if k_max is None else np.asarray(k_max))
-    integers = len(budgets) > 0 and budgets.dtype.kind in "iu"
-    if not integers or budgets[0] < 1 or budgets[-1] > available:
-        raise ValueError(
-            f"k_max must be one integer or several, from 1 to {available}, the number of draws in "
-            f"data, got {k_max!r} instead."
-        )
-    return budgets
 
 
 def pareto_frontier(costs: ArrayLike) -> np.ndarray:

@@ -1,6 +1,8 @@
 """Arguments from outside: arrays, levels, counts; refused at the door."""
 
+import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -85,3 +87,17 @@ def check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, n
             f"n_errors must lie in 0 to n, and n be positive, got {n_errors!r}, {n!r} instead."
         )
     return counts, totals
+
+
+def check_budgets(k_max: int | Sequence[int] | None, available: int | None = None) -> list[int]:
+    """Numbers of draws, ascending and distinct; None is all that are available."""
+    given = available if k_max is None else k_max
+    budgets = np.atleast_1d(np.asarray(given, dtype=object)).ravel().tolist()
+    most = math.inf if available is None else available
+    are_integers = all(isinstance(k, Integral) and not isinstance(k, bool) for k in budgets)
+    if not budgets or not are_integers or not all(1 <= k <= most for k in budgets):
+        limit = "" if available is None else f", up to {available}, the number of draws in data"
+        raise ValueError(
+            f"k_max must be one integer of at least 1, or several{limit}, got {k_max!r} instead."
+        )
+    return sorted({int(k) for k in budgets})

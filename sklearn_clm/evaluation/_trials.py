@@ -23,9 +23,8 @@ from sklearn_clm.calibration._components import (
     check_components,
     places_of_rank,
 )
-from sklearn_clm.calibration._search import check_budgets
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration.checks import check_level
+from sklearn_clm.calibration.checks import check_budgets, check_level
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import split_prompts
@@ -109,7 +108,7 @@ def run_trials(
     """
     check_data(data)
     # a vectorised set score is rounded alike on arrays of one width alone
-    data = data.truncate(int(check_budgets(search.get("k_max"), data.k_max)[-1]))
+    data = data.truncate(check_budgets(search.get("k_max"), data.k_max)[-1])
     named = _named(methods)
     levels = _check_levels("epsilons", epsilons)
     fractions = {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction}

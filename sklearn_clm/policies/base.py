@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from numbers import Integral
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
@@ -35,16 +34,6 @@ from sklearn_clm.policies.rules import (
 
 LearntT = TypeVar("LearntT")  # what the search returns
 PathT = TypeVar("PathT", bound=Path)  # what is tested of it
-
-
-def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
-    """Values of the parameter `k_max` in ascending order."""
-    if isinstance(k_max, (int, Integral)):
-        return [int(k_max)]
-    budgets = list(k_max)
-    if not budgets or not all(isinstance(k, Integral) and int(k) >= 1 for k in budgets):
-        raise ValueError(f"k_max must be one int >= 1, or several, got {k_max!r} instead.")
-    return sorted({int(k) for k in budgets})
 
 
 class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
