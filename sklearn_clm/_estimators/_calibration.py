@@ -350,6 +350,7 @@ class SamplerCalibration(Calibration):
         n_open = sum(outcome.n_open for _, outcome in pairs if outcome is not None)
         if not n_open:
             return []
+        # groups are counted together: each has a rule of its own
         n = sum(outcome.n_calibration for _, outcome in pairs if outcome is not None)
         text = (
             f"the draws of {n_open} of {counted(n, 'calibration prompt')} end before they show "

@@ -99,6 +99,7 @@ class Sampling:
         batched = self._batched[name]
         claim = self._rules[name].claim
         if not rule.done:
+            # a rule that accepts all wants all at once; any other may stop after the next one
             return batched.all_draws or int(rule.n_samples) + 1
         texts, score = batched.close(self._open.pop(open_set.index))
         self.closed[open_set.index] = PredictionSet.of_draws(

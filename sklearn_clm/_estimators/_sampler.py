@@ -333,6 +333,7 @@ class ConformalSampler(CalibratedEstimator):
 
     def _fill(self, collected: Collection, *, lazily: bool) -> CalibrationData:
         """Make the draws of a collection, and keep it."""
+        # one draw of each prompt, on which scores are tried; tests ask for the others
         lazy = self._judging.lazily
         collected.fill(
             1 if lazily and lazy and not collected.has_holes else collected.data.k_max,
@@ -533,12 +534,15 @@ class ConformalSampler(CalibratedEstimator):
         policy.refuse(self.k_max)
         self._judging.refuse(self._level, self.delta)
         self._judging.refuse_policy(policy, budgets[-1])
+        # other losses are tested along a list of thresholds; levels are nested in one risk alone
         if self.losses is not None and not isinstance(policy, ThresholdPolicy):
             raise ValueError(
                 f"policy must be one of thresholds with losses, got {policy!r:.60} instead."
             )
         if self.losses is not None and self.judging != "all":
             raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")
+        # lazy tests ask for witnesses until enough prompts are right: they know neither who
+        # abstains nor what a miss costs
         if isinstance(policy, ThresholdPolicy) and self.judging != "all":
             if policy.abstain:
                 raise ValueError(
@@ -668,6 +672,7 @@ class ConformalSampler(CalibratedEstimator):
             whose = "costs of misses"
         elif self._policy.takes_holes:
             return
+        # what early ends leave open can be counted as an error only where an error is 0 or 1
         fewest = int(data.n_draws.min())
         cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
         raise ValueError(

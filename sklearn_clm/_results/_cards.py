@@ -111,6 +111,7 @@ def head(summary: Summary) -> str:
         tick = ""
         if promised is not None:
             tick = f'<div class="clm-promised" style="left:{promised:.1%}"></div>'
+        # in words too, for those who do not see the bar
         words = f"{held:.0%} held, {numbers[1][1]} promised"
         bar = (
             f'<div class="clm-bar" title="{words}">'

@@ -629,6 +629,7 @@ class PredictionSets(SetSequence[PredictionSet]):
         }
         for name in ("n_samples", "set_score", "stopped", "guaranteed"):
             columns[name] = [getattr(a_set, name) for a_set in self]
+        # columns for what is unusual come only where it is
         return self._with_claims(pd.DataFrame(columns, index=self.frame_index), self)
 
     def __repr__(self) -> str:

@@ -322,6 +322,7 @@ def _certified(target: object) -> tuple[float, str]:
         )
     check_is_fitted(target, "calibration_")
     record = target.calibration_
+    # a null promises nothing that could be broken
     if (nulls := nulls_of(record.claims_in_use)) is not None:
         raise ValueError(
             "target must be certified, in all groups, to give its level, got one of which this "

@@ -188,6 +188,7 @@ def plan(
     n = data.n_prompts
     n_errors = int(first_k_errors(data.admissible)[-1])
     parts = np.array([m - optimization_size(m, optimization_fraction) for m in planned.tolist()])
+    # of the pilot's share: the calibration to come has chance of its own, see `_epsilons_to_come`
     low, high = map(float, clopper_pearson(n_errors, n, _CONFIDENCE))
     most = max(_LARGEST_ADVICE, int(planned[-1]))
     recommended, cautious = (

@@ -84,6 +84,7 @@ def check_text(value: object, name: str) -> None:
     It is what is left of a character that was cut in two: no tokenizer, service or file takes it.
     """
     if isinstance(value, str):
+        # most texts end here: looking for surrogates takes longer
         if value.isascii():
             return
         try:

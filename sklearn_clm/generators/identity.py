@@ -473,6 +473,7 @@ def _written(source: str, flags: int) -> list[tuple[Any, types.CodeType]]:
     codes_at: dict[tuple[str, int], list[types.CodeType]] = {}
     for code in _codes_in(codes):
         codes_at.setdefault((code.co_name, code.co_firstlineno), []).append(code)
+    # where two stand on one line nobody knows which is which: these are told by their byte code
     alone = [place for place, nodes in nodes_at.items() if len(nodes) == 1]
     return [
         (nodes_at[place][0], _without_places(codes_at[place][0]))

@@ -108,6 +108,7 @@ def _check_table(X: Any) -> CheckedPrompts:
     ]
     if not texts:
         return _check_numbers(X)
+    # which of them is the prompt is not guessed
     if len(columns) > 1:
         raise _not_one_column(f"a data frame with the columns {texts!r:.200} that hold no numbers")
     names = _get_feature_names(X)

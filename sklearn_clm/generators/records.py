@@ -105,6 +105,7 @@ def draw_to_record(generation: Generation) -> dict[str, object]:
 def draw_from_record(record: Mapping[str, object]) -> Generation:
     """The draw that :func:`draw_to_record` wrote (or a user, by hand)."""
     response = record.get("response")
+    # data frames hold NumPy's numbers, which JSON does not know
     response = response.item() if isinstance(response, np.generic) else response
     if not isinstance(response, (str, int, float)) or is_missing(response):
         empty = " (pandas reads an empty text so, but for keep_default_na=False)"

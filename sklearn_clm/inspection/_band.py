@@ -149,6 +149,7 @@ class AchievableBandDisplay(EstimatorDisplay):
         ax, error, reachable = self.ax_, self.error, self.reachable
         low, high = clopper_pearson(self.n_errors, self.n_prompts)
         k = np.arange(1, len(error) + 1)
+        # where one draw does as well no epsilon says anything: the axis ends there
         top = min(1.0, 1.25 * max(high[0], reachable[0]))
         ax.axhspan(error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
         label = f"achievable, not trivial: {error[-1]:.3f} to {error[0]:.3f}"

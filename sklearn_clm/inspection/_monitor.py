@@ -66,6 +66,7 @@ class RiskMonitorDisplay(Display):
         wealth.set_yscale("log")
         wealth.set_ylabel("E-value")
 
+        # a confidence sequence is costly: a few hundred points draw the same line
         times = np.unique(np.linspace(1, n, min(n, _POINTS)).round().astype(int))
         totals = np.cumsum(losses)[times - 1]
         low, high = confidence_sequence(totals, times, alpha)

@@ -244,6 +244,7 @@ def _tests(
     rows: list[TableRow] = [("test", *columns, errors, "p-value", "")]
     for i in decisive:
         bound = result.bound(i)
+        # beyond the first failure nothing was tested, and lazily nothing was asked
         is_known = i <= n_valid or not result.bound(i)
         n = result.n_calibration if result.n_counted is None else result.n_counted[i]
         errors = f"{bound}{result.n_errors[i]} of {n}" if is_known else ""

@@ -136,6 +136,7 @@ def _by_file(sets: PredictionSets, path: Path) -> list[object]:
             for _, line in read_lines(path, _COLUMNS)
         ]
     known_prompts = {line["prompt"] for line in lines}
+    # people fill the file in meanwhile: their lines stay as they are, new ones follow
     if new := [text for text in dict.fromkeys(prompts) if text not in known_prompts]:
         columns = list(lines[0]) if lines else _COLUMNS
         lines += [dict.fromkeys(columns, "") | {"prompt": text} for text in new]

@@ -159,6 +159,7 @@ def _differences(response: str, references: Sequence[str]) -> dict[str, object]:
     ]
     if max(similarities, default=0.0) < _LEAST_SHARED:
         return {}
+    # of several references the nearest: differences from another would mark nearly all
     compared = similarities.index(max(similarities))
     other = words_of_references[compared]
     mine = [False] * len(words)

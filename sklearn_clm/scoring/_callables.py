@@ -147,6 +147,7 @@ def numbered(
         row_numbers = []
         for item in row:
             try:
+                # equal to an earlier item, or the next one
                 number = positions.setdefault(key(item), len(distinct))
             except TypeError:
                 number = len(distinct)

@@ -139,6 +139,7 @@ class EntailmentScore(BaseEstimator):
             max_length=limit,
             return_tensors="pt",
         ).to(model.device)
+        # checkpoints number their classes as they like
         entailment = _entailment_index(model.config, self.entailment_label)
         with torch.inference_mode():
             values = model(**encoded).logits.double().softmax(dim=-1)[:, entailment]

@@ -207,6 +207,7 @@ class CausalForward(Forward):
 
     def step(self, batch: Batch, rows: Sequence[Written]) -> Tensor:
         if self.layout is None:
+            # rows cannot be copied in this model's cache: all tokens are run again
             ids = self._tensor([[*row.prompt.ids, *row.tokens] for row in rows])
             return self._pass(ids, logits_to_keep=1).logits[:, -1]
         cache = batch.cache()
@@ -246,6 +247,7 @@ class CausalForward(Forward):
         cache = None if self.layout is None else DynamicCache()
         if self.layout is not None and prefix is not None:
             cache = self.layout.cache([t.expand(-1, n_rows, -1, -1, -1) for t in prefix.packed])
+        # logits of a row's last token alone: those of all positions would fill the memory
         at = sorted(set(last))
         positions = torch.arange(n_shared, n_shared + n_tokens, device=ids.device)
         logits = self._pass(
@@ -297,6 +299,7 @@ class EncoderDecoderForward(Forward):
         cross.append(encoded[None, :, None])
         states = []
         for i, prompt in enumerate(prompts):
+            # without the padding of its group: another batch pads to another length
             n = encoded.shape[1] if mask is None else len(prompt.ids)
             states_of_row = [tensor[:, i].clone() for tensor in packed]
             encodings = [tensor[:, i, :, :n].clone() for tensor in cross]
@@ -308,6 +311,7 @@ class EncoderDecoderForward(Forward):
         encoded, cross = batch.encoded()
         mask = batch.encoded_mask(encoded.device)
         if self.layout is None or cross is None:
+            # the encoder's output is kept in any case, and the decoder is run again
             ids = self._tensor([[*self.start_ids, *row.tokens] for row in rows])
             return self._run(ids, encoded, mask, use_cache=False).logits[:, -1]
         cache = EncoderDecoderCache(batch.cache(), cross)
