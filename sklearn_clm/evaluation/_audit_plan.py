@@ -168,15 +168,7 @@ def plan_audits(
     >>> plan.design, plan.n_more, round(plan.typical["two-phase"] / plan.typical["people"], 1)
     ('two-phase', 0, 0.6)
     """
-    model = np.asarray(by_model)
-    people = np.asarray(by_people, dtype=object)
-    pairs = Counter(zip(model.ravel().tolist(), people.ravel().tolist()))
-    unknown = set(pairs) - set(product((True, False), (True, False, None)))
-    if model.dtype != bool or model.ndim != 1 or not model.shape == people.shape or unknown:
-        raise ValueError(
-            "by_model must be booleans of shape (m,), and by_people such or None, one for each "
-            f"prompt of the pilot, got {by_model!r:.60} and {by_people!r:.60} instead."
-        )
+    model, pairs = _checked_pilot(by_model, by_people)
     epsilon = check_level(epsilon, "epsilon")
     delta = check_level(delta, "delta")
     power = check_level(power, "power")
@@ -187,7 +179,7 @@ def plan_audits(
             f"n_prompts must be at least {fewest}, since fewer certify nothing at "
             f"epsilon={epsilon:g}, delta={delta:g}, got {n_prompts} instead."
         )
-    # Beta distributions of what the pilot leaves open
+    # Beta distributions of what the pilot leaves open: its counts, on what is supposed before it
     beliefs = np.array(
         [
             np.add(_REFUSED, [np.sum(~model), np.sum(model)]),
@@ -216,10 +208,7 @@ def plan_audits(
         of_sizes = [figures(n) for n in sizes]
         powers[design] = [float(np.mean(of_truths)) for of_truths, _ in of_sizes]
         plans[design] = [float(np.mean(n)) for _, n in of_sizes]
-        # of each truth the first size with enough power; a mean over truths would compare others
-        number = np.full(missed.shape, float(n_prompts))
-        for of_truths, n in reversed(of_sizes):
-            number = np.where(of_truths >= power, n, number)
+        number = _verdicts_needed(of_sizes, power, missed.shape, n_prompts)
         # of each share of refused prompts that people admit
         logarithms.append(np.log(number).mean(axis=(0, 1)))
     typical = dict(zip(designs, np.exp(np.mean(logarithms, axis=1)).tolist(), strict=True))
@@ -228,6 +217,7 @@ def plan_audits(
 
     def after(n: int) -> float:
         """People's verdicts expected, after n more on refused prompts."""
+        # of each number of them that people admit, and then with the design that is best
         chances = binom.pmf(np.arange(n + 1), n, mistaken.reshape(-1, 1)) / len(_QUANTILES)
         return float(np.exp(np.min(logarithms @ chances, axis=0).sum()))
 
@@ -247,3 +237,33 @@ def plan_audits(
         delta=delta,
         power=power,
     )
+
+
+def _checked_pilot(
+    by_model: ArrayLike, by_people: ArrayLike | Sequence[bool | None]
+) -> tuple[np.ndarray, Counter[tuple[bool, bool | None]]]:
+    """What the model said of each prompt, and how often with what people said."""
+    model = np.asarray(by_model)
+    people = np.asarray(by_people, dtype=object)
+    pairs = Counter(zip(model.ravel().tolist(), people.ravel().tolist()))
+    unknown = set(pairs) - set(product((True, False), (True, False, None)))
+    if model.dtype != bool or model.ndim != 1 or not model.shape == people.shape or unknown:
+        raise ValueError(
+            "by_model must be booleans of shape (m,), and by_people such or None, one for each "
+            f"prompt of the pilot, got {by_model!r:.60} and {by_people!r:.60} instead."
+        )
+    return model, pairs
+
+
+def _verdicts_needed(
+    of_sizes: Sequence[tuple[np.ndarray, Any]], power: float, shape: tuple[int, ...], most: int
+) -> np.ndarray:
+    """People's verdicts of the first size with enough power, for each truth.
+
+    `of_sizes` are power, and mean number of verdicts, by ascending size; `most` is the number where
+    no size has enough. A mean over truths would compare others.
+    """
+    number = np.full(shape, float(most))
+    for of_truths, n in reversed(of_sizes):
+        number = np.where(of_truths >= power, n, number)
+    return number
