@@ -264,6 +264,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             report_null(
                 f"{name!r} holds a calibration that certifies nothing.", self.on_null, self._of_null
             )
+
         columns: dict[str, Any] = {}
         if record.columns:
             columns["feature_names_in_"] = np.array(record.columns, dtype=object)

@@ -75,6 +75,7 @@ class Collection:
         self.groups = None if groups is None else [groups[i] for i in rows]
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
+
         audited = judging_of(sampler.judging).people is not None
         references = [references[i] for i in rows]
         self.place = np.argsort(rows_in_order(self.prompts, references))
@@ -84,6 +85,7 @@ class Collection:
         self._quality, self._similarity = sampler.quality, sampler.similarity
         self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
         self._memory: DrawMemory = sampler.memory_
+
         self.n_draws = np.zeros(n, dtype=np.intp)
         self.limits = np.full(n, k_max)  # how many draws of each prompt can be had
         if isinstance(source.generator, PrecomputedGenerator):
@@ -93,6 +95,7 @@ class Collection:
                 self.limits = np.minimum(available, k_max)
         self.noise: dict[str, Noise] = {}  # of scores that are given draws alone
         self._progress = QUIET
+
         provenance = Provenance(
             generator=source.fingerprint,
             seed=source.seed,
@@ -219,17 +222,18 @@ class Collection:
 
         With `judges` all are judged. With `keeps` they are kept for later verdicts or losses.
         """
-        everybody = np.arange(self.data.n_prompts)
+        all_rows = np.arange(self.data.n_prompts)
+        # what may fail comes before what costs: a few draws, all draws, verdicts
         with self.drawing(self._memory):
             self._try(n_draws, judges=judges)
-            self.draw(everybody, n_draws)
+            self.draw(all_rows, n_draws)
             self._check_draws(n_draws)
             if judges:
-                self._judge(everybody, n_draws)
+                self._judge(all_rows, n_draws)
         self.data = self._with_verdicts(self.data, self.data.labels)
         if not keeps:
             # memory has them, and the data their scores
-            self.draws = [[] for _ in everybody]
+            self.draws = [[] for _ in all_rows]
             for texts in self.responses:
                 texts.clear()
         # last of all: calls change the fingerprint of a function that records them

@@ -148,6 +148,7 @@ class ComponentCollection:
         draws_in_order = [draws[i] for i in order]
         parts = self._parts(prompts_in_order, draws_in_order)
         split = self._scored(prompts_in_order, draws_in_order, parts)
+
         # Proposition 4.4: no component may score higher among half of the draws; scores of this
         # package do not, and some of them cost
         if not is_ours(self._component_score):
@@ -159,12 +160,14 @@ class ComponentCollection:
                 [row[:half] for row in parts[: len(tried)]],
             )
             warn_of_falling_scores(split[: len(tried)], first_half)
+
         # back in the order of rows
         split = [split[place] for place in self.place]
         parts = [parts[place] for place in self.place]
         progress.advance("score", n_draws)
         if in_batches(self._component_score):
             self.noise = self._noise_of(split, draws, parts)
+
         # last of all: calls change the fingerprint of a function that records them
         made_with: dict[str, Any] = {
             name: score_fingerprint(part) for name, part in self._given.items()
@@ -175,6 +178,7 @@ class ComponentCollection:
             prompts=prompts.digests,
             provenance=replace(provenance, k_max=width, **made_with),
         )
+
         if not all(map(callable, references)):
             responses = (draw.response for row in draws for draw in row)
             warn_of_script("admission", self._given["admission"], responses)
@@ -314,6 +318,7 @@ def select_components(
         max((sampled.n_samples for sampled in sets), default=0), record.provenance.k_max
     )
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
+
     prompts = CheckedPrompts([sampled.prompt for sampled in sets], numeric=False)
     by_group = record.rules
     if sets.provenance is None:  # sets made by hand do not know their draws
@@ -323,6 +328,7 @@ def select_components(
         }
     rules = [by_group[name] for name in record.groups_of(groups, prompts)]
     certified = sets[np.array([rule.certified for rule in rules], dtype=bool)]
+
     # where nothing is certified nothing is selected, and nothing has to be scored
     split = iter(components_of_sets(record.splitter, record.component_score, certified))
     no_components = DistinctComponents([], np.empty(0), [])
@@ -349,6 +355,7 @@ def select_components(
                 left_out=tuple((components[c], scores[c], occurrences[c]) for c in left_out),
             )
         )
+
     maker = record.sampler if sets.sampler is None else sets.sampler  # a pickle of sets loses it
     if sets.of_fit and maker is not None:
         selected = maker.calibration_.source.unguaranteed(selected, prompts)

@@ -318,6 +318,7 @@ class ConformalSampler(CalibratedEstimator):
             fraction=self.training_fraction,
             random_state=self.random_state,
         )
+
         # what a shift drops is neither drawn nor judged
         shift = None
         if weights is not None and self.shift is not None:
@@ -325,6 +326,7 @@ class ConformalSampler(CalibratedEstimator):
             kept, shift = self.shift.applied(weights[rows], digests, source.seed)
             rows = rows[kept]
         rows = np.sort(rows)  # as they were given
+
         # audits that cannot certify anything are refused before the draws that they would be about
         level = (self.groups or Groups()).level(self.delta, names, rows)
         self._judging.refuse(self._level, level)
@@ -340,12 +342,14 @@ class ConformalSampler(CalibratedEstimator):
             judges=not lazy,
             keeps=self.judging != "all" or self.losses is not None or collected.verdicts.of_people,
         )
+
         prompts = collected.prompts
         self._forget()
         self._source = collected.source
         self._collected = collected
         self._numeric_prompts = prompts.numeric
-        self.calibration_data_, self.calibration_indices_ = collected.data, collected.indices
+        self.calibration_data_ = collected.data
+        self.calibration_indices_ = collected.indices
         if prompts.n_features is not None:
             self.n_features_in_ = prompts.n_features
         if prompts.feature_names is not None:
@@ -375,6 +379,7 @@ class ConformalSampler(CalibratedEstimator):
         collected, source = self._origin_of(data)
         names = self._groups_of(data, collected, groups)
         provenance = data.provenance
+
         policy = self._policy
         # rows of one prompt have one digest: their places order them by their references
         ties = None if collected is None else collected.place
@@ -382,10 +387,12 @@ class ConformalSampler(CalibratedEstimator):
         searched, tested = policy.split(data, fraction, self.random_state, ties)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         self._judging.refuse(self._level, parts[0].delta)
+
         losses = {} if self.losses is None else self.losses.claimed()
         grouped = names is not None
         promise = policy.promise(self.epsilon)
         claim = self._claim_of(provenance, grouped, losses=losses, **promise)
+
         with (
             Progress(self.verbose) if collected is None else collected.drawing(self.memory_)
         ) as progress:
@@ -393,11 +400,13 @@ class ConformalSampler(CalibratedEstimator):
             table = self._table(data, collected, source)
             rules = policy.calibrate(table, parts, claim, self._judging.of(collected))
             progress.advance("calibrate")
+
         filled = table.filled()
         lazily = table.is_lazy
         filled.provenance = provenance
         if collected is not None and filled.k_max == collected.data.k_max:
             collected.data = filled  # it holds the new labels of a lazy table
+
         record = SamplerCalibration(
             rules=rules,
             width=table.k_max,
@@ -406,6 +415,7 @@ class ConformalSampler(CalibratedEstimator):
             n_judgements=collected.verdicts.n_judgements if collected and lazily else None,
             **self._record_fields(filled, grouped),
         )
+
         noise = {} if collected is None else collected.noise
         doubts = check_precision(record.in_use, filled, names, record.set_score, noise)
         self._keep(record, collected, doubts)
@@ -461,11 +471,12 @@ class ConformalSampler(CalibratedEstimator):
         checked = check_fitted_prompts(self, X)
         loop = asyncio.get_running_loop()
 
-        def shown(i: int, generation: Generation) -> None:
+        # from the thread that predicts to the loop that awaits it
+        def accept_in_loop(i: int, generation: Generation) -> None:
             if on_accept is not None:
                 loop.call_soon_threadsafe(on_accept, i, generation)
 
-        return await in_thread(partial(self._sets, checked, groups, on_accept and shown))
+        return await in_thread(partial(self._sets, checked, groups, on_accept and accept_in_loop))
 
     def score(self, X: object, y: object = None, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data.
@@ -638,6 +649,7 @@ class ConformalSampler(CalibratedEstimator):
             table = Table(data, budgets=budgets, tiers=tiers)
         if table.has_holes:
             self._refuse_holes(data)
+
         # what a miss costs depends on the prompt, which arrays do not hold
         risk = self._policy.risk
         if isinstance(risk, CostOfMisses):
@@ -649,6 +661,7 @@ class ConformalSampler(CalibratedEstimator):
             table.at_stake = at_stake(
                 risk.costs_of(collected.prompts.prompts), collected.prompts.digests
             )
+
         # other losses, and people who audit, are given sets of texts, which arrays do not hold
         if self.losses is None and self._judging.people is None:
             return table

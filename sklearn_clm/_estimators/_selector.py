@@ -251,12 +251,14 @@ class ComponentSelector(CalibratedEstimator):
         # mistakes are found before anything is paid for
         get_component_score(self.component_score)
         get_component_admission(self.admission, get_splitter(self.splitter))
+
         sampler = self._given_sampler(X)
         sampled = None
         prompts = self._checked(X)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
         groups_given = None if groups is None else names  # a function computes its groups again
+
         if sampler is None:
             sampler = self._new_sampler()
             of_sampler = _groups_for(sampler.groups, groups_given)
@@ -272,8 +274,10 @@ class ComponentSelector(CalibratedEstimator):
             source, width = sampler.calibration_.source, sampler.calibration_.width
             of_fit = isinstance(X, PredictionSets) and X.of_fit
             rows = prompts_of_sampler(sampler, prompts, references, of_fit=of_fit)
+
         level = (self.groups or Groups()).level(self.delta, names, rows)
         judging_of(self.judging).refuse(self.alpha, level)
+
         collected = ComponentCollection(
             self, source, prompts, references, rows, groups=groups_given
         )
@@ -282,14 +286,18 @@ class ComponentSelector(CalibratedEstimator):
         if sampled is not None:
             # its draws go to the shared memory, so that none is made anew for components
             sampler.calibrate(sampler._fill(sampled, lazily=True))
+
         provenance = sampler.calibration_.drawn_with
         with Progress(sampler.verbose) as progress:
             collected.fill(sampler.memory_, width, provenance, progress=progress)
             data = collected.data
             if self.judging != "lazy":
                 data = collected.judged(data, self.alpha)
+
         self._forget()
-        self.sampler_, self.calibration_indices_, self._collected = sampler, rows, collected
+        self.sampler_ = sampler
+        self.calibration_indices_ = rows
+        self._collected = collected
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
@@ -318,12 +326,14 @@ class ComponentSelector(CalibratedEstimator):
         collected = self._own(data)
         names = self._groups_of(data, collected, groups)
         sampler = self.sampler_ if collected else self._sampler_for("data", data.provenance)
+
         ties = None if collected is None else collected.place
         searched, tested = judging_of(self.judging).split(data, self.random_state, ties)
         parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
         # where verdicts cost, the rule of all prompts together is not tested: no prediction uses it
         compares = collected is None or self.judging == "all"
         judging_of(self.judging).refuse(self.alpha, parts[0].delta)
+
         if collected is None:
             data.refuse_unknown()
         else:
@@ -332,6 +342,7 @@ class ComponentSelector(CalibratedEstimator):
             tests = in_use if self.judging == "lazy" else None
             with Progress(self.verbose) as collected.verdicts.progress:
                 data = collected.judged(data, self.alpha, tests, self.max_wrong)
+
         provenance = data.provenance
         grouped = names is not None
         promise: dict[str, Any] = {"about": "components", "max_wrong": int(self.max_wrong)}
@@ -346,6 +357,7 @@ class ComponentSelector(CalibratedEstimator):
             sampler=sampler,
             **self._record_fields(data, grouped),
         )
+
         noise = Noise() if collected is None else collected.noise
         doubts = check_precision_of_components(record.in_use, data, names, noise)
         self._keep(record, collected, doubts)
@@ -479,6 +491,7 @@ class ComponentSelector(CalibratedEstimator):
                 "data instead."
             )
         audit = Audit(self.judging, collected.people, collected.source.seed, data.digests)
+        # as of a policy, but with nothing learnt, and no table beside the scores
         return partial(audit.certified, selection, None, None)
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
