@@ -244,6 +244,7 @@ class Calibration(ABC):
             # attributes of an estimator show it, and so do reports of groups
             if None not in rules:
                 raise ValueError("no rule is for all prompts")
+
             return {
                 **{name: content[name] for name in cls._written},
                 "rules": rules,
@@ -318,6 +319,7 @@ class SamplerCalibration(Calibration):
         doubts = super().doubts() + self._open()
         if self.by_group or not self.claim.holds:
             return doubts
+
         # a rule that keeps all draws is certified, and of no use: whoever reads the claim alone
         # would not see it
         size, _ = self.rule.costs
@@ -332,6 +334,7 @@ class SamplerCalibration(Calibration):
                 "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
                 "another calibration) may give smaller sets."
             )
+
         claim, error = self.claim, self.achievable_epsilon.high
         # NaN where it is unknown; with other losses the level alone decides nothing
         if claim.level >= error and self.k_max > 1 and not claim.losses:

@@ -292,6 +292,7 @@ def components_of_sets(
     members: list[Any] = [
         sampled.accepted if sampled.generations else range(len(sampled)) for sampled in sets
     ]
+
     # what was rejected need not be split, which may cost, unless the score compares components
     accepted: list[Sequence[Generation]] = [[row[j] for j in of] for row, of in zip(draws, members)]
     if not getattr(component_score, "counts_taken_draws", False):
@@ -305,6 +306,7 @@ def components_of_sets(
                 row[j] = claims
     else:
         parts = split_draws(splitter, prompts, draws)
+
     indices = [sampled.accepted if sampled.generations else sampled.indices for sampled in sets]
     return components_of_draws(component_score, prompts, draws, parts, members, indices)
 

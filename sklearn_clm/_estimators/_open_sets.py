@@ -58,6 +58,7 @@ class Sampling:
             if i not in self._open:
                 self._open[i] = self._batched[self._names[i]].new(i)
             self._open[i].draws.extend(draws)
+
         # several draws may have arrived at once, and the rule looks at one after the other
         waiting = [self._open[i] for i, _ in arrived]
         while waiting:
@@ -71,6 +72,7 @@ class Sampling:
                 stop = len(open_set.draws) if self._batched[name].all_draws else start + 1
                 # equal numbers of draws make one array of scores
                 batches.setdefault((name, start, stop), []).append(open_set)
+
             for (name, start, stop), sets in batches.items():
                 draws_of = [open_set.draws[:stop] for open_set in sets]
                 self._batched[name].advance(sets, draws_of, start)

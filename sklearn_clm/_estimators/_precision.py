@@ -97,6 +97,7 @@ def noise_of_draws(
     # our own scores are computed row by row: those of users and models may see the batch
     n_draws = min(_DRAWS_ALONE, *map(len, draws))
     noise = {}
+
     if in_batches(quality):
         # as predict scores them: one prompt and one new draw at a time
         alone = np.zeros((len(prompts), n_draws))
@@ -105,6 +106,7 @@ def noise_of_draws(
                 scores = quality_matrix(quality, prompts[i : i + 1], [row[: j + 1]], start=j)
                 alone[i, j] = scores.item()
         noise["quality"] = Noise.between(data.quality[:, :n_draws], alone)
+
     if in_batches(similarity):
         alone = np.zeros((len(prompts), n_draws, n_draws))
         for i, row in enumerate(draws):

@@ -538,13 +538,16 @@ class ConformalSampler(CalibratedEstimator):
                 "instead. Wrap a function as FunctionGenerator(ask), a checkpoint's name as "
                 "TransformersGenerator(name), a classifier as EstimatorGenerator(classifier)."
             )
+
         super()._validate_params()
+
         budgets = check_budgets(self.k_max)
         check_tiers(trait(generator, "tiers"), budgets[-1])
         policy = self._policy
         policy.refuse(self.k_max)
         self._judging.refuse(self._level, self.delta)
         self._judging.refuse_policy(policy, budgets[-1])
+
         # other losses are tested along a list of thresholds; levels are nested in one risk alone
         if self.losses is not None and not isinstance(policy, ThresholdPolicy):
             raise ValueError(
@@ -552,6 +555,7 @@ class ConformalSampler(CalibratedEstimator):
             )
         if self.losses is not None and self.judging != "all":
             raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")
+
         # lazy tests ask for witnesses until enough prompts are right: they know neither who
         # abstains nor what a miss costs
         if isinstance(policy, ThresholdPolicy) and self.judging != "all":
@@ -565,6 +569,7 @@ class ConformalSampler(CalibratedEstimator):
                     f"judging must be 'all' where a miss has a cost, got {self.judging!r:.60} "
                     "instead."
                 )
+
         marginal = policy.guarantee == "marginal"
         if marginal and self.groups is not None and self.groups.guarantee == "all":
             raise ValueError(

@@ -74,10 +74,12 @@ class DrawSource:
         generator_copy = own_copy(generator)
         # before the split: a RandomState gives another number to each that asks
         seed = seed_of_draws(random_state)
+
         n = len(prompts)
         digests = prompts.digests
         rest = rows_in_order(prompts, references)
         train = rest[:0]
+
         if is_trainable(generator_copy):
             first, calibrating = split_prompts(
                 digests[rest], max(round(fraction * n), 1), random_state
@@ -94,6 +96,7 @@ class DrawSource:
             generator_copy = trained(
                 generator_copy, prompts.take(train).prompts, [references[i] for i in train]
             )
+
         return cls.of(generator_copy, seed, np.unique(digests[train])), rest
 
     @classmethod
@@ -199,6 +202,7 @@ def warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) ->
             "draw are no sample: wanted a temperature above 0 and no such cache (a CachedGenerator "
             "keeps draws apart), unless the model really always gives the same answer."
         )
+
     rows = [[draw.logprob for draw in row if draw.logprob is not None] for row in draws]
     telling = [row for row in rows if len(set(row)) >= _ENOUGH_DRAWS]  # by chance for 1 in 6
     n_sorted = sum(row == sorted(row, reverse=True) for row in telling)

@@ -358,6 +358,7 @@ class HumanJudge(StoreBacked, PairJudge):
         verdict = as_verdict(line["verdict"])
         if verdict is None:
             return False
+
         # the id is a digest of what was judged: spreadsheets may sort, cut and add lines
         digest = bytes.fromhex(line["id"])
         query = "SELECT id, content FROM keys WHERE digest = ?"
@@ -369,6 +370,7 @@ class HumanJudge(StoreBacked, PairJudge):
             response = json.loads(content)[2]
             if text_of(line["response"])[:_COMPARED] != text_of(response)[:_COMPARED]:
                 raise ValueError("the response is not the one that was exported under this id")
+
         judge = line.get("judge") or signature(self.judge)
         note = line.get("note", "")
         query = (

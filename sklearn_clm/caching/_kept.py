@@ -163,6 +163,7 @@ class KeepingQueue(RelayQueue):
         # nobody makes now what this request was to make
         self._keeper.give_up()
         self.n_under_way = 0
+
         while True:
             self._waiting.clear()
             if asks_again:
@@ -177,6 +178,7 @@ class KeepingQueue(RelayQueue):
                 # it may want what the generator gave up, for another position of its prompt
                 asks_again = True
                 continue
+
             # only draws that others make are left: wait for those that still decide something
             needed = list(filter(self._is_needed, self._made_elsewhere))
             if not needed:
@@ -248,6 +250,7 @@ class KeepingQueue(RelayQueue):
                     first = runs.pop()[0] if runs and runs[-1][1] == draw else draw
                     runs.append((first, draw + 1))
             self._waiting += [DrawRequest(position, *run) for run in runs]
+
         self._keeper.count(n_hits, 0)
 
 

@@ -59,6 +59,7 @@ class _PairCache(ResultCache):
         shared = self._shared()
         space = self._space()
         pairs = [[_storable(first), _storable(second)] for first, second in zip(firsts, seconds)]
+
         digests = [self._digest_of_pair(pair) for pair in pairs]
         places: dict[bytes, int] = {}
         for k, digest in enumerate(digests):
@@ -68,6 +69,7 @@ class _PairCache(ResultCache):
         values = {digest: decoded(text, self.path) for (digest, _), text in kept.items()}
         missing = [k for digest, k in places.items() if digest not in values]
         shared.count(len(digests) - len(missing), len(missing))
+
         if not missing:
             return [values[digest] for digest in digests]
         shared.store.check_writable()

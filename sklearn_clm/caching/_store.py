@@ -107,6 +107,7 @@ class Store:
                 f"AND entries.draw >= ? AND entries.draw < ? AND keys.digest IN ({marks})"
             )
             rows = self.select(query, (*space, seed, start, stop, *chunk))
+
             for digest, draw, value, checksum in rows:
                 row = StoredRow(space, digest, None, seed, draw, value)
                 # SQLite lets a column hold values of any type

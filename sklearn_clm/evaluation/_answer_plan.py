@@ -110,12 +110,14 @@ def plan_answers(
     check_data(data)
     for name, value in {"alpha": alpha, "delta": delta, "power": power}.items():
         check_level(value, name)
+
     path = PlainPath(PlainModel("vote", data.k_max))
     steps = PlainSteps(Table(data), np.arange(data.n_prompts), path, fewest=1)
     answered = np.array([steps.sizes(step).sum() for step in range(len(steps))])
     # levels that answer the same prompts of the pilot are one row
     _, chosen = np.unique(answered, return_index=True)
     wrong = np.array([int(np.sum(steps.members(step).labels == 0)) for step in chosen])
+
     needed = []
     for m, n_wrong in zip(answered[chosen].tolist(), wrong.tolist()):
         share = m / data.n_prompts
@@ -124,6 +126,7 @@ def plan_answers(
         risks = n_wrong / m, high
         exact, cautious = (_prompts(risk, share, alpha, delta, power) for risk in risks)
         needed.append((exact, cautious))
+
     return AnswerPlan(
         levels=[votes_in_words(steps.levels[step], data.k_max) for step in chosen],
         n_answered=answered[chosen],

@@ -169,6 +169,7 @@ def plan_audits(
     ('two-phase', 0, 0.6)
     """
     model, pairs = _checked_pilot(by_model, by_people)
+
     epsilon = check_level(epsilon, "epsilon")
     delta = check_level(delta, "delta")
     power = check_level(power, "power")
@@ -179,6 +180,7 @@ def plan_audits(
             f"n_prompts must be at least {fewest}, since fewer certify nothing at "
             f"epsilon={epsilon:g}, delta={delta:g}, got {n_prompts} instead."
         )
+
     # Beta distributions of what the pilot leaves open: its counts, on what is supposed before it
     beliefs = np.array(
         [
@@ -201,6 +203,7 @@ def plan_audits(
         "betting": lambda n: audit_power(refused, rejected, n_prompts, n, epsilon, delta),
         "people": lambda n: (chance_to_certify(n, missed, epsilon, delta), n),
     }
+
     powers = {}
     plans = {}
     logarithms = []

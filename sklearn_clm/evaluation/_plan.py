@@ -91,6 +91,7 @@ class Plan:
             "no number of prompts suffices" if n is None else f"{n} prompts suffice"
             for n in (self.n_recommended, self.n_recommended_cautious)
         )
+
         if self.n_recommended is None:
             advice = (
                 "Epsilon is below the pilot's share of errors, or too near to it: raise epsilon, "
@@ -185,16 +186,20 @@ def plan(
     planned = np.unique(np.asarray(sizes))
     if not planned.size or planned.dtype.kind not in "iu" or planned[0] < 2:
         raise ValueError(f"sizes must be integers of at least 2, got {sizes!r} instead.")
+
     n = data.n_prompts
     n_errors = int(first_k_errors(data.admissible)[-1])
     parts = np.array([m - optimization_size(m, optimization_fraction) for m in planned.tolist()])
+
     # of the pilot's share: the calibration to come has chance of its own, see `_epsilons_to_come`
     low, high = map(float, clopper_pearson(n_errors, n, _CONFIDENCE))
+
     most = max(_LARGEST_ADVICE, int(planned[-1]))
     recommended, cautious = (
         prompts_to_collect(share, epsilon, delta, power, optimization_fraction, most)
         for share in (n_errors / n, high)
     )
+
     # the more errors, the smaller the chance, so that the ends of the interval change places
     shares = np.array([n_errors / n, high, low])
     return Plan(

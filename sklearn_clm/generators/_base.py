@@ -259,11 +259,13 @@ def answer_queue(generator: object, queue: DrawQueue) -> None:
     if isinstance(generator, QueueGenerator):
         generator.serve(queue)
         return
+
     # an estimator may hand on the method of another one, so that its class has none
     if isinstance(generator, type) or not hasattr(generator, "sample"):
         raise TypeError(
             f"generator must be an instance with a method sample, got {generator!r:.80} instead."
         )
+
     size = trait(generator, "chunk_size")
     name = f"generator {type(generator).__name__}"
     while requests := queue.take(max_prompts=max(OPEN_PROMPTS, 4 * size)):

@@ -135,6 +135,7 @@ class _Calls:
                     self.todo.get_nowait()
             for _ in range(self.n_threads):
                 self.todo.put(None)
+
         if self.first_error is not None:
             raise self.first_error
         for unneeded in self.failed.values():
@@ -155,12 +156,14 @@ class _Calls:
             if self.first_error is not None:
                 self.stopping.set()
                 self.under_way.intersection_update(self.begun)
+
             # a call under way that nobody waits for does not hold up the end
             waits = self._is_waiting()
             if not self.under_way:
                 return
             while not self.wake_ups.empty():
                 self.wake_ups.get_nowait()
+
             if not self.arrived:
                 # a signal may be taken by another thread: wake up now and then to see it
                 with contextlib.suppress(queue.Empty):

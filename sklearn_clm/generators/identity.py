@@ -227,6 +227,7 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
     if id(value) in above:
         return "what holds this"
     inner = functools.partial(identity, above=(*above, id(value)))
+
     # containers and arrays first: they are many
     if isinstance(value, (list, tuple)):
         return [inner(item) for item in value]
@@ -240,10 +241,13 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
         return ["fields", *([name, inner(value[name])] for name in value.dtype.names)]
     if isinstance(value, np.ndarray) and value.dtype != object:
         return [str(value.dtype), value]
+
     if isinstance(value, type):
         return _class(value, inner)
+
     if callable(getattr(value, "fingerprint", None)):
         return str(value.fingerprint())
+
     if inspect.ismethod(value):
         return [inner(value.__self__), value.__func__.__qualname__, inner(value.__func__)]
     if isinstance(value, types.FunctionType):
@@ -257,6 +261,7 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
         return _content_of(value)
     if isinstance(value, types.ModuleType):
         return ["module", value.__name__]
+
     if callable(value) and hasattr(value, "__qualname__"):  # of C
         owner = getattr(value, "__self__", None)
         held = None if isinstance(owner, types.ModuleType) else inner(owner)
@@ -275,6 +280,7 @@ def _object(value: Any, inner: _Inner) -> Any:
     if tokenizers is not None and isinstance(value, tokenizers.PreTrainedTokenizerBase):
         # what scores of texts that are too long depend on
         return [tokenizer_state(value), value.truncation_side, str(value.model_max_length)]
+
     if hasattr(value, "get_params"):
         params = value.get_params(deep=False)
         learnt = attributes_of(value)
@@ -282,11 +288,13 @@ def _object(value: Any, inner: _Inner) -> Any:
         return [inner(type(value)), inner(params), inner(learnt)]
     if not _is_installed(type(value).__module__):
         return [inner(type(value)), inner(parameters_of(value))]
+
     # of an installed class: its version names its code, and what it reduces to names its state
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     neighbors = sys.modules.get("sklearn.neighbors")
     if neighbors is not None and isinstance(value, (neighbors.KDTree, neighbors.BallTree)):
         return [name, inner(np.asarray(value.data))]  # its state counts its uses
+
     try:
         if isinstance(value, Iterator):
             raise TypeError("an iterator is another one after each use")

@@ -160,6 +160,7 @@ class RiskCurveDisplay(Display):
         # and so does what no trial certifies
         certified = self.results.levels[~self.results.null.all(axis=(0, 1))]
         leftmost = float(certified[0]) if len(certified) and certified[0] < right else 0.0
+
         for measure, axes in zip(self.measures, self.axes_):
             if measure == "loss":
                 label = f"loss = {self.level_label[0]}: valid at or under it"

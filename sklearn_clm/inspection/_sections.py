@@ -96,13 +96,16 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     rule, claim, tests = record.rule, record.claim, record.tests
     has_one_rule = record.by_group is None
     of_sets = isinstance(record, SamplerCalibration)
+
     set_score = record.set_score if of_sets else "max"
+
     # groups have a rule each, so that no numbers are those of all prompts
     expected = rule.expected(data, set_score) if has_one_rule and data is not None else None
     facts = []
     if has_one_rule and claim.holds:
         rows = rule.facts(get_set_score(set_score).name)
         facts.append(Section(rule.heading, table=(("what", "value", "use"), *rows)))
+
     # first what is promised, what predict gives, and whether the prompts were enough ...
     yield replace(_guarantee(record), summary=_summary(record, expected))
     yield from _losses(record)
@@ -112,10 +115,12 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
         yield from _levels(record)
     if data is not None:
         yield _enough(record, data.n_prompts)
+
     # what is not guaranteed is not folded away
     nulls = (nulls_of(record.claims_in_use) or "").splitlines()
     if texts := (*nulls, *record.remarks):
         yield Section("Warnings", texts, warning=True)
+
     # ... then all figures, folded: the thresholds stand above where nothing is expected of them
     details = [] if expected is None else facts
     if data is not None:
@@ -238,8 +243,10 @@ def _tests(
         f"{counted(m, what)}, tested {order}, each at level delta = {result.delta:g}, until one "
         f"failed: {passed} passed."
     )
+
     # the first, those around the end of the sequence, the last, and the chosen one
     decisive = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
+
     errors = "errors" if result.audit is None else "refused by the model"
     rows: list[TableRow] = [("test", *columns, errors, "p-value", "")]
     for i in decisive:
@@ -267,11 +274,13 @@ def _enough(record: Record, n_prompts: int) -> Section:
     if 0 < n_held < len(claims):
         answer = f"For {n_held} of {len(claims)} groups"
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
+
     claim, outcome = record.claim, record.outcome
     # groups have tests of their own, and a marginal guarantee has no chance to fail
     has_one_test = record.by_group is None and claim.guarantee == "pac"
     # by a model's standard errors say nothing of what people would certify, nor do they of losses
     errors_decide = claim.audit is None and not claim.losses
+
     if (
         outcome is not None
         and outcome.errors_of_safest is not None
@@ -282,6 +291,7 @@ def _enough(record: Record, n_prompts: int) -> Section:
         n_errors = outcome.errors_of_safest
         name = f"{claim.level_name} = {claim.level:g}"
         safest = claim.risk.safest
+
         share = n_errors / n
         (fewest, most) = clopper_pearson(n_errors, n)
         # the larger error gives the lower chance
@@ -291,6 +301,7 @@ def _enough(record: Record, n_prompts: int) -> Section:
             f"Another {n_prompts} prompts would certify {name} in {chance} of cases, since "
             f"{safest} errs for {percent(fewest)} to {percent(most)} of new prompts ({_INTERVAL})."
         )
+
         if chance_to_certify(n, share, level, delta) < _POWER:
             # another calibration spends the same share on the search
             searched = 1.0 - n / n_prompts
@@ -355,6 +366,7 @@ def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section
     path = result.frontier
     lazily = result.n_judgements is not None
     has_holes = bool(np.any(np.isnan(result.risks.size)))
+
     columns = {"similarity, quality, set score": (path.lambdas, ".4g")}
     if path.k_max.min() < path.k_max.max():
         columns["k_max"] = path.k_max, "d"
@@ -363,6 +375,7 @@ def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section
         columns["objective"] = np.asarray(result.risks.objective(**record.weights)), ".4g"
         if not record.claim.losses:
             display = FrontierDisplay._of(sampler)
+
     text, table = _tests(result, "configuration", "from the safest on", columns)
     if lazily:
         text += (

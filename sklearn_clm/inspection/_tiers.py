@@ -79,6 +79,7 @@ class TradeOffDisplay(EstimatorDisplay):
         tiers = getattr(estimator.generator_, "tiers", None)
         if data.unknown is not None:
             return None
+
         if isinstance(policy, AnswerPolicy):
             first = 1.0 - float(data.admissible[:, 0].mean())  # wrong if all are answered by it
             levels = _levels(first / _N_LEVELS, first, policy.alpha)
@@ -86,9 +87,11 @@ class TradeOffDisplay(EstimatorDisplay):
             curves = {"answered": answered}
             level = float(policy.alpha)
             return cls(levels=levels, curves=curves, level=level, level_name="alpha", unit=_SHARE)
+
         if tiers is None or not isinstance(policy, ExitPolicy):
             return None
         data = data.truncate(estimator.k_max_)
+
         parts = {"cascade": (slice(None), tiers)}
         # a score of whole rows saw cheap draws before dear ones: it is not that of the dear ones
         # alone
@@ -98,6 +101,7 @@ class TradeOffDisplay(EstimatorDisplay):
                 n = min(n, data.k_max - start)
                 alone = Tiers((n,), (price,))
                 parts[f"generator {tier + 1} alone"] = slice(start, start + n), alone
+
         never = 1.0 - data.admissible.any(axis=1).mean()
         first = 1.0 - data.admissible[:, 0].mean()
         # a calibration certifies somewhat more than what its prompts show

@@ -85,6 +85,7 @@ def serve(
     """
     check_scalar(port, "port", Integral, min_val=0, max_val=65535)
     uvicorn = optional_module("uvicorn", "judge", "judging in the browser")
+
     session = JudgingSession(judge, wanted, judged_by=judged_by)
     # other users of this machine reach its ports, too: who has no token finds nothing
     token = secrets.token_urlsafe(32)
@@ -94,6 +95,7 @@ def serve(
         raise ValueError(
             f"port must be free, got {port} instead ({error.strerror}); port=0 takes a free one."
         ) from None
+
     with listening:
         # connections take it over; else the end of an answer waits 40 ms for an acknowledgement
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

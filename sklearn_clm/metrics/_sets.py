@@ -154,12 +154,14 @@ def judge_sets(
                 f"sets[{i}] must hold all its draws in `generations`, as predict gives them, got "
                 f"{len(a_set.generations)} of {a_set.n_samples} instead."
             )
+
     samples = sets.n_samples
     most = int(max(samples, default=0))
     accepted = np.zeros((len(sets), most), dtype=bool)
     for row, a_set in zip(accepted, sets):
         row[a_set.indices] = True
     admissible = np.zeros_like(accepted)  # as far as judged
+
     for draw in range(most):
         # a witness settles the loss, and the first admissible draw the excess: nobody asks further
         decided = admissible.any(axis=1) & (~accepted[:, draw] | MISSES.right(accepted, admissible))
@@ -170,6 +172,7 @@ def judge_sets(
         responses = [[sets[i].generations[draw].response] for i in to_judge.tolist()]
         verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
         admissible[to_judge, draw] = verdicts
+
     # unjudged draws come after the first admissible one, or are none
     first = first_admissible(admissible)
     return SetOutcomes(

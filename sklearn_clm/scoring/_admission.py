@@ -119,6 +119,7 @@ class ComponentMatch(PairJudge):
     def _judge_runs(self, runs: Sequence[Pairs]) -> list[bool]:
         judge = self.admission
         verdicts: list[bool] = []
+
         for run in runs:
             parts = self.parts(run[0][0])
             components = [component for _, component in run]

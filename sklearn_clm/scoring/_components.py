@@ -113,6 +113,7 @@ class SpanLikelihood(BaseEstimator):
                 "component_score='span_likelihood' needs components that stand in the response, "
                 f"got the claim {part.text!r:.80} instead. Use ClaimSupport, or a callable."
             )
+
         # without token spans the whole response has a log-probability, and no part of it has
         is_whole = span is None or component_of(draw.response, span) == draw.response.strip()
         if draw.token_logprobs is not None and draw.token_spans is not None:
@@ -124,6 +125,7 @@ class SpanLikelihood(BaseEstimator):
         else:
             inside = [math.nan]
             n_tokens = 1
+
         if not all(logprob <= LOGPROB_ROUNDING for logprob in inside):
             raise ValueError(
                 "component_score='span_likelihood' needs token_logprobs of at most 0, and "
@@ -245,6 +247,7 @@ def component_scores(
         accepted = [[row[j] for j in of] for row, of in zip(generations, members)]
         accepted_spans = [[row[j] for j in of] for row, of in zip(spans, members)]
         return component_scores(score, prompts, accepted, accepted_spans)
+
     rows = score.score_components(prompts, generations, spans)
     n_given = [len(row) for row in rows]
     n_wanted = [len(row) for row in spans]
@@ -253,6 +256,7 @@ def component_scores(
             f"component_score {name_of(score)} must return scores for {n_wanted} draws of the "
             f"prompts, got {n_given} instead."
         )
+
     scores = [
         [
             as_scores(scores_of_draw, (len(parts),), "component_score", score)
@@ -260,6 +264,7 @@ def component_scores(
         ]
         for row, wanted in zip(rows, spans)
     ]
+
     # a threshold of +inf is the empty selection, which is always valid: nothing may reach it
     if any(np.inf in scores_of_draw for row in scores for scores_of_draw in row):
         raise ValueError(

@@ -296,6 +296,7 @@ def similarity_tensor(
     compare = get_similarity(similarity)
     responses = [list(row) for row in responses]
     size = check_draws(responses, "responses", start)
+
     shape = len(responses), size - start, size
     if 0 in shape:
         return np.zeros(shape)
@@ -308,6 +309,7 @@ def similarity_tensor(
         some = max(1, _MOST_PAIRS // size**2)
         parts = (responses[first : first + some] for first in range(0, len(responses), some))
         blocks = [block for part in parts for block in _pair_by_pair(part, compare, start, n_jobs)]
+
     tensor = as_scores(blocks, shape, "similarity", compare)
     # no draw is compared with itself or with later ones
     tensor[:, np.arange(size) >= np.arange(start, size)[:, np.newaxis]] = 0.0

@@ -112,12 +112,14 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
             f"{name} requires y to be passed, but the target y is None: admissions (y) must hold, "
             "for each prompt, a reference or a function of a response."
         )
+
     is_array = hasattr(y, "__array__")
     if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Reversible)):  # no sets
         raise TypeError(
             "admissions (y) must be a dense sequence with one entry per prompt, got "
             f"{type(y).__name__} {y!r:.60} instead."
         )
+
     items = [] if is_array else list(y)
     if is_array:
         array = np.asarray(y)
@@ -125,6 +127,7 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
             array = array[:, 0]
         # a row of numbers is one reference, such as a vector of labels
         items = listed(y) if lists_itself(y) else list(array)
+
     items = [plain(item) for item in items]
     for i, item in enumerate(items):
         if isinstance(item, float) and math.isinf(item):

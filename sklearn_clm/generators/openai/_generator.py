@@ -246,6 +246,7 @@ class OpenAIGenerator(ConcurrentGenerator):
                 request = self._request(prompt, missing, seed)
                 understand = partial(self._understood, n_choices=len(missing))
                 choices = service.ask(self.endpoint, request, understand, stopping)
+
                 # a service may give fewer choices than it was asked for: the others are asked for
                 # again
                 new_draws = {missing[k]: generation for k, generation in choices.items()}
@@ -285,6 +286,7 @@ class OpenAIGenerator(ConcurrentGenerator):
             "n": len(draws) if len(draws) > 1 else None,
         }
         request: Request = {name: value for name, value in options.items() if value is not None}
+
         if self.endpoint == "completions":
             if not isinstance(content, str):
                 raise TypeError(
@@ -302,6 +304,7 @@ class OpenAIGenerator(ConcurrentGenerator):
             if self.logprobs:
                 # one alternative for each token: some servers give nothing where it is none
                 request.update(logprobs=True, top_logprobs=1)
+
         request |= self.extra_body or {}
         check_text(request, "a prompt")
         json.dumps(request)  # what no request can hold is found before any is paid for

@@ -78,6 +78,7 @@ def _loaded(generator: Loading) -> tuple[Any, Any, Any]:
     # a revision is pinned by model_kwargs, where the user wants it
     if "revision" in kwargs:
         options["revision"] = kwargs["revision"]
+
     name = model if isinstance(model, (str, os.PathLike)) else None
     # a GGUF file holds config and tokenizer beside the weights
     in_one_file = {key: value for key, value in kwargs.items() if key == "gguf_file"}
@@ -85,6 +86,7 @@ def _loaded(generator: Loading) -> tuple[Any, Any, Any]:
         model = _named_model(name, generator, {**options, **in_one_file})
     if isinstance(processor, (str, os.PathLike)):
         processor = images.from_pretrained(processor, **options)
+
     if tokenizer is None:
         tokenizer = getattr(processor, "tokenizer", name)
         options |= in_one_file
@@ -93,6 +95,7 @@ def _loaded(generator: Loading) -> tuple[Any, Any, Any]:
     if isinstance(tokenizer, (str, os.PathLike)):
         tokens = transformers.AutoTokenizer
         tokenizer = tokens.from_pretrained(tokenizer, **options)  # nosec B615
+
     if model.main_input_name != "pixel_values":
         return model, tokenizer, None
     if processor is None and name is not None:
@@ -200,12 +203,14 @@ class Checkpoint:
         version = (self._version(), start_ids)
         if self._forward is not None and self._forward[0] == version:
             return self._forward[1]
+
         forward: Forward
         if self.has_encoder:
             pixel_values = self.pixel_values if self.takes_images else None
             forward = EncoderDecoderForward(self.model, start_ids, pixel_values)
         else:
             forward = CausalForward(self.model)
+
         with torch.inference_mode():
             # what a model does with padding and caches is tried: architectures are too many for a
             # list

@@ -72,8 +72,10 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
             "logits of the model, and these divided by temperature, must be finite, "
             f"got {top.tolist()} and temperature={temperature!r} instead."
         )
+
     seen = logits.masked_fill(logits < top - MASKED, 0.0)
     unit = torch.finfo(logits.dtype).eps * seen.abs().amax(-1).double() / temperature
+
     below: Tensor | None = None
     ids: Tensor | None = None
     values = scaled
@@ -89,15 +91,18 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
             ids, order = best_ids[:, :-1].sort(dim=-1)
             values = best[:, :-1].gather(1, order)
             below = best[:, -1]
+
     # sums of many small weights in double precision: in single they would depend on the order
     values = values.double()
     weights = (values - values.amax(-1, keepdim=True)).exp()
+
     doubtful = torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
     if below is not None:
         kept_values = values.masked_fill(weights == 0, torch.inf)
         gap = kept_values.amin(-1) - below.double()
         share = weights.masked_fill(weights == 0, torch.inf).amin(-1) / weights.sum(-1)
         doubtful = (gap > 0) & (gap <= LOGIT_ULPS * unit) & (share > unit)
+
     if top_p < 1.0:
         weights, unsure = _nucleus(values, weights, top_p, unit)
         doubtful = doubtful | unsure
