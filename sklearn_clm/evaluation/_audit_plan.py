@@ -205,12 +205,12 @@ def plan_audits(
     }
 
     powers = {}
-    plans = {}
+    mean_audits = {}
     logarithms = []
     for design, figures in designs.items():
         of_sizes = [figures(n) for n in sizes]
         powers[design] = [float(np.mean(of_truths)) for of_truths, _ in of_sizes]
-        plans[design] = [float(np.mean(n)) for _, n in of_sizes]
+        mean_audits[design] = [float(np.mean(n)) for _, n in of_sizes]
         number = _verdicts_needed(of_sizes, power, missed.shape, n_prompts)
         # of each share of refused prompts that people admit
         logarithms.append(np.log(number).mean(axis=(0, 1)))
@@ -231,7 +231,7 @@ def plan_audits(
         missed=float(means[0] * (1.0 - means[2]) + (1.0 - means[0]) * means[1]),
         sizes=sizes,
         powers=powers,
-        n_made=plans["betting"],
+        n_made=mean_audits["betting"],
         typical=typical,
         design=design,
         n_more=next((n for n in _FURTHER if typical[design] - after(n) > n), 0),
