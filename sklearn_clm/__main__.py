@@ -39,7 +39,7 @@ call; options are called alike, with dashes."""
 _EVALUATE = """\
 Measure, on held-out prompts, the sets that thresholds give, as the judge of calibration judges
 them; exit with status 1 if the 95 % interval of their risk lies above epsilon. Prompts that
-calibrated are left out."""
+calibrated are left out. Of those whose draws end before the rule stops both ends are measured."""
 _CALIBRATE = """\
 Find the thresholds that keep the risk below epsilon, and write them as the JSON that predict and
 ConformalSampler.load_calibration read; exit with status 1, and write nothing, where none are
@@ -47,7 +47,8 @@ valid. --policy exit calibrates one level that stops when sure and when hopeless
 one answer where it is likely to be right, of which at most --alpha are wrong: predict then says
 which prompts are escalated. help(sklearn_clm.policies) describes them."""
 _PREDICT = """\
-Apply the thresholds of calibrate to samples of new prompts: write the set of each. In a service,
+Apply the thresholds of calibrate to samples of new prompts: write the set of each, or that it
+needs_draws, where its samples end before the rule stops. In a service,
 ConformalSampler.load_calibration does it with draws made as they are needed."""
 _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will certify: the
@@ -240,6 +241,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     log = tables.held_out(log, content)
     sets = tables.sets_of(log, content, arguments)
     outcomes = set_outcomes(log.admissions, sets, admission=sets.sampler.admission)
+    # an admissible member settles its prompt, whatever draws are to come
+    is_open = outcomes.loss & [a_set.needs_draws for a_set in sets]
     in_use = sets.sampler.calibration_.in_use
     group_of = np.array([None] * len(sets) if log.groups is None else log.groups, dtype=object)
     # of several groups none is refuted by chance more often than one would be
@@ -249,39 +252,52 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         rows = np.array([group == name for group in group_of])
         print("" if name is None else f"Group {name!r}: ", end="")
         refuted.append(
-            _is_refuted(rule.claim, outcomes.loss[rows], sets.answered[rows], confidence)
+            _is_refuted(
+                rule.claim, outcomes.loss[rows], sets.answered[rows], is_open[rows], confidence
+            )
         )
-    print(
-        f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
-        f"{sets.k_max}."
-    )
+    if not is_open.any():
+        print(
+            f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
+            f"{sets.k_max}."
+        )
     return int(any(refuted))
 
 
-def _is_refuted(claim: Claim, loss: np.ndarray, answered: np.ndarray, confidence: float) -> bool:
-    """Whether losses of held-out prompts refute a claim."""
+def _is_refuted(
+    claim: Claim, loss: np.ndarray, answered: np.ndarray, is_open: np.ndarray, confidence: float
+) -> bool:
+    """Whether losses of held-out prompts refute a claim.
+
+    Those that are open count, and may err or not: both ends are shown.
+    """
     if not claim.holds:
         print("nothing is certified.")
         return False
     # the promise of answers is about those that are given
     are_answers = claim.about == "answers"
-    counts = answered if are_answers else np.ones(len(loss), dtype=bool)
+    counts = answered | is_open if are_answers else np.ones(len(loss), dtype=bool)
     n = int(counts.sum())
-    n_errors = int(loss[counts].sum())
+    n_open = int(is_open.sum())
+    most = int(loss[counts].sum())
+    fewest = most - n_open
     if n == 0:
         which = f"None of {counted(len(loss), 'prompt')} is answered" if len(loss) else "No prompt"
         print(f"{which}: nothing was measured.")
         return False
-    low, high = clopper_pearson(n_errors, n, confidence)
+    low = clopper_pearson(fewest, n, confidence)[0]
+    high = clopper_pearson(most, n, confidence)[1]
     is_refuted = bool(low > claim.level)
     verdict = "refuted" if is_refuted else "confirmed" if high <= claim.level else "not refuted"
     hint = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
     of_all = f" (of {counted(len(loss), 'prompt')}, the others escalated)" if are_answers else ""
-    held = f"held {100 * (1 - n_errors / n):.1f} %"
+    held = " to ".join(dict.fromkeys(f"{100 * (1 - errors / n):.1f}" for errors in (most, fewest)))
     interval = f"interval {100 * (1 - high):.1f} to {100 * (1 - low):.1f} %"
     what = counted(n, "answer" if are_answers else "prompt")
+    if n_open:
+        what += f" ({n_open} of them open)"
     print(
-        f"Promised {100 * (1 - claim.level):g} %, {held} of {what}{of_all}, "
+        f"Promised {100 * (1 - claim.level):g} %, held {held} % of {what}{of_all}, "
         f"{100 * confidence:.3g} % {interval}: the promise is {verdict}{hint}."
     )
     return is_refuted
@@ -299,8 +315,11 @@ def _predict(arguments: argparse.Namespace) -> None:
         return
     if output.suffix.lower() == ".csv":
         # the cells of a table are short, so the promise is printed, once
-        promises = dict.fromkeys(row.pop("guarantee") for row in written)
+        promises: dict[str, None] = {}
         for content, a_set in zip(written, sets):
+            promise = content.pop("guarantee")
+            if not a_set.needs_draws:
+                promises[promise] = None
             content["remarks"] = "; ".join(a_set.remarks())
         rows = _rows_of(written)
         first = [name for name in ("id", "prompt", *_OF_A_MEMBER.values()) if name in rows[0]]

@@ -28,8 +28,8 @@ SAMPLES = """\
 they were made: CSV, TSV, JSON Lines or Parquet, with one draw in a row or a list of them; the log
 of lm-evaluation-harness (--log_samples); or that of Inspect (.eval, .json), whose epochs are the
 draws. The samples of a prompt in all rows and files are its draws. Prompts may have draws of
-different number, whatever ended them, such as a success: thresholds and exit levels count what the
-draws leave open as errors. Quality is that of --quality, or else the likelihood where all
+different number, whatever ended them, such as a success: to calibrate, what the draws leave open
+counts as an error. Quality is that of --quality, or else the likelihood where all
 log-probabilities and numbers of tokens are there, or else self-consistency. Verdicts (--label) are
 used as they are; without them, --admission compares with references."""
 _DRAWN = {

@@ -228,10 +228,8 @@ def test_samples_of_a_prompt_are_its_draws_and_few_of_them_are_no_reason_to_cut(
     assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "11"]) == 2
     assert "--k-max must be at most 10" in capsys.readouterr().err
     answers = ["--policy", "answer", "--delta", "0.2", "--alpha", "0.3"]
-    assert main(["calibrate", "first.csv", "second.csv", *judged, *answers]) == 2
-    assert (
-        "all 10 draws of each prompt for AnswerPolicy, got as few as 5" in capsys.readouterr().err
-    )
+    assert main(["calibrate", "first.csv", "second.csv", *judged, *answers]) == 0
+    assert "1 of 60 calibration prompts end before they show whether" in capsys.readouterr().err
     assert main(["calibrate", "first.csv", "./first.csv", *judged]) == 2
     assert "must be different files" in capsys.readouterr().err
     write_csv("first.csv", [*rows, rows[0] | {"truth": "other"}])
@@ -379,9 +377,52 @@ def test_predict_needs_the_draws_alone_that_its_sets_take(logs, capsys):
     i = taken.index(max(taken))
     fewer = [row for j, row in enumerate(new) if j % 5 < taken[j // 5] - (j // 5 == i)]
     write_csv("new.csv", fewer)
-    assert main(predict) == 2
-    error = capsys.readouterr().err
-    assert f"{new[5 * i]['question']!r} must have {taken[i]} draws, got {taken[i] - 1}" in error
+    assert main(predict) == 0
+    out, err = capsys.readouterr()
+    assert "the draws of 1 of 20 prompts end before the rule stops" in err
+    for k, (line, whole) in enumerate(zip(out.splitlines(), sets.out.splitlines(), strict=True)):
+        if k != i:
+            assert line == whole
+            continue
+        one = json.loads(line)
+        assert (one["n_samples"], one["needs_draws"]) == (taken[i] - 1, True)
+        assert not one["guaranteed"]
+        assert one["guarantee"].startswith("None: the rule wants more than its")
+
+
+@pytest.mark.parametrize("policy", ["thresholds", "exit", "answer"])
+def test_held_out_prompts_that_are_open_are_measured_as_both(logs, policy, capsys):
+    path, names, judged = write_samples(logs, "csv", "samples", n=150)
+    options = ["--policy", policy, "--epsilon", "0.4", "--alpha", "0.3", *KEY]
+    assert main(["calibrate", path, *names, *judged, *options]) == 0
+    new = list(rows_of(logs, 60, seed=2))
+    evaluate = ["evaluate", "new.csv", *NAMES, *judged[-2:], *THRESHOLDS]
+    write_csv("new.csv", new)
+    capsys.readouterr()
+    assert main(evaluate) == 0
+    whole = capsys.readouterr().out
+    assert "draws" in whole
+    # every fifth prompt has one wrong draw alone
+    cut = [
+        row | ({"answer": "none", "right": False} if j % 25 == 0 else {})
+        for j, row in enumerate(new)
+        if j % 25 == 0 or j % 25 > 4
+    ]
+    write_csv("new.csv", cut)
+    assert main(evaluate) == 0
+    out, err = capsys.readouterr()
+    n_open = int(re.search(r"the draws of (\d+) of \d+ prompts end before the rule", err)[1])
+    assert n_open > 3
+    pattern = rf"held ([\d.]+) to ([\d.]+) % of (\d+) \w+ \({n_open} of them open\)"
+    ((low, high, n),) = re.findall(pattern, out)
+    assert float(high) - float(low) == pytest.approx(100 * n_open / int(n), abs=0.11)
+    assert float(low) < float(re.search(r"held ([\d.]+) %", whole)[1])
+    assert "draws" not in out  # means of sets that are not complete are none
+    assert main(["predict", "new.csv", *NAMES, *THRESHOLDS, "-o", "sets.csv"]) == 0
+    with open("sets.csv", newline="", encoding="utf-8-sig") as file:
+        needing = [row["prompt"] for row in csv.DictReader(file) if row["needs_draws"] == "true"]
+    assert set(needing) <= {row["question"] for row in cut[::21]}
+    assert len(needing) >= n_open
 
 
 @pytest.mark.usefixtures("calibrated")

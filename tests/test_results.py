@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 
 from sklearn_clm import ComponentSet, ComponentSets, ConformalSampler, PredictionSet, PredictionSets
 from sklearn_clm.calibration import Claim, Provenance
-from sklearn_clm.generators import Generation
+from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy
 from tests.pages import Page
 
@@ -190,6 +190,38 @@ def test_the_index_of_the_prompts_stays():
     assert sampler.predict(texts[5:7]).to_frame().index.tolist() == ["row 5", "row 6"]
     assert sampler.predict(texts[5:7].tolist()).to_frame().index.tolist() == [0, 1]
     assert sampler.predict(texts[5:7]) == sampler.predict(texts[5:7].tolist())
+
+
+def test_a_prompt_whose_draws_end_before_the_rule_stops_says_so():
+    rng = np.random.default_rng(0)
+    prompts = [f"question {i}" for i in range(120)]
+    rows = [["right" if rng.random() < 0.6 else "wrong" for _ in range(4)] for _ in prompts]
+    short = [row[: 1 + i % 4] if i >= 100 else row for i, row in enumerate(rows)]
+    sampler = ConformalSampler(k_max=4, epsilon=0.2, quality="self_consistency", random_state=0)
+    sampler.set_params(generator=PrecomputedGenerator(prompts, rows, key="model"))
+    sampler.fit(prompts[:100], ["right"] * 100)
+    whole = sampler.predict(prompts[100:])
+    other = ConformalSampler(k_max=4, epsilon=0.2, quality="self_consistency", random_state=0)
+    other.set_params(generator=PrecomputedGenerator(prompts, short, key="model"))
+    other.fit(prompts[:100], ["right"] * 100)
+    with pytest.warns(
+        UserWarning, match=r"the draws of \d+ of 20 prompts end before the rule stops"
+    ):
+        sets = other.predict(prompts[100:])
+    lacking = [i for i, a_set in enumerate(sets) if a_set.needs_draws]
+    assert lacking == [i for i in range(20) if whole[i].n_samples > 1 + i % 4]
+    assert 0 < len(lacking) < 20
+    for i, a_set in enumerate(sets):
+        if i not in lacking:
+            assert a_set == whole[i]
+            continue
+        # what was accepted is a member, whatever is still to come
+        assert set(a_set.responses) <= set(whole[i].responses)
+        assert (a_set.stopped, a_set.guaranteed, a_set.n_samples) == (False, False, 1 + i % 4)
+        assert "needs further draws; no guarantee" in str(a_set)
+    assert not sets.guaranteed
+    with pytest.raises(ValueError, match="X must have all draws that the rule takes"):
+        other.score(prompts[100:], ["right"] * 20)
 
 
 # --- text and pages -------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, Sampling, 
 from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._estimators._source import DrawSource, warn_of_repeated_draws
 from sklearn_clm._estimators._watch import Watch
+from sklearn_clm._exceptions import warn
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
@@ -355,11 +356,12 @@ class SamplerCalibration(Calibration):
             return []
         # groups are counted together: each has a rule of its own
         n = sum(outcome.n_calibration for _, outcome in pairs if outcome is not None)
+        claim, outcome = pairs[0]
+        what = "answer" if claim.about == "answers" else "set"
         text = (
             f"the draws of {n_open} of {counted(n, 'calibration prompt')} end before they show "
-            "whether the set is right, and each of these counts as an error."
+            f"whether the {what} is right, and each of these counts as an error."
         )
-        claim, outcome = pairs[0]
         if len(pairs) == 1 and outcome is not None and claim.guarantee == "pac":
             n_errors, m = outcome.n_errors, outcome.n_counted
             with_them, without = (
@@ -412,11 +414,18 @@ class SamplerCalibration(Calibration):
                 chances=sets.chances,
             )
             memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
+        if n_open := sum(a_set.needs_draws for a_set in sets.closed):
+            warn(
+                f"the draws of {n_open} of {counted(len(prompts), 'prompt')} end before the rule "
+                "stops: their sets need further draws (needs_draws), and have no guarantee. It is "
+                "an average over all prompts, and not promised of the others alone."
+            )
         # a calibration from a file holds no draws to compare with
         if self.data is not None:
             warn_of_repeated_draws([a_set.generations for a_set in sets.closed], prompts, self.data)
-        # prompts that trained the generator get other sets
-        new = np.flatnonzero(~self.source.has_learnt(prompts)).tolist()
+        # prompts that trained the generator get other sets, as do those whose draws end early
+        is_whole = np.array([not a_set.needs_draws for a_set in sets.closed], dtype=bool)
+        new = np.flatnonzero(is_whole & ~self.source.has_learnt(prompts)).tolist()
         new_sets = [sets.closed[i] for i in new]
         self.watch.add(self.in_use, [names[i] for i in new], prompts.digests[new], new_sets)
         return sets.closed

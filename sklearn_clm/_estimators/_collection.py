@@ -19,7 +19,7 @@ from sklearn_clm._estimators._verdicts import Verdicts, shown_to
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.checks import check_budgets
-from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import text_key
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
@@ -87,12 +87,9 @@ class Collection:
         self._memory: DrawMemory = sampler.memory_
 
         self.n_draws = np.zeros(n, dtype=np.intp)
-        self.limits = np.full(n, k_max)  # how many draws of each prompt can be had
-        if isinstance(source.generator, PrecomputedGenerator):
-            available = source.generator.n_available(self.prompts.prompts)
-            # none at all is an error, which the generator names
-            if max(available) >= k_max and min(available) > 0:
-                self.limits = np.minimum(available, k_max)
+        self.limits = source.limits(self.prompts, k_max)
+        if self.limits.max() < k_max:
+            self.limits[:] = k_max  # which is too large: the generator says so
         self.noise: dict[str, Noise] = {}  # of scores that are given draws alone
         self._progress = QUIET
 

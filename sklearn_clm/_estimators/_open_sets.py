@@ -8,6 +8,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._results import PredictionSet
+from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._batched import BatchedRule, OpenSet
@@ -44,6 +45,7 @@ class Sampling:
         self._n_jobs = n_jobs
         self._names = names
         self._rules = record.in_use
+        self._limits = record.source.limits(prompts, record.k_max).tolist()
         self._n_drawn = 0
         self._batched: dict[Hashable | None, BatchedRule] = {
             name: rule.batched(self) for name, rule in self._rules.items()
@@ -100,9 +102,14 @@ class Sampling:
         rule = open_set.rule
         batched = self._batched[name]
         claim = self._rules[name].claim
-        if not rule.done:
+        limit = self._limits[open_set.index]
+        # a table may end before the rule does
+        lacks = not rule.done and rule.n_samples >= limit
+        if not rule.done and not lacks:
             # a rule that accepts all wants all at once; any other may stop after the next one
-            return batched.all_draws or int(rule.n_samples) + 1
+            return min(batched.all_draws or int(rule.n_samples) + 1, limit)
+        if lacks:
+            claim = claim.nullified(f"the rule wants more than its {counted(limit, 'draw')}.")
         texts, score = batched.close(self._open.pop(open_set.index))
         self.closed[open_set.index] = PredictionSet.of_draws(
             self._prompts.prompts[open_set.index],
@@ -113,6 +120,7 @@ class Sampling:
             stopped=rule.stopped,
             guaranteed=claim.holds,
             claim=claim,
+            needs_draws=lacks,
         )
         self._progress.advance("predict", draws=self._n_drawn)
         return 0

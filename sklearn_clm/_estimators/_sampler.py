@@ -436,7 +436,8 @@ class ConformalSampler(CalibratedEstimator):
         Returns
         -------
         PredictionSets
-            One set for each prompt; if nothing is certified all draws, ``guaranteed=False``.
+            One set for each prompt; if nothing is certified all draws, ``guaranteed=False``. Where
+            a table of draws ends before the rule does, the set says that it `needs_draws`.
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
@@ -504,6 +505,8 @@ class ConformalSampler(CalibratedEstimator):
         if not record.certified:
             return -np.inf
         sets = self.predict(checked, groups=groups)
+        if any(a_set.needs_draws for a_set in sets):
+            raise ValueError("X must have all draws that the rule takes, got prompts with fewer.")
         outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
         return -objective_of(outcomes, **record.weights)
 
@@ -695,8 +698,8 @@ class ConformalSampler(CalibratedEstimator):
         cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
         raise ValueError(
             f"data must hold all {data.k_max} draws of each prompt for {whose}, got as few as "
-            f"{fewest} instead: {cut}make the others, or take thresholds or an exit level, which "
-            "count what early ends of draws leave open as errors."
+            f"{fewest} instead: {cut}make the others, or take thresholds, an exit level or answers "
+            "alone, which count what early ends of draws leave open as errors."
         )
 
     def _tiers(self, source: DrawSource) -> Tiers | None:

@@ -17,7 +17,13 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.digests import repeated
 from sklearn_clm.calibration.rows import split_prompts
-from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
+from sklearn_clm.generators import (
+    DrawQueue,
+    Generation,
+    Generator,
+    PrecomputedGenerator,
+    ResamplingGenerator,
+)
 from sklearn_clm.generators._base import WrappingGenerator, trained, trait
 from sklearn_clm.generators.draws import text_key
 from sklearn_clm.generators.identity import (
@@ -166,6 +172,13 @@ class DrawSource:
     def has_learnt(self, prompts: CheckedPrompts) -> np.ndarray:
         """Which of the prompts trained the generator."""
         return np.isin(prompts.digests, self.trained_on)
+
+    def limits(self, prompts: CheckedPrompts, n_draws: int) -> np.ndarray:
+        """How many of `n_draws` draws of each prompt can be had."""
+        if not isinstance(self.generator, PrecomputedGenerator):
+            return np.full(len(prompts), n_draws)
+        # none at all is an error, which the generator names
+        return np.clip(self.generator.n_available(prompts.prompts), 1, n_draws)
 
     def unguaranteed(self, sets: Sequence[Any], prompts: CheckedPrompts) -> list[Any]:
         """The sets, not guaranteed if their prompt trained the generator."""

@@ -99,7 +99,11 @@ class SetOfOne:
         if self.claim.group is not None:
             content["group"] = _as_json(self.claim.group)
         conditions = self.claim.conditions() if self.claim.holds else ()
-        return {**content, "guarantee": " ".join((self.claim.sentence(), *conditions))}
+        return {**content, "guarantee": " ".join((self._promise(self.claim), *conditions))}
+
+    def _promise(self, claim: Claim) -> str:
+        """The guarantee in words."""
+        return claim.sentence()
 
     @abstractmethod
     def _text(self) -> str:
@@ -366,8 +370,8 @@ class PredictionSet(SetOfOne):
     stopped : bool
         Whether the set score reached its threshold, as opposed to the budget being used up.
     guaranteed : bool
-        False where nothing was certified, so that the set holds every draw, and in what
-        ``fit_transform`` returns for prompts that trained the generator.
+        False where nothing was certified, so that the set holds every draw, where it
+        `needs_draws`, and in what ``fit_transform`` returns for prompts that trained the generator.
     generations : tuple of `n_samples` Generation
         All draws taken, the rejected ones included.
     claim : Claim, default=None
@@ -375,6 +379,9 @@ class PredictionSet(SetOfOne):
     repeats : tuple of m tuples of int, default=()
         For each response the later draws that gave it again: accepted, and part of the set score,
         but not shown. () stands for none.
+    needs_draws : bool, default=False
+        Whether the rule wants further draws, and a table of draws holds no more: the set is not
+        complete, and not guaranteed.
 
     Examples
     --------
@@ -399,6 +406,7 @@ class PredictionSet(SetOfOne):
     generations: tuple[Generation, ...] = ()
     claim: Claim | None = None
     repeats: tuple[tuple[int, ...], ...] = ()
+    needs_draws: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
@@ -420,6 +428,7 @@ class PredictionSet(SetOfOne):
         stopped: bool,
         guaranteed: bool,
         claim: Claim | None = None,
+        needs_draws: bool = False,
     ) -> Self:
         """The set of a prompt from the draws taken.
 
@@ -438,6 +447,7 @@ class PredictionSet(SetOfOne):
             generations=tuple(draws),
             claim=claim,
             repeats=tuple(tuple(accepted[1:]) for accepted in of_texts),
+            needs_draws=needs_draws,
         )
 
     @property
@@ -513,11 +523,16 @@ class PredictionSet(SetOfOne):
         empty = [] if self.responses else ["(no response was accepted)"]
         return [*empty, self._ending()]
 
+    def _promise(self, claim: Claim) -> str:
+        return f"None: {claim.null}" if self.needs_draws else claim.sentence()
+
     def _ending(self) -> str:
         """How the set ended, and remarks on its guarantee."""
         stopped = "stopped" if self.stopped else "budget used up"
         if self.guaranteed and self.claim is not None and self.claim.about == "answers":
             stopped = "answered" if len(self) else "escalated"
+        if self.needs_draws:
+            stopped = "needs further draws"
         remarks = "".join(f"; {remark}" for remark in self.remarks())
         return f"{counted(self.n_samples, 'draw')}, {stopped}{remarks}"
 

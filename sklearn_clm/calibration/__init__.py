@@ -110,9 +110,10 @@ place of the largest.
 errors there may be. ``sklearn-clm calibrate --help`` does the same from files.
 
 *Draws that end early*, say after a success, are NaN, or counted by `n_draws`. A witness settles its
-prompt; what the draws leave open counts as an error. So nothing is certified that all draws would
-not certify, whatever ended them (``_holes.py`` holds the proof), and means that a stop on verdicts
-would bias are left out. K, the budget, is fixed before the data are seen, as epsilon is.
+prompt, and so does a majority that no draw can overtake; what the draws leave open counts as an
+error. So nothing is certified that all draws would not certify, whatever ended them (``_holes.py``
+holds the proof), and means that a stop on verdicts would bias are left out. K, the budget, is fixed
+before the data are seen, as epsilon is.
 
 >>> n_draws = np.where(labels.any(axis=1), labels.argmax(axis=1) + 1, 10)
 >>> made = np.arange(10) < n_draws[:, np.newaxis]

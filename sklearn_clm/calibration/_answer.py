@@ -286,8 +286,11 @@ def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]
 class AnswerSteps:
     """Levels of answers, from the most selective, on some prompts.
 
-    Draws are made until the first level, the highest, answers.
+    Draws are made until the first level, the highest, answers. Where they end early, prompts may
+    stay open (``_holes.py``).
     """
+
+    first = 0  # that may be certified: all levels come from other prompts
 
     what: ClassVar[str] = "level of answers"
     parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
@@ -297,9 +300,14 @@ class AnswerSteps:
         self.sure = np.full((len(rows), table.k_max), -np.inf)
         self.texts = np.zeros(self.sure.shape, dtype=np.intp)
         self.made = np.zeros(len(rows), dtype=np.intp)  # draws
+        self.cut = np.zeros(len(rows), dtype=bool)  # draws end before the highest level decides
         paths = path.model.paths(len(rows))
+        in_reach = table.in_reach(rows)
         waiting = np.arange(len(rows))
         for k in range(table.k_max):
+            ends = in_reach[waiting] == k
+            self.cut[waiting[ends]] = True
+            waiting = waiting[~ends]
             text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
             # the answer is the text of the largest chance after this draw
             chance = text.max(axis=1)
@@ -330,11 +338,11 @@ class AnswerSteps:
         return np.where(answered, draws, self.made)
 
     def unfinished(self, step: int) -> np.ndarray:
-        """Which prompts lack draws: none."""
-        return np.zeros(len(self.rows), dtype=bool)
+        """Which prompts lack draws that decide at a level."""
+        return np.asarray(self.cut & ~answered_at(self.sure, self.path.levels[step])[0])
 
     def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
-        """Make draws up to the stop: they were made."""
+        """Make draws up to the stop: those in reach were made."""
 
     def only(self, step: int) -> "AnswerSteps":
         """The path of this level alone."""

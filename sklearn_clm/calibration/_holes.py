@@ -17,7 +17,8 @@ a set that is not empty, and wrong. With e errors of n,
 
     P(Bin(n, eps) <= e) <= P(Bin(n + 1, eps) <= e + 1), and P(Bin(n, eps) <= e) rises with e,
 
-so that the p-value is at least that of the full table, whether the prompt counts there or not.
+so that the p-value is at least that of the full table, whether the prompt counts there or not, and
+whether it errs there or not.
 
 (2) *Exit levels.* tau(c) is a largest value over moments k, and those up to N_i are known: it can
 only grow. Values are probabilities, and m_K = -inf counts every text at last, so that 0 is a bound
@@ -25,7 +26,22 @@ from below, too. So V_i is at least W_i, the largest such bound of a known admis
 The (c + 1)-th smallest W is at most the (c + 1)-th smallest V, u-hat, and any lower level errs no
 more; marginally as well.
 
-In both cases a step that passes here passes in the full table, on the same path: no certificate is
+(3) *Answers.* At a level each prompt is answered, with one text, or escalated. What is learnt
+decides where it is sure after N_i draws or fewer, or hopeless; a vote where draws to come can
+change neither the text nor whether it reaches the level. A prompt that is still open counts as
+answered, and wrong: by the inequality of (1) the p-value is at least that of the full table, where
+it is escalated, or answered rightly or wrongly. Levels of what is learnt come from other prompts.
+
+The levels of a vote begin at a start: the highest level that m_0 of the tested prompts reach
+(``_vote.py``). Counted with all open prompts it is the same or higher, counted with none the same
+or lower. Tests begin at the higher start, and nothing is certified unless all levels down to the
+lower one pass. The start of the full table lies between these, and whatever passes here passes
+there: so its sequence comes at least as far. Whether enough prompts have a text that repeats, by
+which "auto" chooses, is bounded in the same way; where both bounds do not choose the same, it is
+refused, as the draws that are there may tell of labels. So are levels of quality: they are what the
+tested prompts reach, one by one, with all draws.
+
+In all cases a step that passes here passes in the full table, on the same path: no certificate is
 given that the full table would not give. This is an inequality for every table. So it does not
 matter why draws end where they do: after a success, after m failures, at random, for want of money,
 or because an adversary who knows the rest wants it so. What does matter:
@@ -33,9 +49,9 @@ or because an adversary who knows the rest wants it so. What does matter:
 * *Known draws are the first ones.* Draws that are picked, or sorted, are no first draws. A gap ends
   what is known.
 * *Prompts are all there.* A prompt that is dropped because of its draws is no random one.
-* *Vote shares are no such case.* Later draws may take a text's majority, and raise another's; and
-  where tests of a vote start is chosen by draws, in whose number labels would have a part. Answers,
-  other losses and audits want all draws.
+* *Other losses and audits want all draws.* A stake depends on the losses before it, and the order
+  of bets on all of them, so that a loss that is raised to its bound may end in more capital: there
+  is no inequality for every table. Audits speak of witnesses in sets that are known.
 
 *The path comes from other prompts*, and may come from anything. There a hole is filled by the known
 draws of its prompt, in turn (:func:`completed`). That shapes the path, not the guarantee.

@@ -50,6 +50,8 @@ vote by prompts that test it, too, it had to pay as well.)
 needs no correction above the level of single votes: how many have at least two votes tells nothing
 of errors among those of more, given their number. Single votes are no vote then.
 
+*Draws that lack* are the subject of ``_holes.py``.
+
 *Draws* end as soon as no further one can change the answer, nor whether the level is reached.
 """
 
@@ -121,14 +123,18 @@ def fewest_answers(alpha: float, delta: float) -> int:
 
 
 def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
-    """Votes for the most frequent text of each prompt."""
+    """Known votes for the most frequent text of each prompt."""
     texts = texts_of_draws(data.similarity, data.first, model.same_text)
-    same = texts[:, :, np.newaxis] == texts[:, np.newaxis, :]
+    same = (texts[:, :, np.newaxis] == texts[:, np.newaxis, :]) & data.made[:, np.newaxis]
     return np.asarray(same.sum(axis=2).max(axis=1))
 
 
 class PlainSteps:
-    """Levels of a score on prompts with all draws."""
+    """Levels of a score on some prompts.
+
+    Where draws end early, prompts may stay open, and so does the start: levels begin at the highest
+    that it can be, and only those from `first` on may be certified (``_holes.py``).
+    """
 
     what: ClassVar[str] = "level of answers"
     parts: ClassVar[tuple[str, str]] = ("tells whether texts repeat", "finds its level")
@@ -142,12 +148,19 @@ class PlainSteps:
         self.sure = np.full(shape, -np.inf)  # score of an answer that no later draw changes
         self.reach = np.full(shape, np.inf)  # largest score that later draws can bring
         paths = model.paths(len(rows))
-        every = np.arange(len(rows))
+        in_reach = table.in_reach(rows)
         for k in range(model.k_max):
-            scores, _ = model.after_next_draw(table, rows, paths, every)
-            self.texts[:, k], self.sure[:, k], self.reach[:, k] = decided(scores, k + 1, model)
-        levels = levels_of(self.sure[:, -1], model.score, fewest, model.k_max)
+            drawn = np.flatnonzero(in_reach > k)
+            scores, _ = model.after_next_draw(table, rows[drawn], paths, drawn)
+            # what the last known draw decides stays
+            bounds = (bound[:, np.newaxis] for bound in decided(scores, k + 1, model))
+            self.texts[drawn, k:], self.sure[drawn, k:], self.reach[drawn, k:] = bounds
+        levels = levels_of(self.reach[:, -1], model.score, fewest, model.k_max)
         self.levels = levels[: max(int(np.sum(levels >= path.least)), 1)]
+        self.first = 0
+        if table.has_holes:
+            lowest_start = start_of(self.sure[:, -1], fewest)
+            self.first = int(np.sum(self.levels > lowest_start))
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -170,22 +183,26 @@ class PlainSteps:
         return np.asarray(1 + ended.argmax(axis=1))
 
     def unfinished(self, step: int) -> np.ndarray:
-        """Which prompts lack draws: none."""
-        return np.zeros(len(self.rows), dtype=bool)
+        """Which prompts lack draws that decide at a level."""
+        level = self.levels[step]
+        return np.asarray((self.sure[:, -1] < level) & (self.reach[:, -1] >= level))
 
     def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
-        """Make draws up to the stop: they were made."""
+        """Make draws up to the stop: those in reach were made."""
 
     def only(self, step: int) -> "PlainSteps":
         """The path of this level alone."""
         alone = copy.copy(self)  # with the same draws
         alone.levels = self.levels[step : step + 1]
+        alone.first = max(self.first - step, 0)
         return alone
 
     def on(self, rows: np.ndarray) -> "PlainSteps":
         """The same levels on other prompts."""
         steps = PlainSteps(self.table, rows, self.path, self.fewest)
-        steps.levels = self.levels  # the path's, not those that these prompts would reach
+        # the path's, not those that these prompts would reach
+        steps.levels = self.levels
+        steps.first = self.first
         return steps
 
     def laid_out(self) -> "PlainSteps":
@@ -232,15 +249,19 @@ def votes_in_words(level: float, k_max: int) -> str:
     return f"{votes} of {k_max} votes{against}"
 
 
+def start_of(scores: np.ndarray, fewest: int) -> float:
+    """The highest score that `fewest` prompts reach, or all."""
+    return float(np.sort(scores)[::-1][min(fewest, len(scores)) - 1])
+
+
 def levels_of(scores: np.ndarray, score: PlainScore, fewest: int, k_max: int) -> np.ndarray:
     """Descending levels from that which `fewest` prompts reach."""
     ordered = np.sort(scores)[::-1]
     n = len(ordered)
     if score == "vote":
         # votes are few numbers: all of them are levels, each half a step below its score
-        start = ordered[min(fewest, n) - 1]
         votes = scores_of_votes(k_max)
-        return votes[votes <= start] - 0.5 / _steps(k_max)
+        return votes[votes <= start_of(scores, fewest)] - 0.5 / _steps(k_max)
     # a continuous score has as many levels as prompts: evenly spaced ranks are enough
     ranks = np.linspace(min(fewest, n), n, _N_LEVELS).astype(np.intp)
     reached = ordered[ranks - 1]

@@ -37,8 +37,9 @@ class CalibrationData(LabeledArrays):
         told apart by what they hold, which a split goes by: give them where many rows are equal.
     n_draws : array-like of int, shape (n,), default=None
         How many draws of each prompt were made, where not all were; what the arrays hold for the
-        others means nothing, and their labels are unknown. Thresholds and exit levels calibrate on
-        such data: what draws do not decide counts as an error. None: those whose quality is there.
+        others means nothing, and their labels are unknown. Thresholds, exit levels and answers
+        calibrate on such data: what draws do not decide counts as an error. None: those whose
+        quality is there.
 
     Attributes
     ----------

@@ -86,7 +86,12 @@ class Table:
 
     def is_hole(self, rows: np.ndarray) -> np.ndarray:
         """Which prompts at `rows` lack draws that nobody makes."""
-        return np.asarray((self.n_draws[rows] < self.k_max) & (self._draw is None))
+        return np.asarray(self.in_reach(rows) < self.k_max)
+
+    def in_reach(self, rows: np.ndarray) -> np.ndarray:
+        """How many draws of prompts at `rows` are, or can be, made."""
+        can_draw = self._draw is not None
+        return np.asarray(np.where(can_draw, self.k_max, self.n_draws[rows]))
 
     def searchable(self, rows: np.ndarray) -> "Table":
         """The same prompts, those at `rows` with all draws."""

@@ -14,7 +14,7 @@ from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps, search_answers
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._tests import BinomialTest
+from sklearn_clm.calibration._tests import BettingTest, BinomialTest
 from sklearn_clm.calibration._vote import (
     SINGLE_VOTE,
     PlainModel,
@@ -36,7 +36,7 @@ from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._classifiers import classifier_factory, degree_two, one_thread
-from sklearn_clm.policies._exit import LevelRule, filled_table, share_that_teaches
+from sklearn_clm.policies._exit import LevelRule, share_that_teaches
 from sklearn_clm.policies._exit_files import tiers_of
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
@@ -77,8 +77,15 @@ class AnswerLevel(LevelRule):
 
     @property
     def words(self) -> str:
-        share = "" if self.outcome is None else f", {percent(self.outcome.size)} answered"
-        return f"level {self.level:.6g}{share}"
+        return f"level {self.level:.6g}{self._share_in_words}"
+
+    @property
+    def _share_in_words(self) -> str:
+        if self.outcome is None:
+            return ""
+        # open prompts may be answered, or not
+        bound = "" if self.outcome.stops_known else "at least "
+        return f", {bound}{percent(self.outcome.sizes.mean())} answered"
 
     @property
     def costs(self) -> tuple[float, float]:
@@ -113,7 +120,7 @@ class AnswerLevel(LevelRule):
         level = np.array([self.level])
         unknown = np.array([np.nan])
         path = AnswerPath(self.model, self.patience, 0, level, unknown, unknown, self.cut)
-        answers = AnswerSteps(filled_table(data), np.arange(data.n_prompts), path)
+        answers = AnswerSteps(Table(data), np.arange(data.n_prompts), path)
         answered = answers.members(0)
         members = np.zeros(data.quality.shape, dtype=bool)
         members[answered.rows, answered.draws] = True
@@ -142,7 +149,7 @@ class PlainLevel(AnswerLevel):
 
     @property
     def words(self) -> str:
-        share = "" if self.outcome is None else f", {percent(self.outcome.size)} answered"
+        share = self._share_in_words
         if self.model.score == "vote":
             return f"{votes_in_words(self.level, self.k_max)}{share}"
         return f"quality {self.level:.6g}{share}"
@@ -165,7 +172,7 @@ class PlainLevel(AnswerLevel):
 
     def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         rows = np.arange(data.n_prompts)
-        answers = PlainSteps(filled_table(data), rows, PlainPath(self.model), 1)
+        answers = PlainSteps(Table(data), rows, PlainPath(self.model), 1)
         members = np.zeros(data.quality.shape, dtype=bool)
         members[rows, answers.texts[:, -1]] = answers.sure[:, -1] >= self.level
         return members
@@ -247,6 +254,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     """
 
     rule: ClassVar[type[Rule]] = AnswerLevel
+    takes_holes: ClassVar[bool] = True
     _learnt_as: ClassVar[str] = "path_"
     risk: Risk = WrongAnswers()
     guarantee: Literal["pac", "marginal"] = "pac"
@@ -318,7 +326,31 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
                 )
                 for part in parts
             ]
+        if table.has_holes:
+            self._refuse_holes(table, parts[-1].searched, claim.delta)
         return super().calibrate(table, parts, claim, judging)
+
+    def _refuse_holes(self, table: Table, rows: np.ndarray, delta: float) -> None:
+        """Refuse draws that end before they tell what is tested."""
+        if self.score == "quality":
+            raise ValueError(
+                "score must be 'vote', or 'learnt', where draws end early, since levels of quality "
+                "are those that the prompts reach with all draws, got 'quality' instead."
+            )
+        if self.path is not None or not len(rows) or not self._may_vote(table.k_max, table.tiers):
+            return
+        repeat = votes_of(table.part(rows), self._plain(table.k_max, None)) > SINGLE_VOTE
+        may_repeat = repeat | table.is_hole(rows)
+        n = table.data.n_prompts
+        if self._enough(repeat, n, delta) != self._enough(may_repeat, n, delta):
+            raise ValueError(
+                "score must be 'vote', or 'learnt', where so many draws are missing that they do "
+                "not tell whether texts repeat, got 'auto' instead."
+            )
+
+    def _enough(self, repeat: np.ndarray, n: int, delta: float) -> bool:
+        """Whether of n prompts, where these `repeat`, enough have votes."""
+        return bool(repeat.sum() * n >= fewest_answers(self.alpha, delta) * len(repeat))
 
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnyPath:
         k_max, tiers, n = table.k_max, table.tiers, table.data.n_prompts
@@ -330,8 +362,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         may_vote = self._may_vote(k_max, tiers) and not judging.audits
         if may_vote:
             # the draws of these prompts tell whether texts repeat; no label does
-            n_repeat = int(np.sum(votes_of(part, plain) > SINGLE_VOTE))
-            may_vote = n_repeat * n >= fewest_answers(self.alpha, claim.delta) * len(rows)
+            may_vote = self._enough(votes_of(part, plain) > SINGLE_VOTE, n, claim.delta)
             if may_vote and n < _ENOUGH_FOR_BOTH:
                 return PlainPath(plain, least=SINGLE_VOTE)
         # a vote is tested on all n prompts, what is learnt on those that taught nothing
@@ -444,6 +475,19 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     def test_of(self, path: AnswerSteps | PlainSteps, claim: Claim) -> BinomialTest:
         return BinomialTest(path, self.risk, claim.level, claim.delta * path.path.level)
 
+    def certify(
+        self,
+        path: AnswerSteps | PlainSteps,
+        test: BinomialTest,
+        other_tests: list[BettingTest],
+        part: Part,
+    ) -> Outcome:
+        outcome = super().certify(path, test, other_tests, part)
+        # the sequence may begin as late as there
+        if outcome.step is not None and outcome.step < path.first:
+            return replace(outcome, step=None)
+        return outcome
+
     def certified(self, learnt: AnyPath, table: Table, part: Part, claim: Claim) -> Rule:
         if isinstance(learnt, EitherPath):
             before = table.n_judgements
@@ -468,7 +512,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         if not rule.certified:
             return -np.inf
         price = 0.0 if isinstance(self.draw_price, str) else float(self.draw_price)
-        return float(rule.outcome.size - price * rule.outcome.samples)
+        # open prompts are not known to be answered
+        return float(rule.outcome.sizes.mean() - price * rule.outcome.draws.mean())
 
     def learnt_of(self, path: AnswerSteps | PlainSteps) -> AnyPath:
         return path.path
@@ -476,7 +521,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     def rule_at(
         self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim
     ) -> AnswerLevel:
-        claim = replace(claim, answered=outcome.size)
+        claim = replace(claim, answered=outcome.size if outcome.stops_known else None)
         knows_texts = path.table.knows_texts
         if isinstance(path, PlainSteps):
             return PlainLevel(claim, path.path.model, knows_texts, float(path.levels[0]))
@@ -491,10 +536,12 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         )
 
     def advice(self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim) -> str:
-        bound = "at least " if path.table.is_lazy else ""
-        m, needed = outcome.n_counted, claim.fewest_prompts
+        m, needed, allowed = outcome.n_counted, claim.fewest_prompts, outcome.n_errors_allowed
         lacking = f"; it takes {needed} answers at least, even if none is wrong"
         if m >= needed:
-            lacking = f"; at most {outcome.n_errors_allowed} may be"
+            lacking = f"; at most {allowed} may be"
+        if allowed is not None and outcome.n_errors <= allowed:
+            lacking = ", which is few enough, but missing draws hide with which level tests begin"
         most_likely = "At the level that was most likely to pass"
-        return f"{most_likely}, {bound}{outcome.n_errors} of {m} answers are wrong{lacking}."
+        wrong = f"{outcome.bound}{outcome.n_errors} of {m} answers are wrong"
+        return f"{most_likely}, {wrong}{lacking}."

@@ -1,6 +1,5 @@
 """ExitPolicy: one nested level stops sampling and chooses members."""
 
-import copy
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -105,7 +104,7 @@ class LevelRule(SetRule):
 
     def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         rows = np.arange(data.n_prompts)
-        return ExitEntries(filled_table(data), rows, self.model).tau >= self.level
+        return ExitEntries(Table(data), rows, self.model).tau >= self.level
 
     def stopping(self) -> Any:
         """What decides on one prompt, before its first draw."""
@@ -126,13 +125,6 @@ class LevelRule(SetRule):
             bool(content["equal_texts"]),
             float(content["level"]),
         )
-
-
-def filled_table(data: CalibrationData) -> Table:
-    """A table whose missing draws lie beyond the stops."""
-    filled = copy.copy(data)
-    filled.n_draws = np.full(data.n_prompts, data.k_max)
-    return Table(filled)
 
 
 def share_that_teaches(n_prompts: int) -> float:

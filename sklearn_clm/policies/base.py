@@ -182,7 +182,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
 
     def concluded(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
         """The rule of the chosen step, or all draws."""
-        claim = self._tested_on(path, outcome, claim)
+        claim = self._tested_on(path, outcome.step or 0, claim)
         if outcome.step is not None:
             return self._rule(path.only(outcome.step), outcome, claim)
         why = nothing_passed(
@@ -195,12 +195,12 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         )
         return Everything(claim.nullified(why), path.table.k_max, outcome)
 
-    def _tested_on(self, path: PathT, outcome: Outcome, claim: Claim) -> Claim:
-        """The claim, tested on the rows that count."""
+    def _tested_on(self, path: PathT, step: int, claim: Claim) -> Claim:
+        """The claim, tested on the rows that count at a step."""
         if self.risk.counts_all:
             return claim
         # perhaps the popular ones
-        counted = self.risk.counts(outcome.sizes)
+        counted = self.risk.counts_at(path, step)
         return claim.tested_on(path.rows[counted], path.table.data.prompts)
 
     def _rule(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
@@ -249,7 +249,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             audit=audit.record,
             tests=self.sequence_of(alone, audit, claim),
         )
-        claim = self._tested_on(alone, outcome, claim)
+        claim = self._tested_on(alone, 0, claim)
         if not claim.holds:
             return Everything(claim, path.table.k_max, outcome)
         return self._rule(alone, outcome, claim)

@@ -11,21 +11,26 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import (
     CalibrationData,
+    Claim,
     SamplingRule,
     learn_then_test,
     search_frontier,
 )
+from sklearn_clm.calibration._answer import AnswerSteps
 from sklearn_clm.calibration._exit_policy import LevelPath
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import BinomialTest, NestedTest
+from sklearn_clm.calibration._vote import PlainModel, PlainPath, PlainSteps, fewest_answers
+from sklearn_clm.calibration.certify import count_passed
 from sklearn_clm.calibration.path import ThresholdPath
-from sklearn_clm.calibration.risk import MissesIfAny
+from sklearn_clm.calibration.risk import MissesIfAny, WrongAnswers
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.evaluation import plan
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, LazyJudging, Losses, ThresholdPolicy
 from sklearn_clm.scoring import get_set_score
+from tests.calibration.tables import data_of
 
 STOPS = ["after success", "after 2 failures", "at random", "by an adversary"]
 
@@ -150,6 +155,113 @@ def test_promises_hold_where_draws_end_early(stop):
         assert n_certified.min() > n_runs / 3  # the promises are made
 
 
+def answers_of(n, k, alpha, seed):
+    """Prompts of three texts, of which the first is right; its share differs from prompt to prompt.
+
+    Of odd seeds the first text is right with a probability of 1 - alpha, whatever its share.
+    """
+    rng = np.random.default_rng(seed)
+    texts = np.where(rng.random((n, k)) < rng.beta(3.0, 1.0, (n, 1)), 0, rng.integers(0, 3, (n, k)))
+    right = (texts == 0) & (rng.random((n, 1)) < (1.0 if seed % 2 == 0 else 1.0 - alpha))
+    data = data_of(texts, right)
+    return CalibrationData(data.quality, data.similarity, right, texts=data.texts)
+
+
+def few_counts(data, stop, rng, share=0.05):
+    """How many draws were made, where some prompts alone stopped early."""
+    is_cut = rng.random(data.n_prompts) < share
+    return np.where(is_cut, counts_of(data, stop, rng), data.k_max)
+
+
+@cache
+def learnt_answers(k, draw_price):
+    policy = AnswerPolicy(0.3, score="learnt", draw_price=draw_price)
+    return policy.fit(answers_of(200, k, 0.3, 20_000 + k)).path_
+
+
+def paths_of_answers(data, alpha, draw_price=0.0):
+    """A vote, and what was learnt, on some data."""
+    table, rows = Table(data), np.arange(data.n_prompts)
+    vote = PlainPath(PlainModel("vote", data.k_max))
+    yield PlainSteps(table, rows, vote, fewest_answers(alpha, 0.05))
+    yield AnswerSteps(table, rows, learnt_answers(data.k_max, draw_price))
+
+
+def certified_level(path, alpha):
+    """The last level that passes, inf where none may be used."""
+    n_passed = count_passed(BinomialTest(path, WrongAnswers(), alpha, 0.05).passes, len(path))
+    levels = path.levels if isinstance(path, PlainSteps) else path.path.levels
+    return levels[n_passed - 1] if n_passed > path.first else np.inf
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_no_answers_that_the_full_table_would_not_certify(seed):
+    rng = np.random.default_rng(seed)
+    k, alpha = int(rng.integers(2, 8)), rng.uniform(0.1, 0.5)
+    full = answers_of(int(rng.integers(30, 120)), k, alpha, seed)
+    counts = few_counts(full, STOPS[seed // 2 % len(STOPS)], rng, [0.02, 0.1, 1.0][seed % 3])
+    holed = with_holes(full, counts, seed)
+    draw_price = [0.0, 0.05][seed // 8 % 2]
+    for whole, cut in zip(*(paths_of_answers(data, alpha, draw_price) for data in (full, holed))):
+        assert whole.first == 0
+        assert certified_level(whole, alpha) <= certified_level(cut, alpha)
+        for step, level in enumerate(cut.levels if isinstance(cut, PlainSteps) else ()):
+            # what known draws decide of a vote is decided, with the same text
+            answered, is_open = cut.sizes(step) == 1, cut.unfinished(step)
+            in_full = whole.sure[:, -1] >= level
+            np.testing.assert_array_equal(answered[~is_open], in_full[~is_open])
+            assert np.all(whole.texts[answered, -1] == cut.texts[answered, -1])
+
+
+def test_a_vote_is_decided_as_soon_as_no_draw_can_change_it():
+    texts = np.array([[0, 0, 0, 1, 1], [0, 1, 0, 0, 1], [0, 0, 1, 1, 1]])
+    full = data_of(texts, texts == 0)
+    cut = with_holes(full, np.array([3, 4, 3]))
+    path = PlainSteps(Table(cut), np.arange(3), PlainPath(PlainModel("vote", 5)), 1)
+    three = int(np.flatnonzero((path.levels < 3) & (path.levels > 2))[-1])
+    # 3 of 5 votes: the first two have them; the third has two that can still become three, or not
+    assert path.sizes(three).tolist() == [1, 1, 0]
+    assert path.unfinished(three).tolist() == [False, False, True]
+    at_unanimity = 0
+    assert path.unfinished(at_unanimity).tolist() == [True, False, False]
+
+
+def test_levels_between_two_starts_certify_nothing():
+    """An open prompt may be the one with which the tests begin at the highest level."""
+    alpha, k = 0.3, 3
+    fewest = fewest_answers(alpha, 0.05)
+    unanimous = np.zeros((fewest, k), dtype=int)
+    texts = np.vstack((unanimous, np.tile([1, 1, 0], (40, 1))))
+    texts[0, 2] = 1
+    full = data_of(texts, texts == 0)
+    cut = with_holes(full, np.where(np.arange(len(texts)) == 0, 2, k))
+    votes = [next(paths_of_answers(data, alpha)) for data in (full, cut)]
+    # of the full table the tests begin at two votes, where forty answers are wrong
+    assert votes[0].levels[0] < 2.0 < votes[1].levels[0]
+    assert BinomialTest(votes[1], WrongAnswers(), alpha, 0.05).passes(0)
+    assert [certified_level(vote, alpha) for vote in votes] == [np.inf, np.inf]
+
+
+@pytest.mark.parametrize("stop", STOPS[:3])
+def test_answers_hold_just_above_alpha_where_draws_end_early(stop):
+    """Whatever is certified is false there, at any level, with probability delta at most."""
+    alpha, n_runs, k = 0.3, 800, 5
+    n_false = np.zeros(2, dtype=int)
+    n_false_without = 0
+    for run in range(n_runs):
+        # the first text is wrong a little more often than alpha; the others always are
+        full = answers_of(70, k, 1.01 * alpha, 2 * run + 1)
+        counts = few_counts(full, stop, np.random.default_rng(run), 0.04)
+        holed = with_holes(full, counts, run)
+        for m, path in enumerate(paths_of_answers(holed, alpha)):
+            n_false[m] += certified_level(path, alpha) < np.inf
+        cut = counts_of(full, "after 2 failures", None) < k
+        dropped = next(paths_of_answers(full.take(~cut), alpha))
+        n_false_without += certified_level(dropped, alpha) < np.inf
+    assert n_false.max() <= binom.isf(1e-4, n_runs, 0.05)
+    assert n_false_without > 2 * binom.isf(1e-4, n_runs, 0.05)  # were they dropped after failures
+
+
 def stopped_after_success():
     """300 prompts that were drawn from until a success, 10 times at most: 936 draws."""
     rng = np.random.default_rng(4)
@@ -257,12 +369,96 @@ def test_a_level_below_all_chances_is_said_to_keep_everything():
     assert sampler.calibration_.rule.level < 0.0
 
 
-def test_what_needs_all_draws_refuses_fewer():
+def answered_log(n=400, k=10, share=0.04, seed=0):
+    """Prompts, draws of which a share ends early, and all draws."""
+    rng = np.random.default_rng(seed)
+    rows = np.where(rng.random((n, k)) < rng.beta(3.0, 1.0, (n, 1)), "right", "a")
+    counts = np.where(rng.random(n) < share, rng.integers(1, k, n), k)
+    prompts = [f"question {i}" for i in range(n)]
+    return prompts, [row[:count].tolist() for row, count in zip(rows, counts)], rows.tolist()
+
+
+@pytest.mark.parametrize("score", ["auto", "vote", "learnt"])
+def test_answers_are_certified_where_few_draws_lack(score, tmp_path, capsys):
+    prompts, rows, all_rows = answered_log()
+    policy = AnswerPolicy(alpha=0.25, score=score)
+    full = sampler_of(prompts, all_rows, policy=policy).fit(prompts, ["right"] * 400)
+    sampler = sampler_of(prompts, rows, policy=policy)
+    with pytest.warns(UserWarning, match="end before they show whether the answer is right"):
+        sampler.fit(prompts, ["right"] * 400)
+    record = sampler.calibration_
+    assert record.certified
+    assert record.rule.level >= full.calibration_.rule.level
+    # how many are answered is a bound
+    assert record.claim.answered is None
+    assert ", at least " in record.rule.words
+    assert 0 < record.outcome.n_open < record.outcome.n_errors
+    text = CalibrationReport.from_estimator(sampler).to_markdown()
+    assert "at most" in text
+    assert "nan" not in text
+    table = [f"{prompt},{said},right" for prompt, row in zip(prompts, rows) for said in row]
+    (tmp_path / "log.csv").write_text("\n".join(["prompt,response,reference", *table]))
+    command = ["calibrate", str(tmp_path / "log.csv"), "--key", "model", "--alpha", "0.25"]
+    output = str(tmp_path / "answers.json")
+    assert main([*command, "--policy", "answer", "-o", output]) == 0
+    assert "at least" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_lacking_draws_do_not_tell_is_refused_or_said():
     prompts, rows = stopped_after_success()
-    sampler = sampler_of(prompts, rows, policy=AnswerPolicy())
-    with pytest.raises(ValueError, match="for AnswerPolicy, got as few as 1 instead: calibrate"):
+    sampler = sampler_of(prompts, rows, policy=AnswerPolicy(alpha=0.2))
+    sampler.fit(prompts, ["right"] * 300)  # votes that ended at a success tell nothing
+    why = sampler.calibration_.claim.why_null()
+    assert "at most 99 of 99 answers are wrong" in why
+    sampler.set_params(policy__score="quality")
+    with pytest.raises(ValueError, match="score must be 'vote', or 'learnt', where draws end"):
         sampler.fit(prompts, ["right"] * 300)
-    assert not hasattr(sampler, "calibration_")
+    # no text repeats where draws are known, and all may where they are not
+    prompts, rows, _ = answered_log(share=1.0)
+    alone = [[f"{i} {said}" for i, said in enumerate(row)] for row in rows]
+    alone[0] += ["right"] * (10 - len(alone[0]))
+    sampler = sampler_of(prompts, alone, policy=AnswerPolicy())
+    with pytest.raises(ValueError, match="do not tell whether texts repeat, got 'auto'"):
+        sampler.fit(prompts, ["right"] * 400)
+
+
+def test_a_prompt_without_a_draw_is_named_whatever_the_others_have():
+    prompts, rows = stopped_after_success()
+    rows[5] = []
+    with pytest.raises(ValueError, match=r"must be one of the 300 prompts.*'question 5' instead"):
+        sampler_of(prompts, rows).fit(prompts, ["right"] * 300)
+
+
+def test_open_prompts_that_repeat_are_remarked_on():
+    """Where sets may abstain an open prompt counts, though its set is still empty."""
+    rng = np.random.default_rng(0)
+    # prompts whose draws ended early are copies of a few; the others differ
+    digests = np.append(np.arange(300), 1_000 + np.repeat(np.arange(10), 6)).astype(np.uint64)
+    n = len(digests)
+    right = rng.random((n, 3)) < 0.9
+    quality = np.where(right, 0.9, 0.2)
+    made = np.where(digests >= 1_000, 1, 3)
+    quality[digests >= 1_000] = 0.1
+    right[digests >= 1_000] = False
+    data = with_holes(CalibrationData(quality, np.zeros((n, 3, 3)), right), made)
+    data.prompts = digests
+    policy = ThresholdPolicy(abstain=True)
+    path = ThresholdPath(
+        Table(data),
+        np.arange(n),
+        search_frontier(CalibrationData(quality, np.zeros((n, 3, 3)), right)),
+        get_set_score("max"),
+        MissesIfAny(),
+    )
+    step = int(np.argmax([path.frontier.configuration(m).quality > 0.5 for m in range(len(path))]))
+    assert path.unfinished(step).sum() == 60
+    claim = policy._tested_on(path, step, Claim(0.3, 0.05, about="responses if any"))
+    assert "50 of " in claim.repeated
+
+
+def test_losses_want_all_draws():
+    prompts, rows = stopped_after_success()
     losses = Losses({"size": lambda prompt, reference, one: len(one) / 10}, {"size": 0.5})
     with pytest.raises(ValueError, match="of each prompt for losses"):
         sampler_of(prompts, rows, losses=losses).fit(prompts, ["right"] * 300)
