@@ -326,14 +326,17 @@ class SamplerCalibration(Calibration):
         size, _ = self.rule.costs
         thresholds = self.rule.lambda_hat
         keeps_all = size == self.k_max or (thresholds is not None and thresholds.accepts_all)
+        what_may_help = ""
         # an exit level below all chances keeps everything, draws that lack as well
         if isinstance(self.rule, LevelRule) and self.claim.about == "responses":
             keeps_all = keeps_all or self.rule.level < 0.0
+            if self.data is not None and self.data.n_made < self.data.quality.size:
+                what_may_help = " Where draws end early thresholds often do (ThresholdPolicy)."
         if keeps_all and self.k_max == self.width > 1:
             doubts.append(
                 f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
                 "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
-                "another calibration) may give smaller sets."
+                f"another calibration) may give smaller sets.{what_may_help}"
             )
 
         claim, error = self.claim, self.achievable_epsilon.high

@@ -71,8 +71,8 @@ that failed or were stopped, are refused.
 after a success, and its log calibrates as well as that of all epochs, for a fraction of the price
 (:class:`InspectStopping`). So does any table in which prompts have draws of different number,
 whatever ended them: a success settles its prompt, and what the draws leave open counts as an error.
-Answers are certified where few draws lack, as votes that stopped at a success are open, and count
-as wrong.
+Of draws that stopped at a success take thresholds: an exit level mostly keeps all draws then, and
+votes that stopped there are open, so that answers are certified where few draws lack.
 
 The draws of a prompt must be independent draws of one model: no vote, and no best of several. Of
 verdicts the judge is marked as unknown, unless ``--judge`` names them. ``--data`` reads what

@@ -30,7 +30,8 @@ class InspectStopping(BaseEstimator):
     epsilon : float, default=None
         A risk, in (0, 1), at which nothing more is drawn once it is decided that the set of all
         draws passes its test, or fails, however the prompts are split. What passes then is that set
-        alone: smaller ones err more often. None: each sample goes on until a success.
+        alone: smaller ones err more often, and would be searched on samples that stopped by the
+        verdicts on others. None: each sample goes on until a success.
     delta : float, default=0.05
         Level of that test, in (0, 1).
     optimization_fraction : float, default=1/3
