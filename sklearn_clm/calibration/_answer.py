@@ -62,7 +62,7 @@ from sklearn_clm.calibration._exit_model import (
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._texts import TextPaths
 from sklearn_clm.calibration.data import CalibrationData
-from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.table import DrawEntries, Table
 from sklearn_clm.calibration.tiers import Tiers
 
@@ -283,7 +283,7 @@ def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]
     return answered, np.where(answered, reaches.argmax(axis=1) + 1, 0)
 
 
-class AnswerSteps:
+class AnswerSteps(Path):
     """Levels of answers, from the most selective, on some prompts.
 
     Draws are made until the first level, the highest, answers. Where they end early, prompts may
@@ -341,9 +341,6 @@ class AnswerSteps:
         """Which prompts lack draws that decide at a level."""
         return np.asarray(self.cut & ~answered_at(self.sure, self.path.levels[step])[0])
 
-    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
-        """Make draws up to the stop: those in reach were made."""
-
     def only(self, step: int) -> "AnswerSteps":
         """The path of this level alone."""
         alone = copy.copy(self)  # with the same draws
@@ -354,24 +351,9 @@ class AnswerSteps:
         """The same levels on other prompts."""
         return AnswerSteps(self.table, rows, self.path)
 
-    def laid_out(self) -> "AnswerSteps":
-        """All levels of this path."""
-        return self
-
     def expected_losses(self) -> np.ndarray:
         """What each level is expected to err."""
         return self.path.risks
-
-    def budget(self, step: int) -> int:
-        """The most draws of a prompt at a level."""
-        return self.table.k_max
-
-    def likely_last(self, n_allowed: int) -> int:
-        """The step that is expected to pass last."""
-        return 0
-
-    def tally(self, risk: Risk) -> None:
-        """Errors of all steps at once: not known."""
 
 
 class AnswerRule(ExitRule):

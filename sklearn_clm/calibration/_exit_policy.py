@@ -46,7 +46,7 @@ import numpy as np
 
 from sklearn_clm.calibration._between import SAME, middles_below
 from sklearn_clm.calibration._exit_model import ExitModel, tau_after_draw
-from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.table import DrawEntries, Table
 
 
@@ -168,7 +168,7 @@ class ExitEntries(DrawEntries):
             self.draw(waiting)
 
 
-class LevelPath:
+class LevelPath(Path):
     """Levels of an exit policy on some prompts, ascending.
 
     All levels share what was drawn. The steps are those that were asked for.
@@ -252,17 +252,3 @@ class LevelPath:
         levels = middles_below(np.append(every, entries.exits), observed)
         path.levels = np.unique(levels).tolist()
         return path
-
-    def expected_losses(self) -> None:
-        """What each level is expected to err: not known."""
-
-    def budget(self, step: int) -> int:
-        """The most draws of a prompt at a level."""
-        return self.model.k_max
-
-    def likely_last(self, n_allowed: int) -> int:
-        """The step that is expected to pass last."""
-        return 0
-
-    def tally(self, risk: Risk) -> None:
-        """Errors of all steps at once: not known."""

@@ -68,7 +68,7 @@ from sklearn_clm.calibration._exit_model import TextModel
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._texts import AsItIs, TextPaths, texts_of_draws
 from sklearn_clm.calibration.data import CalibrationData
-from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.table import DrawEntries, Table
 from sklearn_clm.calibration.tiers import Tiers
 
@@ -129,7 +129,7 @@ def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
     return np.asarray(same.sum(axis=2).max(axis=1))
 
 
-class PlainSteps:
+class PlainSteps(Path):
     """Levels of a score on some prompts.
 
     Where draws end early, prompts may stay open, and so does the start: levels begin at the highest
@@ -187,9 +187,6 @@ class PlainSteps:
         level = self.levels[step]
         return np.asarray((self.sure[:, -1] < level) & (self.reach[:, -1] >= level))
 
-    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
-        """Make draws up to the stop: those in reach were made."""
-
     def only(self, step: int) -> "PlainSteps":
         """The path of this level alone."""
         alone = copy.copy(self)  # with the same draws
@@ -204,24 +201,6 @@ class PlainSteps:
         steps.levels = self.levels
         steps.first = self.first
         return steps
-
-    def laid_out(self) -> "PlainSteps":
-        """All levels of this path."""
-        return self
-
-    def expected_losses(self) -> None:
-        """What each level is expected to err: nobody knows."""
-
-    def budget(self, step: int) -> int:
-        """The most draws of a prompt at a level."""
-        return self.table.k_max
-
-    def likely_last(self, n_allowed: int) -> int:
-        """The step that is expected to pass last."""
-        return 0
-
-    def tally(self, risk: Risk) -> None:
-        """Errors of all steps at once: not known."""
 
 
 def scores_of_votes(k_max: int) -> np.ndarray:

@@ -7,7 +7,7 @@ taken for it. What calibrates knows no more of a policy than this.
 
 import copy
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol, Self
 
@@ -37,7 +37,8 @@ class Path(Protocol):
     """Ordered steps on n prompts, at `rows` of a table.
 
     `what` names a step, and `parts` say in a report what the two parts of the data are for. All
-    arrays of a step have n entries, those of `members` one for each member.
+    arrays of a step have n entries, those of `members` one for each member. What has a body here
+    holds of most paths.
     """
 
     what: ClassVar[str]
@@ -62,30 +63,36 @@ class Path(Protocol):
 
     def laid_out(self) -> Self:
         """All steps that differ for these prompts, in order."""
+        return self
 
     def expected_losses(self) -> np.ndarray | None:
         """What each step is expected to err, if known."""
+        return None
 
     def unfinished(self, step: int) -> np.ndarray:
         """Which prompts lack draws before their stop, bool."""
 
     def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
         """Make the draws of chosen prompts up to the stop."""
+        return None  # they were made
 
     def only(self, step: int) -> Self:
         """The path of this step alone."""
 
     def budget(self, step: int) -> int:
         """The most draws of a prompt at a step."""
+        return self.table.k_max
 
     def likely_last(self, n_allowed: int) -> int:
         """The step that is expected to pass last."""
+        return 0
 
     def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
         """Errors of all steps, and how many prompts count.
 
         None where they are not known at once.
         """
+        return None
 
 
 def sets_at_stop(
@@ -124,7 +131,7 @@ def sets_at_stop(
     return Column(shown, samples)
 
 
-class ColumnPath(ABC):
+class ColumnPath(Path):
     """Steps that each make a column of what was drawn.
 
     Where draws are missing, a column holds what those that were made show, and :meth:`finish` makes
@@ -155,14 +162,6 @@ class ColumnPath(ABC):
         path = copy.copy(self)
         ColumnPath.__init__(path, self.table, rows)
         return path
-
-    def laid_out(self) -> Self:
-        """All steps of this path."""
-        return self
-
-    def expected_losses(self) -> np.ndarray | None:
-        """What each step is expected to err, if known."""
-        return None
 
     def __getitem__(self, step: int) -> Column:
         n_draws = self.table.n_draws[self.rows]
@@ -210,18 +209,6 @@ class ColumnPath(ABC):
             rows = self.rows[waiting]
             # one draw each, then the rule looks again: none is made beyond the stop
             self.table.ensure(rows, self.table.n_draws[rows] + 1)
-
-    def budget(self, step: int) -> int:
-        """The most draws of a prompt at a step."""
-        return self.table.k_max
-
-    def likely_last(self, n_allowed: int) -> int:
-        """The step that is expected to pass last."""
-        return 0
-
-    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
-        """Errors of all steps, and how many prompts count."""
-        return None
 
 
 class ThresholdPath(ColumnPath):
