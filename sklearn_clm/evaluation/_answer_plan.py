@@ -84,8 +84,9 @@ def plan_answers(
     Parameters
     ----------
     data : CalibrationData
-        The pilot: some 50 to 100 independent prompts that will not calibrate, with all draws. Equal
-        responses vote together, where ``data.texts`` tells them.
+        The pilot: some 50 to 100 independent prompts that will not calibrate. Equal responses vote
+        together, where ``data.texts`` tells them. Where draws end early, what they leave open
+        counts as a wrong answer, as it will where as many lack in calibration.
     alpha, delta, power : float
         Tolerated share of wrong answers, level of the tests, and wanted probability of success, in
         (0, 1).
@@ -107,16 +108,19 @@ def plan_answers(
     >>> expected.levels[0], expected.n_answered.tolist(), expected.n_prompts[0]
     ('3 of 3 votes', [49, 79, 80], (57, 1971))
     """
-    check_data(data)
+    check_data(data, draws=False)
     for name, value in {"alpha": alpha, "delta": delta, "power": power}.items():
         check_level(value, name)
 
     path = PlainPath(PlainModel("vote", data.k_max))
     steps = PlainSteps(Table(data), np.arange(data.n_prompts), path, fewest=1)
-    answered = np.array([steps.sizes(step).sum() for step in range(len(steps))])
+    # what draws that end early leave open counts as answered, and wrong
+    n_open = np.array([steps.unfinished(step).sum() for step in range(len(steps))])
+    answered = np.array([steps.sizes(step).sum() for step in range(len(steps))]) + n_open
     # levels that answer the same prompts of the pilot are one row
     _, chosen = np.unique(answered, return_index=True)
     wrong = np.array([int(np.sum(steps.members(step).labels == 0)) for step in chosen])
+    wrong += n_open[chosen]
 
     needed = []
     for m, n_wrong in zip(answered[chosen].tolist(), wrong.tolist()):

@@ -339,7 +339,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
             )
         if self.path is not None or not len(rows) or not self._may_vote(table.k_max, table.tiers):
             return
-        repeat = votes_of(table.part(rows), self._plain(table.k_max, None)) > SINGLE_VOTE
+        repeat = votes_of(table.part(rows), self._plain_model(table.k_max, None)) > SINGLE_VOTE
         may_repeat = repeat | table.is_hole(rows)
         n = table.data.n_prompts
         if self._enough(repeat, n, delta) != self._enough(may_repeat, n, delta):

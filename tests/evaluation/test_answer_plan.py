@@ -9,6 +9,8 @@ from sklearn_clm.calibration import CalibrationData, critical_count
 from sklearn_clm.evaluation import plan_answers
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.policies import AnswerPolicy
+from tests.calibration.tables import data_of
+from tests.policies.test_answer import drawn
 
 K = 5
 
@@ -64,7 +66,17 @@ def test_votes_are_those_of_the_policy():
     assert plan.levels[0] in words
 
 
-def test_draws_that_lack_are_refused():
-    data = CalibrationData([[1.0, np.nan]], np.zeros((1, 2, 2)), [[1, -1]])
-    with pytest.raises(ValueError, match="must hold all 2 draws"):
-        plan_answers(data)
+def test_what_draws_leave_open_counts_as_wrong():
+    answers = drawn(np.random.default_rng(0), 80, 5)
+    full = data_of(answers, answers == 0)
+    n_draws = np.where(np.arange(80) % 10 == 0, 2, 5)
+    labels = np.where(np.arange(5) < n_draws[:, np.newaxis], full.labels, -1)
+    cut = CalibrationData(full.quality, full.similarity, labels, texts=full.texts, n_draws=n_draws)
+    plans = [plan_answers(data, alpha=0.3) for data in (full, cut)]
+    by_level = [dict(zip(one.levels, zip(one.n_answered, one.n_wrong))) for one in plans]
+    common = by_level[0].keys() & by_level[1].keys()
+    assert len(common) > 2
+    for level in common:
+        (m, e), (m_cut, e_cut) = by_level[0][level], by_level[1][level]
+        assert m <= m_cut <= m + 8
+        assert e <= e_cut <= e + 8
