@@ -31,7 +31,8 @@ class PrecomputedGenerator(BaseGenerator):
     Draw ``j`` of a prompt is the ``j``-th response that was given for it. The draws of one prompt
     must be independent draws from one distribution, in the order in which they were made: sorted
     or filtered responses break the guarantee. Prompts may have draws of different number, whatever
-    ended them: to calibrate, what is missing counts against the certificate.
+    ended them: to calibrate, what is missing counts against the certificate, and ``predict`` says
+    of which prompts the rule needs further draws.
 
     Parameters
     ----------

@@ -242,7 +242,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     -----
     ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others:
     all of them where nothing can be certified, with sets of all draws. ``score`` is the share
-    answered.
+    answered. Where draws of calibration prompts end early, ``claim.answered`` is None, and what
+    they do not decide counts as a wrong answer (``sklearn_clm/calibration/_holes.py``).
 
     Examples
     --------
