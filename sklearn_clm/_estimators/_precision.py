@@ -7,8 +7,8 @@ are others than those that were tested, and the guarantee is not about them.
 """
 
 import copy
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from sklearn_clm.scoring.protocols import (
     PairwiseSimilarity,
     Prompts,
 )
+
+_Data = TypeVar("_Data", CalibrationData, ComponentCalibrationData)
 
 _DRAWS_ALONE = 3  # of each prompt that is scored alone
 _FEW = 0.01  # of the prompts, whose sets may depend on the last digits
@@ -133,12 +135,7 @@ def check_precision(
     room are returned.
     """
     doubts = []
-    for group, rule in rules.items():
-        if not rule.certified:
-            continue
-        part = data
-        if groups is not None:
-            part = data.take([name_of_row == group for name_of_row in groups])
+    for rule, part in _certified_parts(rules, data, groups):
         for name in ("quality", "similarity"):
             measured = noise.get(name, Noise())
             # the features of an exit policy are places among scores, which have room
@@ -161,12 +158,7 @@ def check_precision_of_components(
 ) -> list[str]:
     """The same for scores of components."""
     doubts = []
-    for group, rule in rules.items():
-        if not rule.certified:
-            continue
-        part = data
-        if groups is not None:
-            part = data.take([name_of_row == group for name_of_row in groups])
+    for rule, part in _certified_parts(rules, data, groups):
         allowed = noise if noise.matters else _SINGLE_PRECISION
         # a prompt changes if any component crosses the threshold
         moved = [allowed.added(part.scores, sign) >= rule.gamma_hat for sign in (-1, 1)]
@@ -175,6 +167,16 @@ def check_precision_of_components(
             refuse_noise("component_score", noise, share)
         doubts.append(_doubt("component_score", "selections", share))
     return list(dict.fromkeys(filter(None, doubts)))
+
+
+def _certified_parts(
+    rules: Rules, data: _Data, groups: Sequence[Hashable] | None
+) -> Iterator[tuple[Any, _Data]]:
+    """Each certified rule, with the data of its group."""
+    for group, rule in rules.items():
+        if rule.certified:
+            part = data if groups is None else data.take([name == group for name in groups])
+            yield rule, part
 
 
 def refuse_noise(name: str, noise: Noise, share: float) -> None:
