@@ -559,8 +559,8 @@ class ConformalSampler(CalibratedEstimator):
         if self.losses is not None and self.judging != "all":
             raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")
 
-        # lazy tests ask for witnesses until enough prompts are right: they know neither who
-        # abstains nor what a miss costs
+        # errors among sets that are not empty, and costs of misses, are counted over all labels;
+        # lazy tests stop at witnesses
         if isinstance(policy, ThresholdPolicy) and self.judging != "all":
             if policy.abstain:
                 raise ValueError(
