@@ -28,7 +28,6 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.checks import check_budgets
 from sklearn_clm.calibration.data import check_data
-from sklearn_clm.calibration.risk import CostOfMisses
 from sklearn_clm.calibration.rows import at_stake
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
@@ -561,17 +560,10 @@ class ConformalSampler(CalibratedEstimator):
 
         # errors among sets that are not empty, and costs of misses, are counted over all labels;
         # lazy tests stop at witnesses
-        if isinstance(policy, ThresholdPolicy) and self.judging != "all":
-            if policy.abstain:
-                raise ValueError(
-                    f"judging must be 'all' where thresholds may abstain, got "
-                    f"{self.judging!r:.60} instead."
-                )
-            if policy.cost is not None:
-                raise ValueError(
-                    f"judging must be 'all' where a miss has a cost, got {self.judging!r:.60} "
-                    "instead."
-                )
+        if policy.needs_all_labels and self.judging != "all":
+            raise ValueError(
+                f"judging must be 'all' {policy.risk.where}, got {self.judging!r:.60} instead."
+            )
 
         marginal = policy.guarantee == "marginal"
         if marginal and self.groups is not None and self.groups.guarantee == "all":
@@ -658,13 +650,13 @@ class ConformalSampler(CalibratedEstimator):
         if table.has_holes:
             self._refuse_holes(data)
 
-        # what a miss costs depends on the prompt, which arrays do not hold
+        # what an error costs depends on the prompt, which arrays do not hold
         risk = self._policy.risk
-        if isinstance(risk, CostOfMisses):
+        if risk.has_costs:
             if collected is None:
                 raise ValueError(
-                    "data must be what this sampler has collected where a miss has a cost, which "
-                    "depends on the prompt, got other data instead."
+                    f"data must be what this sampler has collected {risk.where}, which depends on "
+                    "the prompt, got other data instead."
                 )
             table.at_stake = at_stake(
                 risk.costs_of(collected.prompts.prompts), collected.prompts.digests
@@ -684,20 +676,20 @@ class ConformalSampler(CalibratedEstimator):
 
     def _refuse_holes(self, data: CalibrationData) -> None:
         """Refuse prompts with fewer draws where these decide nothing."""
-        whose = type(self._policy).__name__
+        for_what = f"for {type(self._policy).__name__}"
         if self.losses is not None:
-            whose = "losses"
+            for_what = "for losses"
         elif self._judging.people is not None:
-            whose = "audits by people"
-        elif isinstance(self._policy.risk, CostOfMisses):
-            whose = "costs of misses"
+            for_what = "for audits by people"
+        elif self._policy.risk.has_costs:
+            for_what = self._policy.risk.where
         elif self._policy.takes_holes:
             return
         # what early ends leave open can be counted as an error only where an error is 0 or 1
         fewest = int(data.n_draws.min())
         cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
         raise ValueError(
-            f"data must hold all {data.k_max} draws of each prompt for {whose}, got as few as "
+            f"data must hold all {data.k_max} draws of each prompt {for_what}, got as few as "
             f"{fewest} instead: {cut}make the others, or take thresholds, an exit level or answers "
             "alone, which count what early ends of draws leave open as errors."
         )

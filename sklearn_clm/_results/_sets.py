@@ -15,7 +15,7 @@ from sklearn_clm._results import _cards, _views
 from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration.claim import NO_GUARANTEE
-from sklearn_clm.calibration.risk import About, Risk, risk_about
+from sklearn_clm.calibration.risk import Risk, risk_about
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import Prompt, Response, text_key
@@ -168,7 +168,7 @@ class SetSequence(Sequence[_Set]):
 
     # the name of the estimator that made the sets, which does not travel with a pickle
     _maker: str
-    _about: About  # what its sets promise, if they say nothing else
+    _about: str  # what its sets promise, if they say nothing else
     _sets: list[_Set]
     frame_index: "pd.Index | None"  # `index` is a method of sequences
 
@@ -319,7 +319,8 @@ class SetSequence(Sequence[_Set]):
         right = []
         for a_set, of_one in zip(self, verdicts):
             risk = self._risk(a_set)
-            counts = risk.counts(np.array([len(a_set)]))[0]
+            # a share of right sets says nothing of a mean cost
+            counts = risk.counts(np.array([len(a_set)]))[0] and not risk.has_costs
             if counts and (all_guaranteed or a_set.guaranteed):
                 accepted = np.ones((1, len(a_set)), dtype=bool)
                 right.append(risk.right(accepted, np.array([of_one], dtype=bool))[0])

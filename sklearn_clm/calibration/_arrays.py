@@ -66,8 +66,13 @@ class Provenance:
 
     def differences(self, other: "Provenance") -> tuple[str, ...]:
         """Names of fields that are known and differ."""
-        both = zip(vars(self).items(), vars(other).values())
-        return tuple(name for (name, a), b in both if None not in (a, b) and a != b)
+        names = []
+        for name, value in vars(self).items():
+            other_value = getattr(other, name)
+            both_are_known = value is not None and other_value is not None
+            if both_are_known and value != other_value:
+                names.append(name)
+        return tuple(names)
 
 
 class LabeledArrays(ABC):
@@ -141,8 +146,11 @@ class LabeledArrays(ABC):
 
         By a digest of the arrays, ``load`` notices a file that was changed.
         """
-        arrays = {name: getattr(self, name) for name in self._members}
-        arrays = {name: array for name, array in arrays.items() if array is not None}
+        arrays = {}
+        for name in self._members:
+            array = getattr(self, name)
+            if array is not None:
+                arrays[name] = array
         arrays["admissible"] = self.labels
         arrays["format"] = np.array(f"sklearn_clm.{type(self).__name__}/2")
         arrays["provenance"] = np.array(json.dumps(vars(self.provenance)))
@@ -161,12 +169,14 @@ class LabeledArrays(ABC):
             format_ = str(arrays.pop("format"))
             if format_ != f"sklearn_clm.{cls.__name__}/2":
                 raise ValueError(f"it was written in the format {format_!r}.")
-            # an unknown field of another version says nothing
-            fields_of_file = json.loads(str(arrays["provenance"])).items()
-            fields = {name: value for name, value in fields_of_file if value is not None}
-            arrays["provenance"] = Provenance(**fields)
+            # a field of another version that holds None says nothing, and may be unknown here
+            fields_of_file = json.loads(str(arrays["provenance"]))
+            known_fields = {
+                name: value for name, value in fields_of_file.items() if value is not None
+            }
+            arrays["provenance"] = Provenance(**known_fields)
             data = cls(**arrays)
-            # ... and so does what the class itself refuses
+            # last, since what the class itself refuses says more than a digest
             if not is_intact:
                 raise ValueError("its arrays were changed since it was written.")
             return data

@@ -234,12 +234,14 @@ def component_learn_then_test(
     refuse_too_few(n, Claim(alpha, delta, about="components"))
     if not isinstance(max_wrong, Integral) or max_wrong < 0:
         raise ValueError(f"max_wrong must be an integer of at least 0, got {max_wrong!r} instead.")
+    # from the largest threshold down: fewest and most possible errors, where labels are unknown
     entries = ComponentEntries(data, max_wrong=max_wrong)
     thresholds = entries.thresholds[::-1]
     labels = data.labels
     fewest = entries.n_at_least(labels == 0)
     most = entries.n_at_least(labels != 1)
     n_selected = _count_from(entries.scores, len(thresholds))
+
     # counts rise along the sequence, so that all comparisons together are a fixed sequence
     allowed = critical_count(n, alpha, delta)
     certified = most <= allowed
@@ -250,8 +252,9 @@ def component_learn_then_test(
             f"{int(np.sum(labels < 0))} unknown labels instead; lazy judging asks for them."
         )
     n_valid = int(certified.sum())
+
     exact = fewest == most
-    # whoever passes has at most so many errors, whoever fails at least so many
+    # a threshold that passes has at most so many errors, one that fails at least so many
     n_errors = np.where(certified, most, fewest).astype(np.int64)
     shares = np.where(exact, most / n, np.nan)
     return ComponentThreshold(
@@ -271,39 +274,19 @@ def component_learn_then_test(
     )
 
 
-def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
-    """Number of ranks at or above each, from the highest."""
-    counted = ranks[ranks >= 0].astype(np.intp)
-    return np.cumsum(np.bincount(counted, minlength=n_thresholds)[::-1])
+def _count_from(places: np.ndarray, n_thresholds: int) -> np.ndarray:
+    """Number of places from each threshold on, highest first."""
+    places_of_some = places[places >= 0].astype(np.intp)  # -inf: of nothing
+    n_at_place = np.bincount(places_of_some, minlength=n_thresholds)
+    return np.cumsum(n_at_place[::-1])
 
 
-def places_of_rank(owner: np.ndarray, scores: np.ndarray, rank: int) -> np.ndarray:
-    """Places of entries below `rank` others of their owner."""
-    order = np.lexsort((-scores, owner))
-    n_above = np.arange(len(order)) - np.searchsorted(owner[order], owner[order])
-    return np.asarray(order[n_above == rank])
+class ComponentEntries(Entries):
+    """Components with places for scores; the wrong ones decide.
 
-
-class _WrongEntries(Entries):
-    """Components; V is the (max_wrong + 1)-th highest wrong score."""
-
-    max_wrong: int
-
-    def deciding(self, chosen: np.ndarray) -> np.ndarray:
-        if not self.max_wrong:
-            return self.largest(chosen)
-        flat = np.flatnonzero(chosen)
-        last = flat[places_of_rank(self.owner[flat], self.scores[flat], self.max_wrong)]
-        deciding = np.full(self.n_prompts, -np.inf)
-        deciding[self.owner[last]] = self.scores[last]
-        return deciding
-
-
-class ComponentEntries(_WrongEntries):
-    """Components with ranks for scores.
-
-    These are places among `thresholds`, in the gaps below the distinct scores, which tell a
-    component that scores -inf from none.
+    A place is that among `thresholds`, which stand in the gaps below the distinct scores. So a
+    component that scores -inf has a place, and is told from none. V is the (max_wrong + 1)-th
+    highest place of a wrong component.
     """
 
     def __init__(
@@ -313,13 +296,13 @@ class ComponentEntries(_WrongEntries):
         *,
         max_wrong: int = 0,
     ) -> None:
-        self.max_wrong = max_wrong
         self.thresholds = np.unique(middles_below(data.scores))
         # below -inf there is no gap: that threshold selects everything
         if np.any(data.scores == -np.inf):
             self.thresholds = np.append(-np.inf, self.thresholds)
-        ranks = np.searchsorted(self.thresholds, data.scores, side="right") - 1
-        super().__init__(data.prompt_index, data.n_prompts, ranks.astype(np.float64), wanted=0)
+        places = np.searchsorted(self.thresholds, data.scores, side="right") - 1
+        super().__init__(data.prompt_index, data.n_prompts, places.astype(np.float64), wanted=0)
+        self.rank = max_wrong + 1
         self._labels = data.labels.copy()
         self._judge = judge
 
@@ -331,10 +314,6 @@ class ComponentEntries(_WrongEntries):
         """Prompts that err at each threshold, were the chosen wrong."""
         return _count_from(self.deciding(chosen), len(self.thresholds))
 
-    def heads(self, chosen: np.ndarray) -> np.ndarray:
-        # of an open prompt some of the highest may be known, and decide nothing alone
-        return super().heads(chosen & (self._labels < 0))
-
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(len(self.owner)), np.zeros_like(self.owner)
@@ -345,17 +324,15 @@ class ComponentEntries(_WrongEntries):
             self._labels[entry] = bool(verdict)
 
 
-class SelectedEntries(_WrongEntries):
+class SelectedEntries(Entries):
     """Components of some prompts, from a threshold on."""
 
-    def __init__(
-        self, data: ComponentCalibrationData, rows: np.ndarray, threshold: float, max_wrong: int = 0
-    ) -> None:
-        self.max_wrong = max_wrong
+    def __init__(self, data: ComponentCalibrationData, rows: np.ndarray, threshold: float) -> None:
         position = np.full(data.n_prompts, -1)
         position[rows] = np.arange(len(rows))
         owner = position[data.prompt_index]
-        self._flat = np.flatnonzero((data.scores >= threshold) & (owner >= 0))
+        is_selected = (data.scores >= threshold) & (owner >= 0)
+        self._flat = np.flatnonzero(is_selected)
         self._labels = data.labels[self._flat]
         scores = np.ones(len(self._flat))
         super().__init__(owner[self._flat], len(rows), scores, wanted=0)
@@ -386,12 +363,15 @@ class ComponentPath:
         *,
         max_wrong: int = 0,
     ) -> None:
-        self.data, self.rows = data, rows
+        self.data = data
+        self.rows = rows
         self.max_wrong = max_wrong
+        # by default a threshold in each gap between the scores of these prompts
         self._all: ComponentEntries | None = None
         if thresholds is None:
             thresholds = np.array([np.inf])  # without components none is selected
-            if np.isin(data.prompt_index, rows).any():
+            has_components = np.isin(data.prompt_index, rows).any()
+            if has_components:
                 self._all = ComponentEntries(data.take(rows), max_wrong=max_wrong)
                 thresholds = self._all.thresholds[::-1]
         self.thresholds = thresholds
@@ -401,7 +381,7 @@ class ComponentPath:
 
     def members(self, step: int) -> SelectedEntries:
         """The components that a threshold selects."""
-        return SelectedEntries(self.data, self.rows, self.thresholds[step], self.max_wrong)
+        return SelectedEntries(self.data, self.rows, self.thresholds[step])
 
     def sizes(self, step: int) -> np.ndarray:
         """Number of components that are selected of each prompt."""

@@ -33,6 +33,7 @@ from scipy.sparse import csc_array
 from sklearn_clm.calibration._rule import first_admissible, relative_excess
 from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.calibration.data import CalibrationData
+from sklearn_clm.calibration.risk import MISSES, Risk
 
 _EXACT_BITS = 53
 # an excess is a fraction with a denominator of at most K: whole multiples of 1 / lcm(1, ..., K)
@@ -66,6 +67,11 @@ def _word_type(k: int) -> np.dtype:
     return np.dtype(next((f"u{width // 8}" for width in (8, 16, 32) if k <= width), "u8"))
 
 
+def _n_words(k: int) -> int:
+    """Words that hold a bit for each of k draws."""
+    return -(-k // 64)
+
+
 def _count_passed(passes: np.ufunc, values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """How many thresholds each value passes; NaN passes none."""
     counts = np.zeros(values.shape, dtype=np.min_scalar_type(len(thresholds)))
@@ -77,9 +83,10 @@ def _count_passed(passes: np.ufunc, values: np.ndarray, thresholds: np.ndarray) 
 def _quality_sets(quality: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """Draws of sufficient quality, as words (W, B, n)."""
     n, k = quality.shape
-    sets = np.zeros((-(-k // 64), len(thresholds), n), dtype=_word_type(k))
+    sets = np.zeros((_n_words(k), len(thresholds), n), dtype=_word_type(k))
     for draw, (word, bit) in enumerate(_set_bits(k)):
-        sets[word] |= (quality[:, draw] >= thresholds[:, np.newaxis]) * bit
+        is_sufficient = quality[:, draw] >= thresholds[:, np.newaxis]
+        sets[word] |= is_sufficient * bit
     return sets
 
 
@@ -87,22 +94,26 @@ def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray
     """Earlier draws that are too similar, (K, W, A, n)."""
     n, k, _ = similarity.shape
     n_thresholds = len(thresholds)
-    earlier, later = np.triu_indices(k, 1)
-    pairs = np.ascontiguousarray(similarity.reshape(n, k * k)[:, later * k + earlier].T)
+    earlier, later = np.triu_indices(k, 1)  # pairs in the order of the earlier draw
+    of_pairs = similarity.reshape(n, k * k)[:, later * k + earlier]
+    n_exceeded = _count_passed(np.greater, np.ascontiguousarray(of_pairs.T), thresholds)
+
     # a pair that exceeds exactly r thresholds is in conflict below position r: so note each pair
     # once, at its r, and let a running OR carry it downwards
-    sets = np.zeros((k, -(-k // 64), n_thresholds + 1, n), dtype=_word_type(k))
+    sets = np.zeros((k, _n_words(k), n_thresholds + 1, n), dtype=_word_type(k))
     stride_draw = sets[0].size
     stride_word = sets[0, 0].size
     stride_r = n
-    position = _count_passed(np.greater, pairs, thresholds).astype(np.intp)
+    # where a pair is noted, in the flat array; in place, since there are many
+    position = n_exceeded.astype(np.intp)
     position *= stride_r
     position += (later * stride_draw)[:, np.newaxis]
     position += np.arange(n)
     flat = sets.reshape(-1)
     end = 0
     for draw, (word, bit) in enumerate(_set_bits(k)):
-        start, end = end, end + k - 1 - draw
+        start = end
+        end += k - 1 - draw  # pairs of which this draw is the earlier one
         flat[position[start:end] + word * stride_word] |= bit
     for r in range(n_thresholds - 1, 0, -1):
         sets[:, :, r] |= sets[:, :, r + 1]
@@ -153,9 +164,12 @@ class DistinctSets(NamedTuple):
 
         Sets are in lexicographic order, so that these are the distinct prefixes of each prompt.
         """
+        # whether a set differs from the one before it at this draw or at an earlier one, which is
+        # carried on
         differs = np.ones_like(self.accepted)
         np.not_equal(self.accepted[:, 1:], self.accepted[:, :-1], out=differs[:, 1:])
-        differs[:, np.flatnonzero(np.diff(self.prompt)) + 1] = True
+        first_of_prompt = np.flatnonzero(np.diff(self.prompt)) + 1
+        differs[:, first_of_prompt] = True
         for j in range(1, len(differs)):
             differs[j] |= differs[j - 1]
         return self.accepted & differs
@@ -168,64 +182,92 @@ class DistinctSets(NamedTuple):
         if texts is None:
             return self.accepted
         shown = self.accepted.copy()
-        k = len(self.accepted)
-        bits = list(_set_bits(k))
+        by_draw = np.ascontiguousarray(texts.T)
+        bits = list(_set_bits(len(self.accepted)))
         for draw, (last_word, _) in enumerate(bits):
+            # which earlier draws of each prompt have the same text, as words
             copies = np.zeros((last_word + 1, len(texts)), dtype=self.words.dtype)
+            is_copy = by_draw[:draw] == by_draw[draw]
             for earlier, (word, bit) in enumerate(bits[:draw]):
-                copies[word] |= (texts[:, earlier] == texts[:, draw]) * bit
+                copies[word] |= is_copy[earlier] * bit
+            # the draw is shown where none of these is in the set
             for word in range(last_word + 1):
                 if copies[word].any():
-                    shown[draw] &= (copies[word][self.prompt] & self.words[word]) == 0
+                    accepted_copies = np.take(copies[word], self.prompt)
+                    accepted_copies &= self.words[word]
+                    shown[draw] &= accepted_copies == 0
         return shown
 
 
 def sets_of_pairs(data: CalibrationData, pairs: Pairs) -> DistinctSets:
     """Sets of Algorithm 1 without its stop, for threshold pairs."""
     conflicts = _conflict_sets(np.asarray(data.similarity), pairs.l1)
-    return _distinct_sets(
-        _accepted_sets(_quality_sets(data.quality, pairs.l2), conflicts, pairs), data.k_max
-    )
+    sufficient = _quality_sets(data.quality, pairs.l2)
+    words = _accepted_sets(sufficient, conflicts, pairs)
+    return _distinct_sets(words, data.k_max)
 
 
 def _distinct_sets(words: np.ndarray, k: int) -> DistinctSets:
     """Distinct sets among the words (W, P, n)."""
     n_words, n_pairs, n = words.shape
-    width = 8 * words.itemsize
     pair_bits = (n_pairs - 1).bit_length()
     if n_words == 1 and k + pair_bits <= 64:
-        # the pair goes into the low bits of the set, and comes out of the sort with it
-        dtype = np.dtype(np.uint32 if k + pair_bits <= 32 else np.uint64)
-        keys = np.empty((n, n_pairs), dtype=dtype)
-        keys[...] = words[0].T
-        if width - k - pair_bits >= 0:
-            keys >>= dtype.type(width - k - pair_bits)
-        else:
-            keys <<= dtype.type(pair_bits + k - width)
-        keys |= np.arange(n_pairs, dtype=dtype)
-        keys.sort(axis=1)
-        new = np.ones((n, n_pairs), dtype=bool)
-        np.greater_equal(keys[:, 1:] ^ keys[:, :-1], 1 << pair_bits, out=new[:, 1:])
-        first = np.flatnonzero(new)
-        sets = (keys.reshape(-1)[first] >> dtype.type(pair_bits))[np.newaxis].astype(words.dtype)
-        sets <<= words.dtype.type(width - k)
-        keys &= dtype.type((1 << pair_bits) - 1)
-        pairs = keys.reshape(-1).astype(np.int32)
+        sets, pairs, first = _sorted_with_pairs(words[0], k, pair_bits)
     else:
-        # sets of several words: pairs go with them by the order of the sort
-        rows = words.swapaxes(1, 2)
-        order = np.lexsort(rows[::-1], axis=1)
-        rows = np.take_along_axis(rows, order[np.newaxis], axis=2)
-        new = np.ones((n, n_pairs), dtype=bool)
-        np.any(rows[:, :, 1:] != rows[:, :, :-1], axis=0, out=new[:, 1:])
-        first = np.flatnonzero(new)
-        sets = rows.reshape(n_words, -1)[:, first]
-        pairs = order.reshape(-1).astype(np.int32)
+        sets, pairs, first = _sorted_by_words(words)
     begin = np.append(first, n * n_pairs).astype(np.int32)
     accepted = np.empty((k, sets.shape[1]), dtype=bool)
     for draw, (word, bit) in enumerate(_set_bits(k)):
         np.not_equal(sets[word] & bit, 0, out=accepted[draw])
-    return DistinctSets(sets, accepted, first // n_pairs, pairs, begin)
+    prompt = first // n_pairs
+    return DistinctSets(sets, accepted, prompt, pairs, begin)
+
+
+def _sorted_with_pairs(
+    words: np.ndarray, k: int, pair_bits: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct sets among words (P, n) of one word.
+
+    Returns the sets, (1, U); the pairs that lead to them, (n P,), prompt by prompt in the order of
+    their sets; and the place among these at which each set begins, (U,). A pair goes into the low
+    bits of its set, and comes out of the sort with it.
+    """
+    n_pairs, n = words.shape
+    word_type = words.dtype
+    unused_bits = 8 * word_type.itemsize - k  # the sets lie in the upper bits of their words
+    key_type = np.dtype(np.uint32 if k + pair_bits <= 32 else np.uint64)
+    keys = np.empty((n, n_pairs), dtype=key_type)
+    keys[...] = words.T
+    if unused_bits >= pair_bits:
+        keys >>= key_type.type(unused_bits - pair_bits)
+    else:
+        keys <<= key_type.type(pair_bits - unused_bits)
+    keys |= np.arange(n_pairs, dtype=key_type)
+    keys.sort(axis=1)
+
+    # two keys differ in their sets where they differ above the bits of the pair
+    is_new = np.ones((n, n_pairs), dtype=bool)
+    difference = keys[:, 1:] ^ keys[:, :-1]
+    np.greater_equal(difference, 1 << pair_bits, out=is_new[:, 1:])
+    first = np.flatnonzero(is_new)
+    sets = (keys.reshape(-1)[first] >> key_type.type(pair_bits)).astype(word_type)
+    sets <<= word_type.type(unused_bits)
+    keys &= key_type.type((1 << pair_bits) - 1)
+    return sets[np.newaxis], keys.reshape(-1).astype(np.int32), first
+
+
+def _sorted_by_words(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same for sets of several words (W, P, n)."""
+    n_words, n_pairs, n = words.shape
+    rows = words.swapaxes(1, 2)
+    # the last key is the first to sort by; pairs go with their sets by the order of the sort
+    order = np.lexsort(rows[::-1], axis=1)
+    rows = np.take_along_axis(rows, order[np.newaxis], axis=2)
+    is_new = np.ones((n, n_pairs), dtype=bool)
+    np.any(rows[:, :, 1:] != rows[:, :, :-1], axis=0, out=is_new[:, 1:])
+    first = np.flatnonzero(is_new)
+    sets = rows.reshape(n_words, -1)[:, first]
+    return sets, order.reshape(-1).astype(np.int32), first
 
 
 class Packing:
@@ -240,14 +282,12 @@ class Packing:
         finest = min(_FINEST, 2 ** (62 - n_prompts.bit_length()))
         common = math.lcm(*range(1, min(k, 64) + 1))
         self.unit = min(common, finest)
-        # as many prompts as fit: draws, size and errors side by side in 53 bits
-        count_bits = 1
+        # as many prompts as fit: a count of errors, and sums of sizes and of draws, up to K of each
+        # prompt, side by side in 53 bits; and the sum of the excess alone
         draw_bits = k.bit_length()
-        while (
-            3 * (count_bits + 1) + 2 * draw_bits <= _EXACT_BITS
-            and count_bits + 1 + self.unit.bit_length() <= _EXACT_BITS
-        ):
-            count_bits += 1
+        bits_for_counts = (_EXACT_BITS - 2 * draw_bits) // 3
+        bits_for_excess = _EXACT_BITS - self.unit.bit_length()
+        count_bits = max(min(bits_for_counts, bits_for_excess), 1)
         self.max_prompts = 2**count_bits - 1
         self.size_unit = 2.0**count_bits
         self.samples_unit = 2.0 ** (2 * count_bits + draw_bits)
@@ -263,11 +303,11 @@ class Packing:
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
         """Sums of errors, size, samples, and excess in units."""
-        counts, excess = packed.real, packed.imag
-        samples = np.floor(counts / self.samples_unit)
-        counts = counts - samples * self.samples_unit
-        size = np.floor(counts / self.size_unit)
-        errors = counts - size * self.size_unit
+        excess = packed.imag
+        samples = np.floor(packed.real / self.samples_unit)
+        size_and_errors = packed.real - samples * self.samples_unit
+        size = np.floor(size_and_errors / self.size_unit)
+        errors = size_and_errors - size * self.size_unit
         return np.stack([errors, size, samples, excess]).astype(np.int64)
 
 
@@ -279,28 +319,30 @@ def scores_of_prefixes(
     `quality` and `accepted` are (K, U); `prefixes` are positions in the flattened arrays, each
     the last accepted draw of a prefix.
     """
+    # a running score gives all prefixes at once
     if set_score.running is not None:
         scores = set_score.running(quality.T, accepted.T)
         return np.ascontiguousarray(scores.T).reshape(-1)[prefixes]
+
+    # others are asked about each prefix, together or one by one
     k, n_sets = accepted.shape
-    draw = prefixes // n_sets
-    row = prefixes - draw * n_sets
+    draw_of_prefix, set_of_prefix = np.divmod(prefixes, n_sets)
     values = np.ascontiguousarray(quality.T)
     members = np.ascontiguousarray(accepted.T)
     if set_score.of_sets is not None:
-        prefix = np.take(members, row, axis=0)
-        prefix &= np.take(np.tri(k, dtype=bool), draw, axis=0)
-        return set_score.of_sets(np.take(values, row, axis=0), prefix)
-    return np.array(
-        [
-            set_score.of_set(values[u, : j + 1][members[u, : j + 1]], j + 1)
-            for u, j in zip(row.tolist(), draw.tolist())
-        ],
-        dtype=np.float64,
-    )
+        is_up_to_draw = np.tri(k, dtype=bool)
+        prefix = np.take(members, set_of_prefix, axis=0)
+        prefix &= np.take(is_up_to_draw, draw_of_prefix, axis=0)
+        return set_score.of_sets(np.take(values, set_of_prefix, axis=0), prefix)
+    scores = np.empty(len(prefixes))
+    for place, (u, draw) in enumerate(zip(set_of_prefix.tolist(), draw_of_prefix.tolist())):
+        n_samples = draw + 1
+        in_prefix = members[u, :n_samples]
+        scores[place] = set_score.of_set(values[u, :n_samples][in_prefix], n_samples)
+    return scores
 
 
-def _codes(
+def _thresholds_reached(
     set_score: SetScore, quality: np.ndarray, sets: DistinctSets, l3: np.ndarray
 ) -> np.ndarray:
     """How many of l3 the set reaches by each draw."""
@@ -308,22 +350,24 @@ def _codes(
     if set_score.counts_draws:
         every_prefix = np.arange(accepted.size)
         scores = scores_of_prefixes(set_score, quality, accepted, every_prefix)
-        codes = _count_passed(np.greater_equal, scores, l3).reshape(accepted.shape)
-        codes *= np.logical_or.accumulate(accepted, axis=0)
+        n_reached = _count_passed(np.greater_equal, scores, l3).reshape(accepted.shape)
+        # an empty set never stops
+        n_reached *= np.logical_or.accumulate(accepted, axis=0)
     else:
         # sets that begin alike share the scores of their beginnings: one evaluation for each
         # prefix, carried on to the sets that follow until the next prefix of as many draws
         prefixes = np.flatnonzero(sets.new_prefixes())
         scores = scores_of_prefixes(set_score, quality, accepted, prefixes)
-        counts = _count_passed(np.greater_equal, scores, l3)
-        codes = np.zeros(accepted.shape, dtype=counts.dtype)
+        by_prefix = _count_passed(np.greater_equal, scores, l3)
+        n_reached = np.zeros(accepted.shape, dtype=by_prefix.dtype)
         if len(prefixes):
-            carried = np.repeat(counts, np.diff(prefixes, append=accepted.size))
-            codes.reshape(-1)[prefixes[0] :] = carried
-        codes *= accepted
-    for j in range(1, len(codes)):
-        np.maximum(codes[j], codes[j - 1], out=codes[j])
-    return codes
+            n_places = np.diff(prefixes, append=accepted.size)
+            n_reached.reshape(-1)[prefixes[0] :] = np.repeat(by_prefix, n_places)
+        n_reached *= accepted
+    # F need not be monotone: a threshold that was reached once has stopped the set
+    for j in range(1, len(n_reached)):
+        np.maximum(n_reached[j], n_reached[j - 1], out=n_reached[j])
+    return n_reached
 
 
 def _packed_profiles(
@@ -333,52 +377,75 @@ def _packed_profiles(
     l3: np.ndarray,
     budgets: np.ndarray,
     packing: Packing,
+    risk: Risk,
 ) -> Iterator[np.ndarray]:
     """Packed outcomes of each set at its stop, (U, L3)."""
-    accepted, prompt, admissible = sets.accepted, sets.prompt, data.admissible
-    k, n_sets = accepted.shape
-    codes = _codes(set_score, sets.of_prompts(data.quality), sets, l3)
-    # thresholds from the code before to the code of a draw stop there; those beyond the last
-    # code do not stop before the budget is used up
-    stopping = np.empty((n_sets, k + 1), dtype=codes.dtype)
-    stopping[:, 0] = codes[0]
-    np.subtract(codes[1:].T, codes[:-1].T, out=stopping[:, 1:k])
-    np.subtract(len(l3), codes[-1], out=stopping[:, k])
-    stops = np.flatnonzero(stopping != 0)
-    n_thresholds = stopping.reshape(-1)[stops].astype(np.intp)
+    k, n_sets = sets.accepted.shape
+    n_reached = _thresholds_reached(set_score, sets.of_prompts(data.quality), sets, l3)
+    # how many thresholds stop a set at each draw: those that it reaches there first. They ascend:
+    # those beyond what the last draw reaches do not stop before the budget is used up
+    n_stopped = np.empty((n_sets, k + 1), dtype=n_reached.dtype)
+    n_stopped[:, 0] = n_reached[0]
+    np.subtract(n_reached[1:].T, n_reached[:-1].T, out=n_stopped[:, 1:k])
+    np.subtract(len(l3), n_reached[-1], out=n_stopped[:, k])
+    stops = np.flatnonzero(n_stopped != 0)
+    n_of_stop = n_stopped.reshape(-1)[stops].astype(np.intp)
 
     # a stop has errors and size of its set, and draws and excess of its prompt: two tables
-    state = _errors_and_size(accepted, sets.shown(data.texts), sets.of_prompts(admissible))
-    of_state = np.arange(2 * k + 2) // 2 * packing.size_unit + np.arange(2 * k + 2) % 2
-    of_prompt = np.empty(admissible.shape, dtype=np.complex128)
-    of_prompt.real = np.arange(1, k + 1) * packing.samples_unit
-    of_prompt.imag = packing.excess(admissible)
-    # who does not stop by a threshold stops with the last draw
+    admissible = data.admissible
+    shown = sets.shown(data.texts)
+    state = _errors_and_size(sets.accepted, shown, sets.of_prompts(admissible), risk)
+    size_of_state, errors_of_state = np.divmod(np.arange(2 * k + 2), 2)
+    packed_of_state = size_of_state * packing.size_unit + errors_of_state
+    packed_of_prompt = np.empty(admissible.shape, dtype=np.complex128)
+    packed_of_prompt.real = np.arange(1, k + 1) * packing.samples_unit
+    packed_of_prompt.imag = packing.excess(admissible)
+    # a set that no threshold stops ends with the last draw
     draws = np.append(np.arange(k), k - 1)
     for budget in budgets:
         last = np.minimum(draws, budget - 1)
         # whole rows first: cheaper than picking single entries by two indices
-        packed = np.take(of_prompt[:, last], prompt, axis=0).reshape(-1)[stops]
-        packed.real += of_state[state[:, last].reshape(-1)[stops]]
-        yield np.repeat(packed, n_thresholds).reshape(n_sets, len(l3))
+        of_prompts = np.take(packed_of_prompt[:, last], sets.prompt, axis=0)
+        packed = of_prompts.reshape(-1)[stops]
+        state_of_stop = state[:, last].reshape(-1)[stops]
+        packed.real += packed_of_state[state_of_stop]
+        yield np.repeat(packed, n_of_stop).reshape(n_sets, len(l3))
 
 
-def _errors_and_size(accepted: np.ndarray, shown: np.ndarray, admissible: np.ndarray) -> np.ndarray:
-    """Twice the size, plus one without admissible member: (U, K)."""
+def _errors_and_size(
+    accepted: np.ndarray, shown: np.ndarray, admissible: np.ndarray, risk: Risk
+) -> np.ndarray:
+    """State of each set after each draw, (U, K).
+
+    It is twice the size, plus one where the set errs: one small number, by which a table is read.
+    """
     k, n_sets = shown.shape
+    # a copy settles nothing that its text does not, unless several members are needed
+    members = accepted if risk.n_settling == 1 else shown
+    has_label = admissible if risk.settled_by == 1 else ~admissible
+    # as numbers, since sums would convert booleans each time
+    is_member = members.view(np.uint8)
+    is_of_label = has_label.view(np.uint8)
+    is_shown = shown.view(np.uint8)
     state = np.empty((n_sets, k), dtype=np.min_scalar_type(2 * k + 1))
-    lost = np.ones(n_sets, dtype=bool)
+    n_of_label = np.zeros(n_sets, dtype=state.dtype)
     twice_size = np.zeros(n_sets, dtype=state.dtype)
     for j in range(k):
-        lost &= ~(accepted[j] & admissible[j])
-        twice_size += shown[j]
-        twice_size += shown[j]
-        np.add(twice_size, lost, out=state[:, j])
+        n_of_label += is_member[j] & is_of_label[j]
+        twice_size += is_shown[j]
+        twice_size += is_shown[j]
+        errs = risk.errs(n_of_label)
+        np.add(twice_size, errs.view(np.uint8), out=state[:, j])
     return state
 
 
 def sum_over_prompts(
-    data: CalibrationData, pairs: Pairs, l3: np.ndarray, set_score: SetScore, budgets: np.ndarray
+    data: CalibrationData,
+    pairs: Pairs,
+    l3: np.ndarray,
+    set_score: SetScore,
+    budgets: np.ndarray,
+    risk: Risk = MISSES,
 ) -> tuple[np.ndarray, int]:
     """Sums of errors, size, samples and excess, and its unit.
 
@@ -386,29 +453,32 @@ def sum_over_prompts(
     thresholds ascend.
     """
     _keep_freed_memory()
+    n_pairs = len(pairs.a)
     packing = Packing(data.k_max, data.n_prompts)
-    block = int(np.clip(_BLOCK_SETS // len(pairs.a), *_BLOCK_PROMPTS))
-    block = min(block, packing.max_prompts)
-    shape = len(pairs.a), len(budgets), len(l3)
+    fewest, most = _BLOCK_PROMPTS
+    block = min(max(_BLOCK_SETS // n_pairs, fewest), most, packing.max_prompts)
+    shape = n_pairs, len(budgets), len(l3)
     totals = np.zeros((4, *shape), dtype=np.int64)
-    n_packed = 0
     packed = np.zeros(shape, dtype=np.complex128)
+    n_packed = 0  # prompts
     for start in range(0, data.n_prompts, block):
         part = data.take(slice(start, start + block))
         # before the fields of the packed numbers run over into each other
         if n_packed + part.n_prompts > packing.max_prompts:
             totals += packing.unpack(packed)
-            packed[:], n_packed = 0.0, 0
+            packed[:] = 0.0
+            n_packed = 0
         n_packed += part.n_prompts
         sets = sets_of_pairs(part, pairs)
-        leads_to = csc_array(
-            (np.ones(len(sets.pairs)), sets.pairs, sets.begin),
-            shape=(len(pairs.a), len(sets.prompt)),
-        )
-        profiles = _packed_profiles(set_score, part, sets, l3, budgets, packing)
-        for i, profile in enumerate(profiles):
+        # which sets each pair of thresholds leads to, as a 0-1 matrix
+        ones = np.ones(len(sets.pairs))
+        n_sets = len(sets.prompt)
+        leads_to = csc_array((ones, sets.pairs, sets.begin), shape=(n_pairs, n_sets))
+        profiles = _packed_profiles(set_score, part, sets, l3, budgets, packing, risk)
+        for place, profile in enumerate(profiles):
             # real and imaginary parts side by side: twice as fast as the complex product
-            packed[:, i] += (leads_to @ profile.view(np.float64)).view(np.complex128)
+            sums = leads_to @ profile.view(np.float64)
+            packed[:, place] += sums.view(np.complex128)
     return totals + packing.unpack(packed), packing.unit
 
 

@@ -36,22 +36,28 @@ def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray)
     `chance`, (m, K), are probabilities of being admissible, -inf where there is no text; `features`
     are :data:`TEXT_FEATURES`, (m, K, 6), and `alike` similarities of texts, (m, K, K).
     """
-    certain = np.clip(chance, 0.0, 1.0 - 1e-6)
+    # never quite 1, so that a product of chances to be wrong never stays at 0
+    probability_of_text = np.clip(chance, 0.0, 1.0 - 1e-6)
     order = np.argsort(-chance, axis=1, kind="stable")
     rank = np.argsort(order, axis=1)
-    right = np.take_along_axis(certain, order, axis=1)
-    none_before = np.cumprod(1.0 - right, axis=1)
-    none_before = np.concatenate((np.ones((len(right), 1)), none_before[:, :-1]), axis=1)
-    above = rank[:, np.newaxis, :] < rank[:, :, np.newaxis]
-    nearest = np.where(above, alike, np.float32(0.0))
-    added = (
-        certain,
+
+    # the chance that no text of higher rank is admissible, as if they were independent
+    ranked_chance_wrong = 1.0 - np.take_along_axis(probability_of_text, order, axis=1)
+    none_up_to = np.cumprod(ranked_chance_wrong, axis=1)
+    none_before_first = np.ones((len(chance), 1))
+    none_before = np.concatenate((none_before_first, none_up_to[:, :-1]), axis=1)
+
+    is_above = rank[:, np.newaxis, :] < rank[:, :, np.newaxis]
+    alike_above = np.where(is_above, alike, np.float32(0.0))
+    alike_and_right = alike_above * probability_of_text[:, np.newaxis, :]
+    columns = (
+        probability_of_text,
         np.take_along_axis(none_before, rank, axis=1),
-        nearest.max(axis=2),
-        (nearest * certain[:, np.newaxis, :]).max(axis=2),
+        alike_above.max(axis=2),
+        alike_and_right.max(axis=2),
         features[:, :, TEXT_FEATURES.index("largest quality")],
     )
-    return np.stack(added, axis=2)
+    return np.stack(columns, axis=2)
 
 
 def _arrival_features(
@@ -64,22 +70,23 @@ def _arrival_features(
     budget that is left. Their products come after them; with tiers their depth, since few draws are
     of a dear one.
     """
-    features_of_text = np.maximum(text, 0.0)
+    chance_of_text = np.maximum(text, 0.0)
     # one by one, so that any batch rounds sums alike
-    total = np.cumsum(features_of_text, axis=-1)[..., -1]
-    draws = np.broadcast_to(n_draws, total.shape).astype(np.float64)
-    single = (
-        features_of_text.max(axis=-1),
-        total,
+    total_chance = np.cumsum(chance_of_text, axis=-1)[..., -1]
+    draws = np.broadcast_to(n_draws, total_chance.shape).astype(np.float64)
+    columns = (
+        chance_of_text.max(axis=-1),
+        total_chance,
         n_texts / draws,
         np.log(draws),
         1.0 - draws / k_max,
     )
-    features = np.stack(single, axis=-1)
+    features = np.stack(columns, axis=-1)
     if tiers is not None:
         return np.concatenate((features, tiers.depth(draws)), axis=-1)
-    one, other = (features[..., of] for of in np.triu_indices(len(single)))
-    return np.concatenate((features, one * other), axis=-1)
+    first_factor, second_factor = np.triu_indices(len(columns))
+    products = features[..., first_factor] * features[..., second_factor]
+    return np.concatenate((features, products), axis=-1)
 
 
 def horizons(
@@ -93,11 +100,19 @@ def horizons(
     draw's is 1.
     """
     if tiers is None:
-        return (n_draws + look_ahead)[np.newaxis], np.ones((1, *n_draws.shape))
-    stops = np.stack([np.maximum(n_draws, start) + 1 for start in tiers.starts[:-1]])
-    ends = np.minimum(tiers.starts[1:], k_max).reshape(-1, *[1] * n_draws.ndim)
-    prices = (tiers.price_of(stops) - tiers.price_of(n_draws)) / max(tiers.prices)
-    return stops, np.where(stops <= ends, prices, np.inf)
+        stops = n_draws + look_ahead
+        return stops[np.newaxis], np.ones((1, *n_draws.shape))
+    stops_by_tier = []
+    is_left_by_tier = []
+    for start, end in zip(tiers.starts[:-1], tiers.starts[1:]):
+        stop = np.maximum(n_draws, start) + 1
+        stops_by_tier.append(stop)
+        is_left_by_tier.append(stop <= min(end, k_max))
+    stops = np.stack(stops_by_tier)
+    is_left = np.stack(is_left_by_tier)
+    price_from_here = tiers.price_of(stops) - tiers.price_of(n_draws)
+    prices = price_from_here / max(tiers.prices)
+    return stops, np.where(is_left, prices, np.inf)
 
 
 class TextModel(ABC):
@@ -120,8 +135,9 @@ class TextModel(ABC):
         """
         draw = paths.n_draws[rows]
         table.ensure(at, draw + 1)
-        data = table.data
-        paths.update(rows, data.quality[at, draw], data.similarity[at, draw], table.texts[at, draw])
+        quality = table.data.quality[at, draw]
+        similarity = table.data.similarity[at, draw]
+        paths.update(rows, quality, similarity, table.texts[at, draw])
         return self.probabilities(paths, rows)
 
 
@@ -152,16 +168,20 @@ class ExitModel(TextModel):
         )
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # p_k(c): that a text is admissible, and then that it adds something to better ones
         present, features = paths.text_features(rows)
-        text = probabilities(self.text_classifier, present, features)
+        chance = probabilities(self.text_classifier, present, features)
         if self.added_classifier is not None:
-            added = _added_features(text, features, paths.alike[rows])
-            text = probabilities(self.added_classifier, present, added)
-        draws = paths.n_draws[rows]
-        features = _arrival_features(present.sum(axis=1), draws, text, self.k_max, self.tiers)
-        chances = [probability(classifier, features) for classifier in self.arrival_classifiers]
-        _, prices = horizons(draws, self.k_max, 1, self.tiers)
-        return text, np.max(chances / prices, axis=0)
+            added_features = _added_features(chance, features, paths.alike[rows])
+            chance = probabilities(self.added_classifier, present, added_features)
+
+        # g_k: that a first admissible text arrives, per price, by the best horizon
+        n_draws = paths.n_draws[rows]
+        n_texts = present.sum(axis=1)
+        so_far = _arrival_features(n_texts, n_draws, chance, self.k_max, self.tiers)
+        arrivals = [probability(classifier, so_far) for classifier in self.arrival_classifiers]
+        _, prices = horizons(n_draws, self.k_max, 1, self.tiers)
+        return chance, np.max(arrivals / prices, axis=0)
 
 
 def tau_after_draw(before: np.ndarray, text: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -233,30 +253,33 @@ def fit_exit_model(
     text_classifier, chance = learn(features, of_texts, taught, present)
 
     # second stage: whether it is so, and none ranked above it
-    added = np.stack(
+    added_features = np.stack(
         [_added_features(chance[:, k], features[:, k], paths.alike) for k in range(k_max)], axis=1
     )
-    added_classifier, text = learn(added, _highest(chance, labels), taught, present)
+    adds = _highest(chance, labels)
+    added_classifier, text = learn(added_features, adds, taught, present)
 
     # how likely a first admissible text arrives within the next draws, by horizon
     draws = np.arange(1, k_max + 1)
     so_far = _arrival_features(present.sum(axis=2), draws, text, k_max, tiers)
     stops, prices = horizons(draws, k_max, look_ahead, tiers)
     everywhere = np.ones((n, k_max), dtype=bool)
-    arrival_classifiers, chances = zip(
-        *(
-            learn(so_far, _arrives(labels, stop), everywhere & np.isfinite(price), everywhere)
-            for stop, price in zip(stops, prices)
-        )
-    )
+    arrival_classifiers = []
+    chances = []
+    for stop, price in zip(stops, prices):
+        has_draws = everywhere & np.isfinite(price)
+        classifier, chance_of_arrival = learn(so_far, _arrives(labels, stop), has_draws, everywhere)
+        arrival_classifiers.append(classifier)
+        chances.append(chance_of_arrival)
     arrival = np.max(chances / prices[:, np.newaxis], axis=0)
+
     costs = draws if tiers is None else tiers.price_of(draws)
     return ExitModel(
-        text_classifier,
-        added_classifier,
-        arrival_classifiers,
-        paths.quality_scale,
-        paths.similarity_scale,
+        text_classifier=text_classifier,
+        added_classifier=added_classifier,
+        arrival_classifiers=tuple(arrival_classifiers),
+        quality_scale=paths.quality_scale,
+        similarity_scale=paths.similarity_scale,
         rho=_best_rho(text, arrival, labels, epsilon, draw_price * costs),
         k_max=in_use,
         tiers=tiers,
@@ -283,11 +306,12 @@ def learnt(
     """
     chances = np.full(present.shape, -np.inf)
     for fold in np.unique(folds):
-        held = folds == fold
-        rows = taught.copy()
-        rows[held] = False
-        fitted_on_others = fitted(new_classifier, features[rows], labels[rows])
-        chances[held] = probabilities(fitted_on_others, present[held], features[held])
+        is_held_out = folds == fold
+        taught_by_others = taught.copy()
+        taught_by_others[is_held_out] = False
+        of_others = fitted(new_classifier, features[taught_by_others], labels[taught_by_others])
+        held_features = features[is_held_out]
+        chances[is_held_out] = probabilities(of_others, present[is_held_out], held_features)
     return fitted(new_classifier, features[taught], labels[taught]), chances
 
 
@@ -336,19 +360,21 @@ def probabilities(classifier: Any, present: np.ndarray, features: np.ndarray) ->
 def _highest(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Which admissible text has the largest chance so far."""
     # admissible texts that rank below another admissible one add nothing to a set
-    ranked = np.where(labels[:, np.newaxis, :], chance, -np.inf)
-    highest = np.zeros(chance.shape, dtype=bool)
-    # of equals the first
-    np.put_along_axis(highest, ranked.argmax(axis=2, keepdims=True), True, axis=2)
-    return highest & np.isfinite(ranked)
+    chance_of_right = np.where(labels[:, np.newaxis, :], chance, -np.inf)
+    place_of_largest = chance_of_right.argmax(axis=2, keepdims=True)  # of equals the first
+    is_largest = np.zeros(chance.shape, dtype=bool)
+    np.put_along_axis(is_largest, place_of_largest, True, axis=2)
+    # where no text so far is admissible, the largest is none
+    return is_largest & np.isfinite(chance_of_right)
 
 
 def _arrives(labels: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """Whether the first admissible draw follows k, before `stops`[k]."""
-    k_max = labels.shape[1]
+    draws = np.arange(labels.shape[1])
     # without an admissible draw the first one lies beyond all horizons
-    first = np.where(labels.any(axis=1), labels.argmax(axis=1), np.max(stops))[:, np.newaxis]
-    return (first > np.arange(k_max)) & (first < stops)
+    first = np.where(labels.any(axis=1), labels.argmax(axis=1), np.max(stops))
+    first_of_prompt = first[:, np.newaxis]
+    return (first_of_prompt > draws) & (first_of_prompt < stops)
 
 
 def _best_rho(
@@ -360,16 +386,18 @@ def _best_rho(
     level, and the level that a test allows errs less: logarithms of costs are averaged.
     """
     n = len(labels)
-    ranks = np.minimum(epsilon * n * _AROUND, n - 1).astype(np.intp)
-    averages = np.zeros(len(_RHOS))
+    n_errors = np.minimum(epsilon * n * _AROUND, n - 1).astype(np.intp)
+    mean_log_price = np.zeros(len(_RHOS))
     for place, rho in enumerate(_RHOS):
         tau, exits = exit_scores(text, arrival, rho)
-        best_levels = np.sort(np.where(labels, tau, -np.inf).max(axis=1))
-        for level in best_levels[ranks]:
+        # the prompts of the smallest V err at a level: that of rank e leaves e errors
+        v_of_prompts = np.where(labels, tau, -np.inf).max(axis=1)
+        levels = np.sort(v_of_prompts)[n_errors]
+        for level in levels:
             stops = np.sum(exits[:, :-1] >= level, axis=1)
-            price = np.sum(tau >= level) + np.sum(costs[stops])
-            averages[place] += np.log(price) / len(ranks)
-    return float(_RHOS[averages.argmin()])
+            total_price = np.sum(tau >= level) + np.sum(costs[stops])
+            mean_log_price[place] += np.log(total_price) / len(levels)
+    return float(_RHOS[mean_log_price.argmin()])
 
 
 def impute_labels(
@@ -390,34 +418,44 @@ def impute_labels(
     Only for the optimisation part: there labels shape the path of the tests, and the guarantee
     needs nothing of them. `labels`, (n, K), are 1, 0, or -1 where a draw was not judged.
     """
-    first = texts_of_draws(data.similarity, first, same_text_of(data.similarity, first, labels))
-    labels = _shared(labels, first)
-    paths, present, features = TextPaths.of_all_draws(data.quality, data.similarity, first)
-    present = present[:, -1]
-    features = features[:, -1]
+    same_text = same_text_of(data.similarity, first, labels)
+    first = texts_of_draws(data.similarity, first, same_text)
+    labels = _labels_of_texts(labels, first)
+
+    # features after the last draw
+    paths, present_after, features_after = TextPaths.of_all_draws(
+        data.quality, data.similarity, first
+    )
+    present = present_after[:, -1]
     # similarity is known to earlier draws alone: each pair counts for both of its texts
-    lower = np.tril(data.similarity, -1)
-    scaled = paths.similarity_scale(lower + np.swapaxes(lower, 1, 2))
+    to_earlier = np.tril(data.similarity, -1)
+    to_all = to_earlier + np.swapaxes(to_earlier, 1, 2)
+    scaled = paths.similarity_scale(to_all)
     # a text is no evidence about itself
-    other = first[:, :, np.newaxis] != first[:, np.newaxis, :]
-    nearest = [
-        np.max(np.where(other & (labels == label)[:, np.newaxis, :], scaled, 0.0), axis=2)
-        for label in (0, 1)
-    ]
-    features = np.concatenate((features, np.stack(nearest, axis=2)), axis=2)
-    judged = present & (labels >= 0)
-    classifier = fitted(new_classifier, features[judged], labels[judged] > 0)
+    is_other_text = first[:, :, np.newaxis] != first[:, np.newaxis, :]
+    nearest = []
+    for label in (0, 1):
+        has_label = (labels == label)[:, np.newaxis, :]
+        nearest.append(np.max(np.where(is_other_text & has_label, scaled, 0.0), axis=2))
+    features = np.concatenate((features_after[:, -1], np.stack(nearest, axis=2)), axis=2)
+
+    # learnt from judged texts, asked about the others
+    is_judged = present & (labels >= 0)
+    classifier = fitted(new_classifier, features[is_judged], labels[is_judged] > 0)
     chance = probabilities(classifier, present, features)
     # drawn, not rounded: shares of admissible texts would otherwise be too extreme
     drawn = np.random.default_rng(random_state).random(chance.shape) < chance
-    return np.where(labels >= 0, labels > 0, np.take_along_axis(drawn, first, axis=1))
+    drawn_of_text = np.take_along_axis(drawn, first, axis=1)
+    return np.where(labels >= 0, labels > 0, drawn_of_text)
 
 
-def _shared(labels: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Labels; unknown ones follow the text's first judged draw."""
+def _labels_of_texts(labels: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Labels, unknown ones by another draw of their text."""
     # a judge was asked about one draw of a text, not always the first
-    shared = labels.copy()
+    of_texts = labels.copy()
     for draw in range(labels.shape[1]):
-        same = (first == first[:, [draw]]) & (labels[:, [draw]] >= 0)
-        shared = np.where(same & (shared < 0), labels[:, [draw]], shared)
-    return shared
+        label = labels[:, [draw]]
+        is_same_text = first == first[:, [draw]]
+        takes_label = is_same_text & (label >= 0) & (of_texts < 0)
+        of_texts = np.where(takes_label, label, of_texts)
+    return of_texts

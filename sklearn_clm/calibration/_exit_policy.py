@@ -97,10 +97,11 @@ class ExitEntries(DrawEntries):
     def __init__(self, table: Table, rows: np.ndarray, model: ExitModel) -> None:
         n = len(rows)
         k_max = model.k_max
-        # tau(c) at first draws of texts, m_k after draw k; -inf where draws do not tell yet
-        self.tau, self.exits = np.full((2, n, k_max), -np.inf)
-        owner, draws = np.indices((n, k_max)).reshape(2, -1)
-        # scores are a view of tau
+        # -inf where draws do not tell yet
+        self.tau = np.full((n, k_max), -np.inf)  # tau(c), at the first draw of each text
+        self.exits = np.full((n, k_max), -np.inf)  # m_k, at draw k
+        # an entry for each draw of each prompt; their scores are a view of tau
+        owner, draws = np.divmod(np.arange(n * k_max), k_max)
         super().__init__(table, rows[owner], draws, owner, n, scores=self.tau.reshape(-1))
         self._of_prompt = rows
         self._model = model
@@ -114,29 +115,35 @@ class ExitEntries(DrawEntries):
         self._end(np.flatnonzero(table.n_draws[rows] == 0))
 
     def draw(self, prompts: np.ndarray) -> None:
-        k = self._paths.n_draws[prompts]
-        before = self.reach[prompts]
-        text, arrival = self._model.after_next_draw(
-            self._table, self._of_prompt[prompts], self._paths, prompts
-        )
-        after = np.minimum(before, arrival / self._model.rho)
-        after[k == self._model.k_max - 1] = -np.inf  # no draw is left to wait for
+        rows = self._of_prompt[prompts]
+        draw = self._paths.n_draws[prompts]
+        exit_before = self.reach[prompts]  # m_{k-1}
+        chance, arrival = self._model.after_next_draw(self._table, rows, self._paths, prompts)
+        exit_after = np.minimum(exit_before, arrival / self._model.rho)
+        exit_after[draw == self._model.k_max - 1] = -np.inf  # no draw is left to wait for
+        self.exits[prompts, draw] = exit_after
+        self.reach[prompts] = exit_after
         # tau(c) is the largest value over all draws: a later one never takes a text away
-        self.tau[prompts] = np.maximum(self.tau[prompts], tau_after_draw(before, text, after))
-        self.exits[prompts, k] = self.reach[prompts] = after
-        has_chance = text > -np.inf
-        ends = self._paths.n_draws[prompts] == self._table.n_draws[self._of_prompt[prompts]]
-        self._end(prompts[ends], has_chance[ends])
+        value = tau_after_draw(exit_before, chance, exit_after)
+        self.tau[prompts] = np.maximum(self.tau[prompts], value)
+        # of prompts whose draws end here nothing more will be known
+        has_ended = self._paths.n_draws[prompts] == self._table.n_draws[rows]
+        is_text = chance > -np.inf
+        self._end(prompts[has_ended], is_text[has_ended])
 
-    def _end(self, prompts: np.ndarray, has_chance: np.ndarray | bool = False) -> None:
-        """End prompts without further draw, if nobody makes one."""
+    def _end(self, prompts: np.ndarray, is_text: np.ndarray | None = None) -> None:
+        """Note which prompts have no further draw, but holes.
+
+        `is_text` says which of their draws are first draws of a text; None: there are none.
+        """
         is_cut = self._table.is_hole(self._of_prompt[prompts])
         cut = prompts[is_cut]
-        self.cut[cut], self.reach[cut] = self.reach[cut], -np.inf
-        # each known text gets at least this, as m_K counts it at last
-        least = np.where(has_chance, 0.0, -np.inf)
-        least = np.broadcast_to(least, self.tau[prompts].shape)[is_cut]
-        self.tau[cut] = np.maximum(self.tau[cut], least)
+        self.cut[cut] = self.reach[cut]
+        self.reach[cut] = -np.inf
+        # m_K = -inf counts every text at last, with a probability, so that 0 is a bound from below
+        if is_text is not None:
+            least = np.where(is_text[is_cut], 0.0, -np.inf)
+            self.tau[cut] = np.maximum(self.tau[cut], least)
 
     @property
     def without_witness(self) -> np.ndarray:
@@ -147,9 +154,10 @@ class ExitEntries(DrawEntries):
     def hopeless(self) -> np.ndarray:
         """Which prompts are known to have no admissible text."""
         draws = np.arange(self.tau.shape[1])
-        labels = self.labels.reshape(self.tau.shape)
+        is_wrong = self.labels.reshape(self.tau.shape) == 0
         is_made = draws < self._paths.n_draws[:, np.newaxis]
-        return np.asarray(np.all((labels == 0) | (is_made & (self._paths.first != draws)), axis=1))
+        is_repetition = is_made & (self._paths.first != draws)
+        return np.asarray(np.all(is_wrong | is_repetition, axis=1))
 
     def below(self, level: float) -> float:
         """The middle of the gap below a level.
@@ -163,8 +171,10 @@ class ExitEntries(DrawEntries):
 
     def draw_to(self, level: float) -> None:
         """Make as many draws as prediction makes at a level."""
+        if level == -np.inf:
+            return
         # those with m_k below the level have stopped there, and at every higher level
-        while level > -np.inf and len(waiting := np.flatnonzero(self.reach >= level)):
+        while len(waiting := np.flatnonzero(self.reach >= level)):
             self.draw(waiting)
 
 
@@ -241,14 +251,14 @@ class LevelPath(Path):
         At the lowest all texts are returned.
         """
         entries = self.entries
-        largest = entries.largest(entries.labels == 1)
-        every = entries.tau[entries.tau > -np.inf]
         path = LevelPath(self.table, self.rows, self.model, entries)
-        if not len(every):  # of a group that was not searched
+        every_tau = entries.tau[entries.tau > -np.inf]
+        if not len(every_tau):  # of a group that was not searched
             path.levels = [0.0]
             return path
         # between two V of prompts the same prompts err: one level for each is enough
-        observed = np.append(largest[largest > -np.inf], every.min())
-        levels = middles_below(np.append(every, entries.exits), observed)
+        v_of_prompts = entries.largest(entries.labels == 1)
+        observed = np.append(v_of_prompts[v_of_prompts > -np.inf], every_tau.min())
+        levels = middles_below(np.append(every_tau, entries.exits), observed)
         path.levels = np.unique(levels).tolist()
         return path

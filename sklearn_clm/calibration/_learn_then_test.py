@@ -110,7 +110,7 @@ def learn_then_test(
     ----------
     data : CalibrationData
         Independent prompts, identically distributed with those to come, each once. Where draws
-        lack, what the others do not decide counts as an error.
+        are missing, what the others do not decide counts as an error.
     epsilon : float or sequence of float
         Tolerated risk, in (0, 1). A sequence gives a tuple of results, from one frontier.
     delta : float, default=0.05
@@ -250,8 +250,8 @@ def _tested_risks(
 ) -> tuple[ConfigurationRisks, np.ndarray]:
     """Bounds of errors, and costs, of an incomplete table.
 
-    Errors are the most there can be where a configuration is certified, or nobody can be asked, and
-    the fewest elsewhere.
+    Errors are the most there can be where a configuration is certified, or the table has no judge
+    to ask, and the fewest elsewhere.
     """
     path: Any = main_test.path
     n = main_test.n_prompts

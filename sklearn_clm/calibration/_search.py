@@ -94,6 +94,7 @@ def search_frontier(
         at_stake = at_stake[order]
     score = get_set_score(set_score)
     l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
+
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
     # rejection, the largest budget, the latest stop
     axes = np.meshgrid(l1[::-1], l2, budgets[::-1], l3[::-1], indexing="ij")
@@ -104,12 +105,15 @@ def search_frontier(
     )
     objective = risks.objective(**weights)
     chosen = pareto_frontier(np.column_stack((risks.loss, objective)))
-    if chosen[0] != 0 and risk.counts_all:
-        # position 0 accepts everything: tested first, it costs no power and spares needless nulls;
-        # the same without near copies comes second, if it errs as rarely
-        places = np.arange(1, len(l1)) * (len(lambdas) // len(l1))
-        rejecting = places[objective[places] < objective[0]][:1]
-        as_safe = rejecting[risks.loss[rejecting] == risks.loss[0]]
+
+    # position 0 accepts everything: tested first, it costs no power and spares needless nulls
+    if chosen[0] != 0 and risk.all_draws_err_least:
+        # the same without near copies comes second, if it errs as rarely: of the configurations
+        # that differ from it by l1 alone, the first that is cheaper
+        n_for_each_l1 = len(lambdas) // len(l1)
+        places = np.arange(1, len(l1)) * n_for_each_l1
+        without_copies = places[objective[places] < objective[0]][:1]
+        as_safe = without_copies[risks.loss[without_copies] == risks.loss[0]]
         chosen = np.concatenate(([0], np.setdiff1d(as_safe, chosen), chosen))
     return Frontier(
         lambdas=lambdas[chosen],
@@ -145,10 +149,12 @@ def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     points = as_array(costs, "costs", (None, 2))
     # lexsort is stable: among equal points the lowest index comes first
     order = np.lexsort((points[:, 1], points[:, 0]))
-    second = points[order, 1]
-    keep = np.ones(len(order), dtype=bool)  # the first is always kept
-    keep[1:] = second[1:] < np.minimum.accumulate(second)[:-1]
-    return order[keep]
+    # no point before costs more by the first: a point that costs no less by the second is beaten
+    second_cost = points[order, 1]
+    cheapest_so_far = np.minimum.accumulate(second_cost)
+    is_kept = np.ones(len(order), dtype=bool)  # the first is always kept
+    is_kept[1:] = second_cost[1:] < cheapest_so_far[:-1]
+    return order[is_kept]
 
 
 def threshold_grid(
@@ -187,7 +193,8 @@ def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:
     # where quantiles tie, the remaining places go to the remaining values
     while len(chosen) < n and len(values):
         missing = n - len(chosen)
-        positions = ((np.arange(missing) + 0.5) / missing * len(values)).astype(np.intp)
+        levels = (np.arange(missing) + 0.5) / missing
+        positions = (levels * len(values)).astype(np.intp)
         new = np.unique(values[positions])
         chosen = np.union1d(chosen, new)
         values = values[~np.isin(values, new)]
@@ -201,13 +208,20 @@ def _between_infinities(values: np.ndarray, n: int) -> np.ndarray:
 def _observed_set_scores(
     data: CalibrationData, score: SetScore, l1: np.ndarray, l2: np.ndarray
 ) -> np.ndarray:
+    """Set scores of running sets, under some strengths of rejection."""
     # from no rejection to the rejection of nearly half by either criterion
-    l1 = np.unique(l1[[len(l1) // 4, len(l1) // 2, 3 * len(l1) // 4, -1]])
-    l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
-    # enough prompts for quantiles: each pair of thresholds makes a set of each
-    step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))
+    quarter = len(l1) // 4
+    half = len(l1) // 2
+    some_l1 = np.unique(l1[[quarter, half, 3 * len(l1) // 4, -1]])
+    some_l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
+    n_pairs = len(some_l1) * len(some_l2)
+
+    # enough prompts for quantiles: each pair of thresholds makes a set of each prompt
+    n_sets = data.n_prompts * n_pairs
+    step = max(1, -(-n_sets // _MAX_SETS))
     thinned = data.take(slice(None, None, step))
-    a, b = np.indices((len(l1), len(l2))).reshape(2, -1)
-    sets = sets_of_pairs(thinned, Pairs(l1, l2, a, b))
+    place_of_l1, place_of_l2 = np.divmod(np.arange(n_pairs), len(some_l2))
+    sets = sets_of_pairs(thinned, Pairs(some_l1, some_l2, place_of_l1, place_of_l2))
     prefixes = np.flatnonzero(sets.new_prefixes())
-    return scores_of_prefixes(score, sets.of_prompts(thinned.quality), sets.accepted, prefixes)
+    quality = sets.of_prompts(thinned.quality)
+    return scores_of_prefixes(score, quality, sets.accepted, prefixes)

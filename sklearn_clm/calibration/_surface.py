@@ -1,5 +1,6 @@
 """Losses and costs of many configurations on the same prompts."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
@@ -26,10 +27,10 @@ class ConfigurationRisks:
     """Losses and costs of configurations, as means over the prompts.
 
     The arrays have one entry for each of a list of configurations, or one axis for each threshold
-    of a grid. `n_errors` counts prompts whose set holds no admissible response, and `loss` is their
-    share; `size` is the mean number of texts in the set at the stop (of draws, where texts are not
-    known), `samples` the mean number of draws, rejected
-    ones included, and `excess` the mean share of draws taken after the first admissible one.
+    of a grid. `n_errors` counts prompts whose set errs, by default holds no admissible response,
+    and `loss` is their share; `size` is the mean number of texts in the set at the stop (of draws,
+    where texts are not known), `samples` the mean number of draws, rejected ones included, and
+    `excess` the mean share of draws taken after the first admissible one.
     """
 
     n_errors: np.ndarray
@@ -110,37 +111,53 @@ def evaluate_configurations(
     check_data(data)
     configurations = np.asarray(lambdas, dtype=np.float64)
     budget_of = np.broadcast_to(data.k_max if k_max is None else k_max, len(configurations))
-    l1, a = np.unique(configurations[:, 0], return_inverse=True)
-    l2, b = np.unique(configurations[:, 1], return_inverse=True)
-    l3, c = np.unique(configurations[:, 2], return_inverse=True)
-    budgets, k = np.unique(budget_of, return_inverse=True)
+    l1, place_of_l1 = np.unique(configurations[:, 0], return_inverse=True)
+    l2, place_of_l2 = np.unique(configurations[:, 1], return_inverse=True)
+    l3, place_of_l3 = np.unique(configurations[:, 2], return_inverse=True)
+    budgets, place_of_budget = np.unique(budget_of, return_inverse=True)
     # acceptance depends on similarity and quality alone: one pass for each pair of thresholds
-    codes, pair = np.unique(a * len(l2) + b, return_inverse=True)
-    pairs = Pairs(l1, l2, codes // len(l2), codes % len(l2))
+    codes = place_of_l1 * len(l2) + place_of_l2
+    distinct_codes, place_of_pair = np.unique(codes, return_inverse=True)
+    pairs = Pairs(l1, l2, distinct_codes // len(l2), distinct_codes % len(l2))
     score = get_set_score(set_score)
     n = data.n_prompts
-    totals, unit = sum_over_prompts(data, pairs, l3, score, budgets)
-    n_errors, size, samples, excess = totals[:, pair, k, c]
+
+    def sums(part: CalibrationData, risk: Risk) -> tuple[np.ndarray, int]:
+        totals, unit = sum_over_prompts(part, pairs, l3, score, budgets, risk)
+        return totals[:, place_of_pair, place_of_budget, place_of_l3], unit
+
+    (n_errors, size, samples, excess), unit = sums(data, risk)
     # the excess is counted in whole units, so that its sum is exact
     risks = ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n)
+    may_err: CalibrationData | None = data
     if at_stake is not None:
-        n_errors = np.zeros_like(n_errors)
-        if at_stake.any():
-            staked = data.take(np.flatnonzero(at_stake))
-            n_errors = sum_over_prompts(staked, pairs, l3, score, budgets)[0][0, pair, k, c]
+        staked = np.flatnonzero(at_stake)
+        may_err = data.take(staked) if len(staked) else None
+        n_errors = np.zeros_like(n_errors) if may_err is None else sums(may_err, risk)[0][0]
         risks = replace(risks, n_errors=n_errors, loss=n_errors / n)
     if risk.counts_all:
         return risks
-    # where every draw is admissible only empty sets err
-    all_right = data.with_labels(np.ones(data.labels.shape, dtype=np.int8))
-    n_empty = sum_over_prompts(all_right, pairs, l3, score, budgets)[0][0, pair, k, c]
-    n_errors = n_errors - n_empty
+
+    # sets that are not empty count (`check_counts`)
+    n_empty = _n_empty(sums, data)
     n_counted = n - n_empty
-    loss = np.where(n_counted > 0, n_errors / np.maximum(n_counted, 1), 1.0)
+    empty_sets_err = bool(risk.errs(np.zeros(1, dtype=np.intp))[0])
+    if empty_sets_err and may_err is not None:
+        n_errors = n_errors - _n_empty(sums, may_err)
     return replace(
         risks,
         n_errors=n_errors,
-        loss=loss,
+        loss=np.where(n_counted > 0, n_errors / np.maximum(n_counted, 1), 1.0),
         charged=n_empty * budget_of / n,
         n_counted=n_counted,
     )
+
+
+def _n_empty(
+    sums: Callable[[CalibrationData, Risk], tuple[np.ndarray, int]], data: CalibrationData
+) -> np.ndarray:
+    """How many sets of the data are empty, by configuration."""
+    # where every draw is admissible only empty sets miss
+    all_right = data.with_labels(np.ones(data.labels.shape, dtype=np.int8))
+    totals, _ = sums(all_right, MISSES)
+    return np.asarray(totals[0])

@@ -22,9 +22,14 @@ from sklearn_clm.calibration._two_phase import (
     two_phase_smallest_epsilon,
 )
 from sklearn_clm.calibration.betting import audit_p_values, betting_p_value
-from sklearn_clm.calibration.certify import Entries, count_passed, may_ask, settle
+from sklearn_clm.calibration.certify import (
+    Entries,
+    count_passed,
+    may_ask,
+    nth_largest_by_asking,
+)
 from sklearn_clm.calibration.path import Path
-from sklearn_clm.calibration.risk import Risk, check_counts, check_right
+from sklearn_clm.calibration.risk import Risk, check_incomplete
 
 
 class StepTest(Protocol):
@@ -48,7 +53,7 @@ class BinomialTest:
 
     def __init__(self, path: Path, risk: Risk, level: float, delta: float) -> None:
         if not path.table.is_filled:
-            check_counts(risk, path.table.k_max)
+            check_incomplete(risk, path.table.k_max)
         self.path, self.risk = path, risk
         self.level, self.delta = level, delta
         self.n_prompts = len(path.rows)
@@ -88,11 +93,21 @@ class BinomialTest:
         # known labels may decide already; where no error is allowed nothing can pass
         if allowed < 0 or most <= allowed or fewest > allowed:
             return most <= allowed
-        # prompts with a witness need neither labels nor later draws
-        self.path.finish(step, ~_settled(self.path.members(step), self.risk))
-        # it passes if and only if so many sets are right: the n_right-th largest V is finite
-        n_right = self.n_counted(step) - allowed
-        return settle(self.path.members(step), n_right) > -np.inf
+        # settled prompts need neither labels nor later draws
+        members = self.path.members(step).for_risk(self.risk)
+        self.path.finish(step, ~_settled(members))
+        members = self.path.members(step).for_risk(self.risk)
+        is_settled = nth_largest_by_asking(members, self._decisive(step)) > -np.inf
+        return is_settled if self.risk.settled_by == 1 else not is_settled
+
+    def _decisive(self, step: int) -> int:
+        """How many settled prompts decide the test of a step.
+
+        If members show that sets are right, it passes once so many are; if they show that sets are
+        wrong, it fails once so many are.
+        """
+        allowed = self.n_allowed(step)
+        return self.n_counted(step) - allowed if self.risk.settled_by == 1 else allowed + 1
 
     def errors(self, step: int) -> tuple[int, int]:
         """Fewest and most possible errors at a step."""
@@ -121,28 +136,39 @@ class BinomialTest:
         A decided test stays decided, and a witness stays one, so that what no test could ask for
         now will not be asked for later.
         """
-        path, table = self.path, self.path.table
-        wanted = np.zeros((self.n_prompts, table.k_max), dtype=bool)
-        to_come = np.arange(table.k_max) >= table.n_draws[path.rows, np.newaxis]
-        to_come &= ~table.is_hole(path.rows)[:, np.newaxis]
+        path = self.path
+        table = path.table
+        is_wanted = np.zeros((self.n_prompts, table.k_max), dtype=bool)
         for step in range(len(path)):
             allowed = self.n_allowed(step)
             fewest, most = self.errors(step)
             if fewest > allowed:
                 break  # this step fails, and no later one is tested
-            if most > allowed:
-                members = path.members(step)
-                chosen = may_ask(members, self.n_counted(step) - allowed)
-                _, texts = members.places
-                wanted[members.owner[chosen], texts[chosen]] = True
-                lacks_draws = path.unfinished(step) & ~_settled(members, self.risk)
-                budget = path.budget(step)
-                wanted[lacks_draws, :budget] |= to_come[lacks_draws, :budget]
+            is_undecided = most > allowed
+            if is_undecided:
+                is_wanted |= self._wanted_at(step)
+
         # equal responses of a prompt share one verdict
-        rows, draws = np.nonzero(wanted)
-        texts_wanted = np.zeros_like(wanted)
-        texts_wanted[rows, table.texts[path.rows[rows], draws]] = True
-        return texts_wanted
+        prompts, draws = np.nonzero(is_wanted)
+        texts = table.texts[path.rows[prompts], draws]
+        is_text_wanted = np.zeros_like(is_wanted)
+        is_text_wanted[prompts, texts] = True
+        return is_text_wanted
+
+    def _wanted_at(self, step: int) -> np.ndarray:
+        """Draws that one test may ask for, bool (n, K)."""
+        path = self.path
+        table = path.table
+        members = path.members(step).for_risk(self.risk)
+        is_wanted = np.zeros((self.n_prompts, table.k_max), dtype=bool)
+        chosen = may_ask(members, self._decisive(step))
+        _, draws = members.places
+        is_wanted[members.owner[chosen], draws[chosen]] = True
+        # of prompts that go on any draw to come may be a member
+        is_to_come = np.arange(table.k_max) >= table.n_draws[path.rows, np.newaxis]
+        is_to_come[:, path.budget(step) :] = False
+        goes_on = path.unfinished(step) & ~_settled(members) & ~table.is_hole(path.rows)
+        return is_wanted | (is_to_come & goes_on[:, np.newaxis])
 
 
 class BettingTest:
@@ -160,10 +186,14 @@ class BettingTest:
         level: float,
         delta: float,
     ) -> None:
-        self.name, self._losses = name, losses
-        self.level, self.delta = level, delta
+        self.name = name
+        self._losses = losses
+        self.level = level
+        self.delta = delta
         self._keys = path.table.digests_of(path.rows)
-        self.means, self._p_values = np.full((2, len(path)), np.nan)
+        # NaN: not tested
+        self.means = np.full(len(path), np.nan)
+        self._p_values = np.full(len(path), np.nan)
 
     def passes(self, step: int) -> bool:
         """Whether a step passes."""
@@ -201,7 +231,7 @@ class NestedTest:
 
     def highest(self) -> float:
         """The highest level that may be used; -inf if none."""
-        return settle(self.entries, self.n_prompts - self.allowed)
+        return nth_largest_by_asking(self.entries, self.n_prompts - self.allowed)
 
     def smallest(self, n_errors: int) -> float:
         """The smallest level that tolerates so many errors."""
@@ -272,7 +302,7 @@ class AuditBettingTest:
 
 def step_p_values(n_errors: np.ndarray, n_counted: np.ndarray | int, level: float) -> np.ndarray:
     """P-value of each step; 1 where no prompt counts."""
-    # where nobody counts there is no error either
+    # where no prompt counts there is no error either
     n_trials = np.maximum(n_counted, 1)
     p_values = binomial_p_value(n_errors, n_trials, level)
     return np.where(np.asarray(n_counted) > 0, p_values, 1.0)
@@ -284,14 +314,19 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
     if tally is not None:
         exact = int(tally[0][step])
         return exact, exact
-    # a prompt that is still open may err, or not: both ends are counted
-    counted = risk.counts_at(path, step)
-    members = path.members(step)
-    settled = _settled(members, risk)
-    may_settle = (members.labels < 0) | (members.labels == risk.settled_by)
-    is_open = ~settled & ((members.deciding(may_settle) > -np.inf) | path.unfinished(step))
+    # before the members are looked at, since it may make draws
+    may_err = risk.counts_at(path, step)
+    if path.table.at_stake is not None:
+        may_err = may_err & path.table.at_stake[path.rows]
+    members = path.members(step).for_risk(risk)
+    settled = _settled(members)
+    # unknown labels, or draws to come, may settle the others
+    not_unwanted = members.labels != 1 - members.wanted
+    can_be_settled = members.deciding(not_unwanted) > -np.inf
+    is_open = ~settled & (can_be_settled | path.unfinished(step))
     errs = settled if risk.settled_by == 0 else ~settled & ~is_open
-    return int(np.sum(counted & errs)), int(np.sum(counted & (errs | is_open)))
+    # a prompt that is still open may err, or not: both ends are counted
+    return int(np.sum(may_err & errs)), int(np.sum(may_err & (errs | is_open)))
 
 
 def n_counted_at(path: Path, risk: Risk, step: int) -> int:
@@ -303,13 +338,13 @@ def n_counted_at(path: Path, risk: Risk, step: int) -> int:
 def open_prompts(path: Path, risk: Risk, step: int) -> np.ndarray:
     """Prompts that err because their draws end early, bool."""
     undecided = path.unfinished(step) & path.table.is_hole(path.rows)
-    return np.asarray(undecided & ~_settled(path.members(step), risk))
+    members = path.members(step).for_risk(risk)
+    return np.asarray(undecided & ~_settled(members))
 
 
-def _settled(members: Entries, risk: Risk) -> np.ndarray:
+def _settled(members: Entries) -> np.ndarray:
     """Prompts that known labels settle."""
-    check_right(risk)
-    return members.deciding(members.labels == risk.settled_by) > -np.inf
+    return members.deciding(members.labels == members.wanted) > -np.inf
 
 
 def count_steps(path: Path, tests: Sequence[StepTest], start: int = 0) -> int:

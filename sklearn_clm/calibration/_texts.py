@@ -32,16 +32,19 @@ class ScoreScale:
 
     @classmethod
     def of(cls, values: np.ndarray) -> "ScoreScale":
+        """The scale of observed scores."""
         ordered = np.sort(values, axis=None)
         if not len(ordered):
             return cls([0.0], [0.0])
-        places = np.linspace(0, len(ordered) - 1, min(_KNOTS, len(ordered))).round()
+        n_knots = min(_KNOTS, len(ordered))
+        places = np.linspace(0, len(ordered) - 1, n_knots).round()
         knots = ordered[places.astype(np.intp)]
         low = knots.copy()
         high = knots.copy()
-        finite = np.isfinite(knots)
-        low[finite] = middles_below(ordered, knots[finite])
-        high[finite] = middles_above(ordered, knots[finite])
+        # beside an infinite score there is no gap
+        is_finite = np.isfinite(knots)
+        low[is_finite] = middles_below(ordered, knots[is_finite])
+        high[is_finite] = middles_above(ordered, knots[is_finite])
         return cls(low, high)
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
@@ -109,12 +112,14 @@ class TextPaths:
         of_similarity = ScoreScale.of(similarity[:, later, earlier])
         paths = cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity, tiers)
         rows = np.arange(n_prompts)
-        after_each_draw = []
+        present_after = []
+        features_after = []
         for k in range(k_max):
             paths.update(rows, quality[:, k], similarity[:, k], texts[:, k])
-            after_each_draw.append(paths.text_features(rows))
-        present, features = (np.stack(arrays, axis=1) for arrays in zip(*after_each_draw))
-        return paths, present, features
+            present, features = paths.text_features(rows)
+            present_after.append(present)
+            features_after.append(features)
+        return paths, np.stack(present_after, axis=1), np.stack(features_after, axis=1)
 
     def update(
         self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, equal: np.ndarray
@@ -129,30 +134,35 @@ class TextPaths:
         draw = self.n_draws[rows]
         first = text_of_draw(self.first[rows], equal, draw, similarity, self.same_text)
         self.first[rows, draw] = first
-        new = first == draw
+        is_new = first == draw
+        self.counts[rows, first, self.tier_of_draw[draw]] += 1.0
+
         # a text is as good as its best draw
         scaled = self.quality_scale(quality)
-        self.quality[rows, first] = np.where(
-            new, scaled, np.maximum(scaled, self.quality[rows, first])
-        )
-        self.counts[rows, first, self.tier_of_draw[draw]] += 1.0
+        best = np.maximum(scaled, self.quality[rows, first])
+        self.quality[rows, first] = np.where(is_new, scaled, best)
+
+        # similarity to earlier draws: prompts may have different numbers of them
         earlier = np.arange(int(draw.max(initial=0)))
+        n_earlier = len(earlier)
         is_earlier = earlier < draw[:, np.newaxis]
-        texts = self.first[rows, : len(earlier)]
-        scores = similarity[:, : len(earlier)]
-        alike = np.where(is_earlier, self.similarity_scale(scores), 0.0)
+        alike = np.where(is_earlier, self.similarity_scale(similarity[:, :n_earlier]), 0.0)
         # a new text meets all earlier draws; one by one, so that any batch rounds sums alike
-        met = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
-        self.similarity[rows, draw] += np.where(new, met, 0.0)
+        to_all_earlier = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
+        self.similarity[rows, draw] += np.where(is_new, to_all_earlier, 0.0)
         # ... and every other text one draw more, at its first occurrence
-        other = np.where(
-            is_earlier & (texts == earlier) & (texts != first[:, np.newaxis]), alike, 0.0
-        )
-        at = rows[:, np.newaxis]
-        self.similarity[at, earlier] += other
-        pair = np.where(new[:, np.newaxis], other, 0.0)
-        self.alike[at, draw[:, np.newaxis], earlier] = pair
-        self.alike[at, earlier, draw[:, np.newaxis]] = pair
+        earlier_texts = self.first[rows, :n_earlier]
+        is_first = is_earlier & (earlier_texts == earlier)
+        is_other_text = earlier_texts != first[:, np.newaxis]
+        to_others = np.where(is_first & is_other_text, alike, 0.0)
+        row_of_pair = rows[:, np.newaxis]
+        draw_of_pair = draw[:, np.newaxis]
+        self.similarity[row_of_pair, earlier] += to_others
+
+        # of two texts the similarity of their first draws
+        pair = np.where(is_new[:, np.newaxis], to_others, 0.0)
+        self.alike[row_of_pair, draw_of_pair, earlier] = pair
+        self.alike[row_of_pair, earlier, draw_of_pair] = pair
         self.n_draws[rows] += 1
 
     def grow(self, n_prompts: int) -> None:
@@ -178,31 +188,34 @@ class TextPaths:
         present = counts > 0
         draws = self.n_draws[rows][:, np.newaxis].astype(np.float64)
         share = counts / draws
+
         # the rival is the most frequent other text: of the most frequent one, the second
         ordered = np.sort(counts, axis=1)
         most = ordered[:, -1:]
         second = ordered[:, -2:-1] if counts.shape[1] > 1 else 0.0
-        rival = np.where(counts == most, second, most)
-        texts = np.sum(present, axis=1, keepdims=True)
-        ranked = np.where(present, quality, -1.0)
-        higher = np.sum(ranked[:, np.newaxis, :] > ranked[:, :, np.newaxis], axis=2)
+        count_of_rival = np.where(counts == most, second, most)
+
+        # where there is no text, the quality is below every other
+        n_texts = np.sum(present, axis=1, keepdims=True)
+        quality_of_text = np.where(present, quality, -1.0)
+        is_higher = quality_of_text[:, np.newaxis, :] > quality_of_text[:, :, np.newaxis]
+        n_higher = np.sum(is_higher, axis=2)
         n_other_draws = draws - counts
         columns = [
             share,
-            share - rival / draws,
+            share - count_of_rival / draws,
             quality,
-            higher / texts,
+            n_higher / n_texts,
             self.similarity[rows] / np.maximum(n_other_draws, 1.0),
             np.broadcast_to(np.log(draws), share.shape),
         ]
         if self.tiers is not None:
-            n_of_tier = self.tiers.counts(self.n_draws[rows])[:, np.newaxis]
-            depth = self.tiers.depth(self.n_draws[rows])[:, np.newaxis]
-            columns += list(np.moveaxis(self.counts[rows] / np.maximum(n_of_tier, 1), 2, 0))
-            columns += [
-                np.broadcast_to(share_of_tier, share.shape)
-                for share_of_tier in np.moveaxis(depth, 2, 0)
-            ]
+            draws_of_tier = self.tiers.counts(self.n_draws[rows])[:, np.newaxis]
+            share_of_tier = self.counts[rows] / np.maximum(draws_of_tier, 1)
+            columns += list(np.moveaxis(share_of_tier, 2, 0))
+            depth = self.tiers.depth(self.n_draws[rows])
+            for depth_of_tier in depth.T:
+                columns.append(np.broadcast_to(depth_of_tier[:, np.newaxis], share.shape))
         return present, np.stack(columns, axis=2)
 
 
@@ -234,17 +247,20 @@ def text_of_draw(
     duplicates count as one text: a response repeats the earliest text to which its similarity is
     above `same_text`; clusters do not chain.
     """
-    new = equal == draw
-    text = np.where(new, draw, texts[np.arange(len(texts)), equal])
+    is_unequal = equal == draw
+    text_of_equal = texts[np.arange(len(texts)), equal]
+    text = np.where(is_unequal, draw, text_of_equal)
     if same_text is None or not draw.any():
         return text
-    # a copy of a copy is none: only first occurrences stand for a text
-    earlier = np.arange(int(draw.max()))
     # a similarity that is the number same_text is not above it, whatever its last digits
     room = SAME / 4 * abs(same_text) if np.isfinite(same_text) else 0.0
-    alike = similarity[:, : len(earlier)] > same_text + room
-    alike &= (texts[:, : len(earlier)] == earlier) & (earlier < draw[:, np.newaxis])
-    return np.where(new & alike.any(axis=1), alike.argmax(axis=1), text)
+    earlier = np.arange(int(draw.max()))
+    is_near = similarity[:, : len(earlier)] > same_text + room
+    # a copy of a copy is none: only first occurrences stand for a text
+    is_first = texts[:, : len(earlier)] == earlier
+    is_near &= is_first & (earlier < draw[:, np.newaxis])
+    repeats_a_text = is_unequal & is_near.any(axis=1)
+    return np.where(repeats_a_text, is_near.argmax(axis=1), text)
 
 
 def same_text_of(similarity: np.ndarray, first: np.ndarray, labels: np.ndarray) -> float | None:
@@ -253,25 +269,29 @@ def same_text_of(similarity: np.ndarray, first: np.ndarray, labels: np.ndarray) 
     Pairs are taken from the most similar on, as long as they differ at most a quarter as often as
     all judged pairs of a prompt do. It stands in the gap below the last of them.
     """
-    earlier, later = np.triu_indices(first.shape[1], 1)
-    judged = (labels >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
-    pairs = judged[:, earlier] & judged[:, later]
-    values = similarity[:, later, earlier][pairs]
-    differ = (labels[:, earlier] != labels[:, later])[pairs]
-    if not differ.any():
+    k_max = first.shape[1]
+    earlier, later = np.triu_indices(k_max, 1)
+    is_judged = (labels >= 0) & (first == np.arange(k_max))  # equal texts are no pair
+    is_pair = is_judged[:, earlier] & is_judged[:, later]
+    similarity_of_pair = similarity[:, later, earlier][is_pair]
+    labels_differ = (labels[:, earlier] != labels[:, later])[is_pair]
+    if not labels_differ.any():
         return None  # all labels are alike, whatever the similarity
-    # pairs from the most similar on, and what is gained by taking so many of them as copies
-    order = np.argsort(-values, kind="stable")
-    values = values[order]
-    differ = differ[order]
-    # one that differs before all others, so that a few pairs show nothing
-    gain = np.cumsum(_COPIES_DIFFER * differ.mean() - differ) - 1.0
-    gain[:-1][values[1:] == values[:-1]] = -np.inf  # those that are as similar stand together
-    best = int(gain.argmax())
-    if gain[best] < 0:
+
+    # of so many pairs, from the most similar on: how many more could differ than do
+    order = np.argsort(-similarity_of_pair, kind="stable")
+    values = similarity_of_pair[order]
+    differ = labels_differ[order]
+    tolerated_share = _COPIES_DIFFER * differ.mean()
+    # as if one more pair before them differed, so that a few pairs show nothing
+    room = np.cumsum(tolerated_share - differ) - 1.0
+    is_next_as_similar = values[1:] == values[:-1]
+    room[:-1][is_next_as_similar] = -np.inf  # no threshold stands between equal similarities
+    last = int(room.argmax())
+    if room[last] < 0:
         return None
     # a threshold stands in the gap: the similarity of the same pair may differ in its last digits
-    least = values[best]
+    least = values[last]
     if not np.isfinite(least):
         return float(np.nextafter(least, -np.inf))
     return float(middles_below(similarity[:, later, earlier], least))

@@ -53,7 +53,7 @@ _CELLS = 2000  # at 300 prompts the p-value is then about 1 % above the maximum
 
 @dataclass(frozen=True, eq=False)
 class AuditRecord:
-    """Who said what, where people audited a model that judges.
+    """Verdicts of a model, and of people who audit it.
 
     Parameters
     ----------
@@ -82,39 +82,56 @@ class _Design:
     """Statistic of a design, and its law on the boundary."""
 
     def __init__(self, n_prompts: int, n_audited: int, epsilon: float) -> None:
-        self.n_prompts, self.n_audited, self.epsilon = n_prompts, n_audited, epsilon
+        self.n_prompts = n_prompts
+        self.n_audited = n_audited
+        self.epsilon = epsilon
         # where more than epsilon N are refused, or epsilon n rejected, G is -inf
-        refused = np.arange(int(np.ceil(n_prompts * epsilon)) + 1)
-        missed = np.arange(int(np.ceil(n_audited * epsilon)) + 1)
+        most_refused = int(np.ceil(n_prompts * epsilon))
+        most_missed = int(np.ceil(n_audited * epsilon))
+        refused = np.arange(most_refused + 1)
+        missed = np.arange(most_missed + 1)
         self.statistic = self._statistic(refused[:, np.newaxis], missed)
-        # cells of equal width in the standard deviations of K and of X
-        edges = epsilon * np.sin(np.linspace(0.0, np.pi / 2, _CELLS + 1)) ** 2
+
+        # step 6: cells of equal width in the standard deviations of K and of X
+        angles = np.linspace(0.0, np.pi / 2, _CELLS + 1)
+        edges = epsilon * np.sin(angles) ** 2
         a = edges[:-1]
-        b = np.maximum((epsilon - edges[1:]) / (1.0 - edges[1:]), 0.0)
-        self._of_refused = binom.pmf(refused, n_prompts, a[:, np.newaxis])
+        next_a = edges[1:]
+        b = np.maximum((epsilon - next_a) / (1.0 - next_a), 0.0)
+        self._chance_refused = binom.pmf(refused, n_prompts, a[:, np.newaxis])
         # P(X <= x) for x = -1, 0, 1, ...
-        self._of_missed = np.zeros((_CELLS, len(missed) + 1))
-        chances = binom.pmf(missed, n_audited, b[:, np.newaxis])
-        np.cumsum(chances, axis=1, out=self._of_missed[:, 1:])
+        self._chance_at_most_missed = np.zeros((_CELLS, len(missed) + 1))
+        chance_missed = binom.pmf(missed, n_audited, b[:, np.newaxis])
+        np.cumsum(chance_missed, axis=1, out=self._chance_at_most_missed[:, 1:])
 
     def _statistic(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
-        n_prompts, n_audited, epsilon = self.n_prompts, self.n_audited, self.epsilon
-        share = refused / n_prompts
-        rejected = missed / n_audited
-        # the smaller root of A a^2 - B a + C, without cancellation; B = 0 only where C = 0
+        """G(K, X) of step 4, for numbers refused and missed."""
+        n_prompts = self.n_prompts
+        n_audited = self.n_audited
+        epsilon = self.epsilon
+
+        # the maximum of the likelihood, and that on the boundary, where a is the smaller root of
+        # A a^2 - B a + C, written without cancellation; B = 0 only where C = 0
+        share_refused = refused / n_prompts
+        share_missed = missed / n_audited
         square = n_prompts - n_audited + missed
         linear = refused + (n_prompts - n_audited) * epsilon + missed
         constant = refused * epsilon
-        root = np.sqrt(np.maximum(linear**2 - 4.0 * square * constant, 0.0))
+        discriminant = linear**2 - 4.0 * square * constant
+        root = np.sqrt(np.maximum(discriminant, 0.0))
         a = np.minimum(2.0 * constant / np.maximum(linear + root, 1e-300), epsilon)
         b = (epsilon - a) / (1.0 - a)
         with np.errstate(divide="ignore"):
-            gain = self._log_likelihood(refused, missed, share, rejected)
-            gain = gain - self._log_likelihood(refused, missed, a, b)
-        gain = np.where(share + (1.0 - share) * rejected < epsilon, gain, -np.inf)
-        # step 4: the largest G of all that is worse, which makes {G >= g} a down-set
+            at_maximum = self._log_likelihood(refused, missed, share_refused, share_missed)
+            on_boundary = self._log_likelihood(refused, missed, a, b)
+            gain = at_maximum - on_boundary
+        estimated_risk = share_refused + (1.0 - share_refused) * share_missed
+        gain = np.where(estimated_risk < epsilon, gain, -np.inf)
+
+        # the largest G of all that is worse, which makes {G >= g} a down-set
         for axis in (0, 1):
-            gain = np.flip(np.maximum.accumulate(np.flip(gain, axis), axis=axis), axis)
+            from_the_worst = np.flip(gain, axis)
+            gain = np.flip(np.maximum.accumulate(from_the_worst, axis=axis), axis)
         return np.asarray(gain)
 
     def _log_likelihood(
@@ -126,36 +143,41 @@ class _Design:
 
     def most_missed(self, least: float) -> np.ndarray:
         """For each K the largest X of {G >= least}."""
-        return np.asarray(np.sum(self.statistic >= least, axis=1) - 1)  # -1: no X
+        # -1 for none; a down-set: of each K it holds the first so many X
+        return np.asarray(np.sum(self.statistic >= least, axis=1) - 1)
 
     def p_value(self, least: float) -> float:
-        """Bound of P(G >= least) on the boundary."""
+        """Bound of P(G >= least) on the boundary (step 6)."""
         if least == -np.inf:
             return 1.0
-        within = self._of_missed[:, self.most_missed(least) + 1]
-        return float(min(np.max(np.sum(self._of_refused * within, axis=1)), 1.0))
+        chance_within = self._chance_at_most_missed[:, self.most_missed(least) + 1]
+        of_cells = np.sum(self._chance_refused * chance_within, axis=1)
+        return float(min(np.max(of_cells), 1.0))
 
-    def rejected(self, delta: float) -> np.ndarray:
+    def most_missed_certified(self, delta: float) -> np.ndarray:
         """For each K the largest X that certifies at delta."""
-        levels = np.unique(self.statistic[self.statistic > -np.inf])
-        # p-values fall as G rises
+        values = np.unique(self.statistic[self.statistic > -np.inf])
+        # p-values fall as G rises: bisection finds the smallest G that certifies
         low = 0
-        high = len(levels)
+        high = len(values)
         while low < high:
             middle = (low + high) // 2
-            if self.p_value(levels[middle]) <= delta:
+            if self.p_value(values[middle]) <= delta:
                 high = middle
             else:
                 low = middle + 1
-        return self.most_missed(levels[low] if low < len(levels) else np.inf)
+        smallest_certified = values[low] if low < len(values) else np.inf
+        return self.most_missed(smallest_certified)
 
 
 _design = lru_cache(maxsize=2)(_Design)
 
 
 @lru_cache(maxsize=256)
-def _rejected(n_prompts: int, n_audited: int, epsilon: float, delta: float) -> np.ndarray:
-    return _design(n_prompts, n_audited, epsilon).rejected(delta)
+def _most_missed_certified(
+    n_prompts: int, n_audited: int, epsilon: float, delta: float
+) -> np.ndarray:
+    return _design(n_prompts, n_audited, epsilon).most_missed_certified(delta)
 
 
 @partial(np.vectorize, otypes=[np.float64])
@@ -164,7 +186,7 @@ def _p_value(
 ) -> float:
     _check_counts(n_refused, n_prompts, n_missed, n_audited)
     design = _design(n_prompts, n_audited, check_level(epsilon, "epsilon"))
-    # step 3 of the proof: verdicts that are lacking count as rejections
+    # step 3 of the proof: missing verdicts count as rejections
     missed = n_missed + max(n_audited - (n_prompts - n_refused), 0)
     n_rows, n_columns = design.statistic.shape
     if n_refused >= n_rows or missed >= n_columns:
@@ -196,8 +218,8 @@ def two_phase_p_value(
         Audited prompts whose witness people reject.
     n_audited : int or array of int
         How many were to be audited, 1 to `n_prompts`, fixed before any label was known. Where
-        fewer have a witness, all of them are audited, and each that lacks counts as missed (not
-        to be counted in `n_missed`).
+        fewer have a witness, all of them are audited, and each missing audit counts as missed
+        (not to be counted in `n_missed`).
     epsilon : float or array of float
         Tolerated risk, in (0, 1).
 
@@ -257,13 +279,14 @@ def two_phase_power(
     risk = check_level(epsilon, "epsilon")
     level = check_level(delta, "delta")
     a, b = np.broadcast_arrays(refused, missed)
-    largest = _rejected(n_prompts, n_audited, risk, level)
-    k = np.arange(len(largest))
-    # where there are fewer witnesses than audits, those that lack count as missed
-    lacking = np.maximum(k - (n_prompts - n_audited), 0)
-    of_refused = binom.pmf(k, n_prompts, a[..., np.newaxis])
-    of_missed = binom.cdf(largest - lacking, n_audited - lacking, b[..., np.newaxis])
-    power = np.sum(of_refused * of_missed, axis=-1)
+    # for each number of refused prompts: the most rejections that certify
+    most_missed = _most_missed_certified(n_prompts, n_audited, risk, level)
+    n_refused = np.arange(len(most_missed))
+    # where there are fewer witnesses than audits, the missing ones count as missed
+    n_lacking = np.maximum(n_refused - (n_prompts - n_audited), 0)
+    chance_refused = binom.pmf(n_refused, n_prompts, a[..., np.newaxis])
+    chance_certified = binom.cdf(most_missed - n_lacking, n_audited - n_lacking, b[..., np.newaxis])
+    power = np.sum(chance_refused * chance_certified, axis=-1)
     return float(power) if power.ndim == 0 else power
 
 

@@ -127,33 +127,45 @@ def betting_p_value(
         raise ValueError("losses must be those of at least one prompt, got none instead.")
     check_probability(epsilon, "epsilon")
     ordered = _in_random_order(values, keys, seed)
-    count = np.arange(1, len(ordered) + 1).reshape((-1,) + (1,) * (ordered.ndim - 1))
+    n = len(ordered)
+    further_axes = tuple(range(1, ordered.ndim))
+    count = np.expand_dims(np.arange(1, n + 1), further_axes)
+
     # mean and variance of the losses *before* each, as if a loss of epsilon had come first
-    before = np.zeros_like(ordered)
-    np.cumsum(ordered[:-1], axis=0, out=before[1:])
-    mean = (epsilon + before) / count
-    deviation = (ordered - mean) ** 2
-    spread = np.full_like(ordered, 0.25)
-    spread[1:] += np.cumsum(deviation[:-1], axis=0)
-    variance = spread / count
-    stake = np.clip((epsilon - mean) / (variance + (epsilon - mean) ** 2), 0.0, None)
+    sum_before = np.zeros_like(ordered)
+    np.cumsum(ordered[:-1], axis=0, out=sum_before[1:])
+    mean = (epsilon + sum_before) / count
+    square = (ordered - mean) ** 2
+    squares_before = np.full_like(ordered, 0.25)
+    squares_before[1:] += np.cumsum(square[:-1], axis=0)
+    variance = squares_before / count
+
+    # no stake while the losses so far are above epsilon: a bet can be left out, not reversed
+    gain = epsilon - mean
+    stake = np.clip(gain / (variance + gain**2), 0.0, None)
     stake = np.minimum(stake, _LARGEST_STAKE / (1.0 - epsilon))
     return np.asarray(_p_values(ordered, epsilon, stake)[-1])
 
 
 def _in_random_order(values: np.ndarray, keys: ArrayLike | None, seed: int) -> np.ndarray:
     """Losses in an order unrelated to them."""
+    n = len(values)
     if keys is None:
-        return np.asarray(values[np.random.default_rng(seed).permutation(len(values))])
-    digests = as_array(keys, "keys", (len(values),), np.uint64)
+        order = np.random.default_rng(seed).permutation(n)
+        return np.asarray(values[order])
+    digests = as_array(keys, "keys", (n,), np.uint64)
+    by_digest = np.argsort(digests, kind="stable")
+    sorted_digests = digests[by_digest]
+    some_repeat = bool(np.any(sorted_digests[1:] == sorted_digests[:-1]))
     columns = []
-    for losses in values.reshape(len(values), -1).T:
+    for losses in np.ascontiguousarray(values.reshape(n, -1).T):
         # rows of one prompt by their losses, so that positions have no part; then all are permuted
-        by_key = np.lexsort((losses, digests))
+        by_key = np.lexsort((losses, digests)) if some_repeat else by_digest
+        sorted_losses = losses[by_key]
         # where prompts are numbers of sorted rows, they alone would make a fixed order of these
-        content = next_digests(digests[by_key], losses[by_key, np.newaxis])
-        order = random_stream(content, seed).permutation(len(losses))
-        columns.append(losses[by_key[order]])
+        content = next_digests(sorted_digests, sorted_losses[:, np.newaxis])
+        order = random_stream(content, seed).permutation(n)
+        columns.append(sorted_losses[order])
     return np.stack(columns, axis=1).reshape(values.shape)
 
 
@@ -189,8 +201,11 @@ def weighted_betting_p_value(
 
 def _p_values(ordered: np.ndarray, epsilon: float, stake: float | np.ndarray) -> np.ndarray:
     """1 / max W after each loss."""
-    log_wealth = np.cumsum(np.log1p(stake * (epsilon - ordered)), axis=0)
-    return np.exp(-np.maximum(np.maximum.accumulate(log_wealth, axis=0), 0.0))
+    log_factors = np.log1p(stake * (epsilon - ordered))
+    log_wealth = np.cumsum(log_factors, axis=0)
+    # the wealth before any bet is 1
+    largest_so_far = np.maximum(np.maximum.accumulate(log_wealth, axis=0), 0.0)
+    return np.exp(-largest_so_far)
 
 
 def _audit_stake(n_blocks: int, epsilon: float, delta: float) -> float:
@@ -237,28 +252,38 @@ def audit_power(
     At most `n_audits` are made; the second is their mean. As if the logarithm of the wealth were a
     Brownian motion.
     """
-    size = n_prompts // n_audits
-    share = np.arange(size + 1) / size
-    a, b = (
-        np.asarray(probability)[..., np.newaxis]
-        for probability in np.broadcast_arrays(refused, rejected)
-    )
-    of_share = binom.pmf(np.arange(size + 1), size, a)
-    b = np.where(share < 1.0, b, 1.0)
+    a, b = np.broadcast_arrays(refused, rejected)
+    a = a[..., np.newaxis]
+    b = b[..., np.newaxis]
+
+    # a block of so many prompts: how many the model refuses, and whether people reject the witness
+    block_size = n_prompts // n_audits
+    n_refused = np.arange(block_size + 1)
+    share_refused = n_refused / block_size
+    chance_of_share = binom.pmf(n_refused, block_size, a)
+    chance_rejected = np.where(share_refused < 1.0, b, 1.0)
+
+    # mean and variance of the step that the logarithm of the wealth takes with a block
     stake = _audit_stake(n_audits, epsilon, delta)
-    right = np.log1p(stake * (epsilon - share))
-    wrong = math.log1p(stake * (epsilon - 1.0))
-    drift = np.sum(of_share * ((1.0 - b) * right + b * wrong), axis=-1, keepdims=True)
-    square = np.sum(of_share * ((1.0 - b) * right**2 + b * wrong**2), axis=-1, keepdims=True)
+    step_if_admitted = np.log1p(stake * (epsilon - share_refused))
+    step_if_rejected = math.log1p(stake * (epsilon - 1.0))
+    chance_admitted = 1.0 - chance_rejected
+    mean_step = chance_admitted * step_if_admitted + chance_rejected * step_if_rejected
+    mean_square = chance_admitted * step_if_admitted**2 + chance_rejected * step_if_rejected**2
+    drift = np.sum(chance_of_share * mean_step, axis=-1, keepdims=True)
+    square = np.sum(chance_of_share * mean_square, axis=-1, keepdims=True)
     variance = np.maximum(square - drift**2, 1e-6)
-    # the last step goes beyond the goal, on average by half of a step
-    goal = math.log(1.0 / delta) + right[0] / 2.0
+
+    # when a Brownian motion of this drift first reaches the goal; the last step goes beyond it, on
+    # average by half of a step
+    goal = math.log(1.0 / delta) + step_if_admitted[0] / 2.0
     count = np.arange(1, n_audits + 1)
     spread = np.sqrt(variance * count)
-    reached = ndtr((count * drift - goal) / spread) + np.exp(
-        2.0 * drift * goal / variance + log_ndtr(-(goal + count * drift) / spread)
-    )
-    return reached[..., -1], n_audits - np.sum(reached[..., :-1], axis=-1)
+    above_now = ndtr((count * drift - goal) / spread)
+    log_above_before = log_ndtr(-(goal + count * drift) / spread)
+    reached = above_now + np.exp(2.0 * drift * goal / variance + log_above_before)
+    mean_audits = n_audits - np.sum(reached[..., :-1], axis=-1)
+    return reached[..., -1], mean_audits
 
 
 def check_losses(losses: ArrayLike) -> np.ndarray:
@@ -286,13 +311,16 @@ class RiskEProcess:
         There are m processes side by side. At least 1 / alpha at any time: alarm at level alpha.
         """
         values = check_losses(losses)
-        stakes = _STAKES.reshape((-1,) + (1,) * (values.ndim - 1)) / self.epsilon
+        further_axes = tuple(range(1, values.ndim))
+        stakes = np.expand_dims(_STAKES, further_axes) / self.epsilon
         e_values = np.empty_like(values)
         for t, loss in enumerate(values):
-            before = self._reserve
+            reserve_before = self._reserve
             self._count += 1
-            wealth = self._wealth + before - self._reserve
-            self._wealth = np.minimum(wealth * (1.0 + stakes * (loss - self.epsilon)), _ENOUGH)
+            # the process that starts now takes its weight from the reserve, at a wealth of 1
+            wealth = self._wealth + reserve_before - self._reserve
+            factor = 1.0 + stakes * (loss - self.epsilon)
+            self._wealth = np.minimum(wealth * factor, _ENOUGH)
             e_values[t] = self._reserve + self._wealth.mean(axis=0)
         return e_values
 
@@ -317,14 +345,17 @@ def confidence_sequence(
 
 def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:
     """Largest m against which the log wealth reaches `level`."""
+    n_ones = total[..., np.newaxis]
+    n_zeros = (n - total)[..., np.newaxis]
+    log_of_zeros = n_zeros * np.log1p(-_STAKES)
     low = np.zeros(total.shape)
     high = np.ones(total.shape)
-    zeros = (n - total)[..., np.newaxis] * np.log1p(-_STAKES)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        ones = total[..., np.newaxis] * np.log(1.0 - _STAKES + _STAKES / middle[..., np.newaxis])
-        wealth = np.logaddexp.reduce(zeros + ones, axis=-1) - math.log(len(_STAKES))
-        rejected = wealth >= level
-        low = np.where(rejected, middle, low)
-        high = np.where(rejected, high, middle)
+        log_of_ones = n_ones * np.log(1.0 - _STAKES + _STAKES / middle[..., np.newaxis])
+        of_stakes = np.logaddexp.reduce(log_of_zeros + log_of_ones, axis=-1)
+        log_wealth = of_stakes - math.log(len(_STAKES))
+        is_rejected = log_wealth >= level
+        low = np.where(is_rejected, middle, low)
+        high = np.where(is_rejected, high, middle)
     return low  # rounded downwards

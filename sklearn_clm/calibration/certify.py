@@ -7,12 +7,12 @@ false certificate needs that the first step in the order whose risk is too high 
 event, of probability at most delta (:func:`count_passed`).
 
 *A nested level.* Each prompt has a number V, the largest score among its entries (texts, or
-components) of one kind, and what is sought is the r-th largest V (:func:`settle`). An exit level is
-the (n - c)-th largest score of an admissible text, c the critical count of the binomial test. The
-threshold of components lies above the (c + 1)-th largest score of an inadmissible component; where
-m of these are tolerated, V is the (m + 1)-th largest score of a prompt's. And
-one test of thresholds asks whether at least n - c sets hold an admissible member: the (n - c)-th
-largest V, where all members score alike.
+components) of one kind, and what is sought is the r-th largest V (:func:`nth_largest_by_asking`).
+An exit level is the (n - c)-th largest score of an admissible text, c the critical count of the
+binomial test. The threshold of components lies above the (c + 1)-th largest score of an
+inadmissible component; where m of these are tolerated, V is the (m + 1)-th largest score of a
+prompt's. And one test of thresholds asks whether at least n - c sets hold an admissible member:
+whether the (n - c)-th largest V is finite, where all members have the same score.
 
 *Lazily.* A fixed table says of every entry whether it is of the wanted kind. With some labels
 unknown, V lies between L, the largest score of an entry that is known to be wanted, and U, the
@@ -34,9 +34,11 @@ up to a stop alone, and `reach` bounds the scores that draws to come can have. A
 from only while that bound is the highest it has left.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,17 +46,20 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._arrays import Provenance
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.calibration.checks import as_array, check_level
+from sklearn_clm.calibration.risk import Risk
 
 
 class Entries(ABC):
     """Entries of n prompts with scores, and labels if known.
 
-    Each belongs to the prompt `owner`; the largest score of a `wanted` label counts, 0 or 1; an
-    entry without a score yet has -inf. Of entries with the largest score of their prompt that of
-    highest `preference` is asked for first.
+    Each belongs to the prompt `owner`. A prompt is decided by V, the largest score among its
+    entries of the `wanted` label, 0 or 1, or the `rank`-th largest of them; -inf where it has
+    fewer. An entry without a score yet has -inf. Of entries with the largest score of their prompt
+    that of highest `preference` is asked for first.
     """
 
     reach: np.ndarray | None = None  # of shape (n,): largest score of any later draw
+    rank: int = 1
 
     def __init__(
         self,
@@ -93,9 +98,22 @@ class Entries(ABC):
         np.maximum.at(largest, self.owner[chosen], self.scores[chosen])
         return largest
 
+    def for_risk(self, risk: Risk) -> Self:
+        """The same entries, with the V that a risk needs."""
+        entries = copy.copy(self)
+        entries.wanted = risk.settled_by
+        entries.rank = risk.n_settling
+        return entries
+
     def deciding(self, chosen: np.ndarray) -> np.ndarray:
         """V of each prompt, were these the wanted entries."""
-        return self.largest(chosen)
+        if self.rank == 1:
+            return self.largest(chosen)
+        flat = np.flatnonzero(chosen)
+        last = flat[places_of_rank(self.owner[flat], self.scores[flat], self.rank - 1)]
+        deciding = np.full(self.n_prompts, -np.inf)
+        deciding[self.owner[last]] = self.scores[last]
+        return deciding
 
     def heads(self, chosen: np.ndarray) -> np.ndarray:
         """For each prompt its preferred chosen entry, or -1."""
@@ -107,73 +125,100 @@ class Entries(ABC):
         return heads
 
 
-def ranked(values: np.ndarray, r: int) -> float:
+def places_of_rank(owner: np.ndarray, scores: np.ndarray, n_above: int) -> np.ndarray:
+    """Places of the entries below `n_above` others of their owner."""
+    order = np.lexsort((-scores, owner))
+    ordered_owner = owner[order]
+    first_of_owner = np.searchsorted(ordered_owner, ordered_owner)
+    n_before = np.arange(len(order)) - first_of_owner
+    return np.asarray(order[n_before == n_above])
+
+
+def nth_largest(values: np.ndarray, r: int) -> float:
     """The r-th largest value; -inf if there are fewer."""
     if r > len(values):  # more witnesses are needed than there are prompts
         return -np.inf
-    return float(np.partition(values, len(values) - r)[len(values) - r])
+    place = len(values) - r
+    return float(np.partition(values, place)[place])
 
 
-def settle(entries: Entries, r: int) -> float:
+def nth_largest_by_asking(entries: Entries, r: int) -> float:
     """The r-th largest V, by few labels; -inf if none.
 
-    V is the largest score among a prompt's entries of the wanted label. It lies between `low` and
-    `high`, by the labels and draws so far, and `high` is above `seen` where draws to come may score
-    more. Labels are asked for, and draws made, until the r-th largest of both bounds are the same.
+    By the labels and draws so far each prompt's V lies between two bounds. Labels are asked for,
+    and draws made, until the r-th largest of both bounds are the same: that is the answer, whatever
+    the other labels are.
     """
     while True:
         labels = entries.labels
-        low, seen, high = _bounds(entries, labels)
-        floor = ranked(low, r)
-        ceiling = ranked(high, r)
-        if floor == ceiling:
-            return floor
+        low, high_by_draws_made, high = _bounds_of_v(entries, labels)
+        least_answer = nth_largest(low, r)
+        largest_answer = nth_largest(high, r)
+        if least_answer == largest_answer:
+            return least_answer
 
-        # what may be asked of each prompt is its highest entry that is not known to be unwanted
-        heads = entries.heads(labels != 1 - entries.wanted)
+        # of a prompt its highest entry without a label is asked for: no other can move its bounds
+        # as far
+        heads = entries.heads(labels < 0)
+        has_head = heads >= 0
         preference = np.full(len(heads), -np.inf)
-        preference[heads >= 0] = entries.preference[heads[heads >= 0]]
-        is_open = low < ceiling
-        # among equal prompts the settled ones come first: they count among the r
+        preference[has_head] = entries.preference[heads[has_head]]
+
+        # the r prompts of the largest upper bounds decide; among equal ones those that reach the
+        # answer already come first, since they count among the r
+        is_open = low < largest_answer
         top = np.lexsort((-preference, is_open, -high))[:r]
+        open_top = top[is_open[top]]
         # any walk to the answer needs so many labels: asked for at once, none is in vain
-        top = top[is_open[top]][: _fewest_labels(low, high, r)]
+        batch = open_top[: _fewest_labels(low, high, r)]
 
         # a prompt whose draws to come may score higher than all that was seen is drawn from first
-        undrawn = high[top] > seen[top]
-        if undrawn.any():
-            entries.draw(top[undrawn])
-        if not undrawn.all():
-            entries.ask(heads[top[~undrawn]])
+        needs_draw = high[batch] > high_by_draws_made[batch]
+        if needs_draw.any():
+            entries.draw(batch[needs_draw])
+        if not needs_draw.all():
+            entries.ask(heads[batch[~needs_draw]])
 
 
-def _bounds(entries: Entries, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """L, U by the draws made, and U by all."""
+def _bounds_of_v(entries: Entries, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bounds of V: lower, upper by draws made, upper.
+
+    The last counts draws to come as well.
+    """
+    unwanted = 1 - entries.wanted
     low = entries.deciding(labels == entries.wanted)
-    seen = entries.deciding(labels != 1 - entries.wanted)
-    return low, seen, seen if entries.reach is None else np.maximum(seen, entries.reach)
+    high_by_draws_made = entries.deciding(labels != unwanted)
+    if entries.reach is None:
+        return low, high_by_draws_made, high_by_draws_made
+    return low, high_by_draws_made, np.maximum(high_by_draws_made, entries.reach)
 
 
 def _fewest_labels(low: np.ndarray, high: np.ndarray, r: int) -> int:
-    """The fewest labels that can settle the r-th largest V."""
-    # the outcome is one of the bounds, or needs no fewer labels than the next bound above
-    outcomes = np.unique(np.concatenate((low, high)))
-    n_reach = len(low) - np.searchsorted(np.sort(low), outcomes, side="left")
-    n_above = len(high) - np.searchsorted(np.sort(high), outcomes, side="right")
-    return int(np.min(np.maximum(r - n_reach, 0) + np.maximum(n_above - (r - 1), 0)))
+    """The fewest labels that can tell the r-th largest V."""
+    # the answer v is one of the bounds, or needs no fewer labels than the next bound above it; it
+    # can be v only once r prompts have L >= v and at most r - 1 have U > v
+    answers = np.unique(np.concatenate((low, high)))
+    n_reach = len(low) - np.searchsorted(np.sort(low), answers, side="left")
+    n_above = len(high) - np.searchsorted(np.sort(high), answers, side="right")
+    n_to_raise = np.maximum(r - n_reach, 0)
+    n_to_lower = np.maximum(n_above - (r - 1), 0)
+    return int(np.min(n_to_raise + n_to_lower))
 
 
 def may_ask(entries: Entries, r: int) -> np.ndarray:
-    """Entries that :func:`settle` may still ask for, bool (m,).
+    """Entries that may still be asked for, bool (m,).
 
-    Those without a label that score more than every wanted entry that is known of their prompt, and
-    more than the r-th largest of these; none once the answer is settled.
+    By :func:`nth_largest_by_asking`: those without a label that score more than the lower bound of
+    their prompt's V, and more than the r-th largest of these bounds; none once the answer is known.
     """
     labels = entries.labels
-    low, _, high = _bounds(entries, labels)
-    if ranked(low, r) == ranked(high, r):
+    low, _, high = _bounds_of_v(entries, labels)
+    least_answer = nth_largest(low, r)
+    if least_answer == nth_largest(high, r):
         return np.zeros(len(entries.owner), dtype=bool)
-    floor = np.maximum(low, ranked(low, r))
+
+    # below that a label can change neither the bounds of its prompt nor the answer
+    floor = np.maximum(low, least_answer)
     scores = entries.scores
     if entries.reach is not None:
         # an entry without a score may still get the largest score within reach

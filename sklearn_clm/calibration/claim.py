@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from sklearn_clm.calibration._binomial import marginal_prompts_needed, prompts_needed
-from sklearn_clm.calibration.risk import About, Risk, WrongComponents, risk_about
+from sklearn_clm.calibration.risk import Risk, risk_about
 from sklearn_clm.calibration.rows import describe_repetitions, size_that_leaves
 from sklearn_clm.calibration.words import percent, rounded_up
 
@@ -38,6 +38,7 @@ class Claim:
         A set holds an admissible response, or does if it is not empty, or costs little where it
         does not, or holds only admissible components (but for `max_wrong`), or is one right answer,
         or empty; runs that would succeed are not stopped, or those that are let through succeed.
+        Or it is the name of a risk of yours.
     guarantee : {"pac", "marginal"}
         With confidence 1 - delta over the calibration prompts, or on average over calibration and
         new prompts together.
@@ -48,9 +49,9 @@ class Claim:
         Whether prompts are distributed as weights describe, and whether these were estimated; and
         levels of other losses that are kept with the same confidence, by name.
     unknown, judge, audit, answered
-        What is not known to have collected the data; who gave the verdicts, in the words of whoever
-        calibrated, None where a judge of the package did; what people judged who audit the judge of
-        calibration, as a sentence; and the share of the calibration prompts that were answered.
+        With what the data were collected as far as that is not known, by name; who gave the
+        verdicts, None where a judge of the package did; what the people judged who audited the
+        judge, as a sentence; and the share of the calibration prompts that were answered.
     repeated : str, default=None
         What it means that many of the prompts that tested it repeat; None where few do, or where
         prompts are not known.
@@ -69,7 +70,7 @@ class Claim:
 
     level: float
     delta: float
-    about: About = "responses"
+    about: str = "responses"
     guarantee: Literal["pac", "marginal"] = "pac"
     group: Hashable | None = None
     within_groups: Literal["each", "all"] | None = None
@@ -91,8 +92,8 @@ class Claim:
 
     @property
     def risk(self) -> Risk:
-        """What an error is, who counts, and words."""
-        return WrongComponents(self.max_wrong) if self.max_wrong else risk_about(self.about)()
+        """What is an error, who counts, and words."""
+        return risk_about(self.about).of_claim(self.max_wrong)
 
     @property
     def level_name(self) -> str:

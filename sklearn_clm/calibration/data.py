@@ -87,15 +87,19 @@ class CalibrationData(LabeledArrays):
                 f"quality must hold a prompt and a draw, got shape ({n}, {k}) instead."
             )
         # NaN at the end of a row: draws that were not made
-        is_missing = np.logical_and.accumulate(np.isnan(self.quality)[:, ::-1], axis=1)[:, ::-1]
+        is_nan_from_the_end = np.isnan(self.quality)[:, ::-1]
+        is_missing = np.logical_and.accumulate(is_nan_from_the_end, axis=1)[:, ::-1]
         is_made = ~is_missing
         if n_draws is not None:
             counts = as_array(n_draws, "n_draws", (n,), np.intp, low=0, high=k)
             is_made = np.arange(k) < counts[:, np.newaxis]
         self.n_draws = is_made.sum(axis=1)
+        # only now it is known which scores must be numbers: those of draws that were made
         as_array(self.quality, "quality", (n, k), where=is_made)
-        pairs = np.tri(k, k=-1, dtype=bool) & is_made[:, :, np.newaxis]
-        self.similarity = as_array(similarity, "similarity", (n, k, k), where=pairs)
+        is_earlier = np.tri(k, k=-1, dtype=bool)
+        is_used = is_earlier & is_made[:, :, np.newaxis]
+        self.similarity = as_array(similarity, "similarity", (n, k, k), where=is_used)
+        # no NaN of a missing draw may reach a computation
         if is_missing.any():
             self.quality = np.where(is_missing, 0.0, self.quality)
             self.similarity = np.where(is_missing[:, :, np.newaxis], 0.0, self.similarity)
@@ -109,8 +113,11 @@ class CalibrationData(LabeledArrays):
         part = copy.copy(self)
         for name in (*self._members, "labels"):
             array = getattr(self, name)
-            if array is not None:
-                setattr(part, name, array[(rows, *[slice(k)] * (array.ndim - 1))])
+            if array is None:
+                continue
+            # all axes but that of the prompts are axes of draws
+            of_draws = [slice(k)] * (array.ndim - 1)
+            setattr(part, name, array[(rows, *of_draws)])
         part.n_draws = np.minimum(part.n_draws, k)
         part.provenance = replace(self.provenance, k_max=k)
         return part
@@ -237,7 +244,9 @@ class CalibrationData(LabeledArrays):
 
 def prompt_digests(data: CalibrationData) -> np.ndarray:
     """Digests of scores and known prompts, (n, 1 or 2)."""
-    columns = [row_digests(data.quality)] + ([] if data.prompts is None else [data.prompts])
+    columns = [row_digests(data.quality)]
+    if data.prompts is not None:
+        columns.append(data.prompts)
     return np.stack(columns, axis=1)
 
 
@@ -251,13 +260,16 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
         return
     m = len(seen)
     n = data.n_prompts
-    # without digests of prompts zip compares the scores alone
-    for before, now in zip(np.reshape(seen, (m, -1)).T, prompt_digests(data).T):
-        n_common = int(np.isin(now, before).sum())
-        counts = np.unique(before, return_counts=True)[1]
-        repeated = float(counts[counts > 1].sum() / m)
-        margin = 4.0 * np.sqrt((repeated + 1.0 / m) * (1.0 / m + 1.0 / n))
-        if n_common > n * (repeated + 0.01 + margin):
+    # by scores, and by prompts: where either does not know its prompts, zip leaves these out
+    columns_seen = np.reshape(seen, (m, -1)).T
+    for seen_digests, digests in zip(columns_seen, prompt_digests(data).T):
+        n_common = int(np.isin(digests, seen_digests).sum())
+        _, counts = np.unique(seen_digests, return_counts=True)
+        share_repeated = float(counts[counts > 1].sum() / m)
+        # four standard deviations of the difference of two shares, and a hundredth
+        variance = (share_repeated + 1.0 / m) * (1.0 / m + 1.0 / n)
+        margin = 4.0 * np.sqrt(variance)
+        if n_common > n * (share_repeated + 0.01 + margin):
             raise ValueError(
                 f"{name} must come from other prompts than those that calibrate, got one that was "
                 f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold."
@@ -265,7 +277,7 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
 
 
 def check_data(data: object, *, draws: bool = True, labels: bool = True) -> None:
-    """Refuse other objects, and data that lack draws or labels."""
+    """Refuse other objects, and data with missing draws or labels."""
     if not isinstance(data, CalibrationData):
         raise TypeError(f"data must be CalibrationData, got {type(data).__name__} instead.")
     if draws and data.n_made < data.quality.size:
@@ -313,8 +325,11 @@ def _refuse_labels_of_nothing(labels: np.ndarray, is_made: np.ndarray) -> None:
 
 
 def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
-    array = as_array(texts, "texts", shape, np.intp, low=0, high=shape[1] - 1)
-    is_first = np.take_along_axis(array, array, axis=1) == array
-    if not np.all(is_first & (array <= np.arange(shape[1]))):
+    _, k_max = shape
+    array = as_array(texts, "texts", shape, np.intp, low=0, high=k_max - 1)
+    # the draw that is named holds the text first, so that it names itself
+    named_by_named = np.take_along_axis(array, array, axis=1)
+    is_not_later = array <= np.arange(k_max)
+    if not np.all((named_by_named == array) & is_not_later):
         raise ValueError("texts must name the first draw with an equal response for each draw.")
     return array

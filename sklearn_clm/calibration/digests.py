@@ -8,11 +8,16 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that its multiples differ
 def row_digests(array: np.ndarray) -> np.ndarray:
     """Digests of the rows of numbers, uint64 of shape (n,)."""
     k = array.shape[1]
-    words = np.ascontiguousarray(array + 0.0, dtype=np.float64).view(np.uint64)  # -0.0 becomes 0.0
-    factors = np.random.default_rng(k).integers(2**64 - 1, size=(2, k), dtype=np.uint64) | 1
-    # both halves of a word, so that the product loses no upper bit
-    mixed = words * factors[0] ^ (words >> np.uint64(32)) * factors[1]
-    return (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
+    numbers = np.ascontiguousarray(array + 0.0, dtype=np.float64)  # -0.0 becomes 0.0
+    words = numbers.view(np.uint64)
+    # odd factors of its own for each column, so that an exchange of columns is noticed
+    rng = np.random.default_rng(k)
+    factors, factors_of_upper_half = rng.integers(2**64 - 1, size=(2, k), dtype=np.uint64) | 1
+    # a product modulo 2**64 loses upper bits: the upper half is multiplied once more, by itself
+    upper_half = words >> np.uint64(32)
+    mixed = (words * factors) ^ (upper_half * factors_of_upper_half)
+    mixed ^= mixed >> np.uint64(29)
+    return mixed.sum(axis=1, dtype=np.uint64)
 
 
 def next_digests(before: np.ndarray, array: np.ndarray) -> np.ndarray:
@@ -30,7 +35,8 @@ def numbered(digests: np.ndarray, ties: np.ndarray | None = None) -> np.ndarray:
     """Digests that differ: copies are counted, by `ties`."""
     order = np.lexsort((digests,) if ties is None else (ties, digests))
     ordered = digests[order]
-    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
+    first_copy = np.searchsorted(ordered, ordered, side="left")
+    number_of_copy = np.arange(len(ordered)) - first_copy
     different = np.empty_like(digests)
-    different[order] = ordered + place.astype(np.uint64) * _GOLDEN
+    different[order] = ordered + number_of_copy.astype(np.uint64) * _GOLDEN
     return different

@@ -52,6 +52,8 @@ class Outcome:
     n_errors: int
     n_counted: int
     bound: str = ""  # "at most " or "at least " where labels are unknown
+    # (n,), of the tested prompts in their table
+    rows: np.ndarray = field(compare=False, repr=False)
     n_errors_allowed: int | None = None  # None where that is not what was tested
     n_open: int = 0  # of the errors, prompts whose draws end before they decide
     stops_known: bool = True  # whether the draws of all prompts reach their stop
@@ -71,13 +73,14 @@ class Outcome:
     def at(cls, path: Path, risk: Risk, step: int, *, passed: bool, **fields: Any) -> Self:
         """What is known of a step of a path."""
         fewest, most = errors_at(path, risk, step)
-        # where nobody can be asked, what is not known counts as an error
+        # where the table has no judge to ask, what is not known counts as an error
         is_most = passed or not path.table.is_lazy
         bound = "at most " if is_most else "at least "
         return cls(
             step=step if passed else None,
             n_errors=most if is_most else fewest,
             n_counted=n_counted_at(path, risk, step),
+            rows=path.rows,
             bound="" if fewest == most else bound,
             sizes=path.sizes(step),
             draws=path.draws(step),

@@ -8,6 +8,7 @@ taken for it. What calibrates knows no more of a policy than this.
 import copy
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol, Self
 
@@ -20,7 +21,7 @@ from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_
 from sklearn_clm.calibration._surface import ConfigurationRisks, evaluate_configurations
 from sklearn_clm.calibration.certify import Entries
 from sklearn_clm.calibration.data import CalibrationData
-from sklearn_clm.calibration.risk import MISSES, Risk, check_counts, check_right
+from sklearn_clm.calibration.risk import MISSES, Risk, check_counts
 from sklearn_clm.calibration.table import DrawEntries, Table
 
 
@@ -95,6 +96,79 @@ class Path(Protocol):
         return None
 
 
+class StoppedSet(NamedTuple):
+    """The set of one prompt when Algorithm 1 stops."""
+
+    accepted: tuple[int, ...]  # draws, with those that repeat a text
+    n_samples: int  # draws taken
+    score: float  # set score F, -inf of an empty set
+    by_score: bool  # whether F reached its threshold: otherwise the budget was used up
+
+
+class StoppedSets(NamedTuple):
+    """The sets of n prompts when Algorithm 1 stops."""
+
+    accepted: np.ndarray  # bool (n, K)
+    samples: np.ndarray  # (n,): the budget where the draws made do not reach the stop
+    score: np.ndarray  # (n,)
+    by_score: np.ndarray  # bool (n,)
+
+    def one_by_one(self) -> Iterator[StoppedSet]:
+        """The set of each prompt in turn."""
+        samples = self.samples.tolist()
+        scores = self.score.tolist()
+        by_score = self.by_score.tolist()
+        for position, is_accepted in enumerate(self.accepted):
+            accepted = tuple(np.flatnonzero(is_accepted).tolist())
+            yield StoppedSet(accepted, samples[position], scores[position], by_score[position])
+
+
+def run_algorithm_1(
+    data: CalibrationData, configuration: Configuration, k_max: int, set_score: SetScoreLike
+) -> StoppedSets:
+    """Accepted draws and stop of each prompt (Algorithm 1)."""
+    quality = data.quality
+    similarity = data.similarity
+    score = get_set_score(set_score)
+    is_made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
+
+    # which draws would be accepted, if sampling went on
+    accepted = (quality >= configuration.quality) & is_made
+    # Algorithm 1: a draw meets the accepted earlier draws, never the rejected ones
+    for j in range(1, data.k_max):
+        alike = similarity[:, j, :j] > configuration.similarity
+        accepted[:, j] &= ~np.any(accepted[:, :j] & alike, axis=1)
+
+    # F after each draw that changes it: an accepted one, or any where F counts draws; an empty set
+    # has no score, and never stops
+    not_empty = np.logical_or.accumulate(accepted, axis=1)
+    changes = (not_empty & is_made if score.counts_draws else accepted).T
+    places = np.flatnonzero(changes)
+    scores = np.full(changes.shape, -np.inf)
+    scores.reshape(-1)[places] = scores_of_prefixes(
+        score, np.ascontiguousarray(quality.T), np.ascontiguousarray(accepted.T), places
+    )
+
+    # the first draw at which F reaches its threshold; the budget stops in any case
+    reaches = changes & (scores >= configuration.set_score)
+    is_stop = reaches.copy()
+    is_stop[k_max - 1] = True
+    last = is_stop.argmax(axis=0)
+    samples = last + 1
+    taken = np.arange(data.k_max) < samples[:, np.newaxis]
+
+    # F at the stop is that after the last draw which changed it; an empty set has none
+    prompts = np.arange(data.n_prompts)
+    draw_of_change = np.where(changes, np.arange(data.k_max)[:, np.newaxis], -1)
+    last_change = np.maximum.accumulate(draw_of_change, axis=0)[last, prompts]
+    return StoppedSets(
+        accepted=accepted & taken,
+        samples=samples,
+        score=np.where(last_change < 0, -np.inf, scores[last_change, prompts]),
+        by_score=reaches[last, prompts],
+    )
+
+
 def sets_at_stop(
     data: CalibrationData, configuration: Configuration, k_max: int, set_score: SetScoreLike
 ) -> Column:
@@ -102,33 +176,14 @@ def sets_at_stop(
 
     Accepted draws that repeat a text count for the set score, and are not shown.
     """
-    quality = data.quality
-    similarity = data.similarity
-    score = get_set_score(set_score)
-    is_made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
-    accepted = (quality >= configuration.quality) & is_made
-    # Algorithm 1: a draw meets the accepted earlier draws, never the rejected ones
-    for j in range(1, data.k_max):
-        alike = similarity[:, j, :j] > configuration.similarity
-        accepted[:, j] &= ~np.any(accepted[:, :j] & alike, axis=1)
-    not_empty = np.logical_or.accumulate(accepted, axis=1)
-    # F changes only with an accepted draw, unless it counts draws
-    changes = (not_empty & is_made if score.counts_draws else accepted).T
-    places = np.flatnonzero(changes)
-    reached = np.zeros(changes.shape, dtype=bool)
-    scores = scores_of_prefixes(
-        score, np.ascontiguousarray(quality.T), np.ascontiguousarray(accepted.T), places
-    )
-    reached.reshape(-1)[places] = scores >= configuration.set_score
-    reached[k_max - 1] = True  # the budget stops in any case
-    samples = reached.argmax(axis=0) + 1
-    shown = accepted & (np.arange(data.k_max) < samples[:, np.newaxis])
+    sets = run_algorithm_1(data, configuration, k_max, set_score)
+    shown = sets.accepted.copy()
     if data.texts is not None:
         # from the last draw on, so that those before still say what was accepted
         for j in range(data.k_max - 1, 0, -1):
             same = data.texts[:, :j] == data.texts[:, j, np.newaxis]
             shown[:, j] &= ~np.any(shown[:, :j] & same, axis=1)
-    return Column(shown, samples)
+    return Column(shown, sets.samples)
 
 
 class ColumnPath(Path):
@@ -167,12 +222,15 @@ class ColumnPath(Path):
         n_draws = self.table.n_draws[self.rows]
         if step not in self._known:
             self._known[step] = self.column_of(step, self.table.part(self.rows)), n_draws
-        column, before = self._known[step]
+        column, n_draws_before = self._known[step]
         # further draws change nothing for prompts that have stopped
-        new = np.flatnonzero((n_draws > before) & (column.samples > before))
-        if len(new):
-            changed = self.column_of(step, self.table.part(self.rows[new]))
-            column.shown[new], column.samples[new] = changed
+        has_new_draws = n_draws > n_draws_before
+        had_not_stopped = column.samples > n_draws_before
+        changed = np.flatnonzero(has_new_draws & had_not_stopped)
+        if len(changed):
+            columns = self.column_of(step, self.table.part(self.rows[changed]))
+            column.shown[changed] = columns.shown
+            column.samples[changed] = columns.samples
         self._known[step] = column, n_draws
         return column
 
@@ -181,10 +239,13 @@ class ColumnPath(Path):
         shown, samples = self[step]
         owner, draws = np.nonzero(shown)
         rows = self.rows[owner]
-        texts = self.table.texts
-        same = texts[rows] == texts[rows, draws][:, np.newaxis]
-        same &= np.arange(self.table.k_max) < samples[owner][:, np.newaxis]
-        best = np.max(self.table.data.quality[rows], axis=1, where=same, initial=-np.inf)
+        # a text is as good as its best draw before the stop
+        texts = self.table.texts[rows]
+        text_of_member = self.table.texts[rows, draws]
+        is_same_text = texts == text_of_member[:, np.newaxis]
+        is_before_stop = np.arange(self.table.k_max) < samples[owner][:, np.newaxis]
+        counts = is_same_text & is_before_stop
+        best = np.max(self.table.data.quality[rows], axis=1, where=counts, initial=-np.inf)
         return DrawEntries(self.table, rows, draws, owner, len(self.rows), preference=best)
 
     def sizes(self, step: int) -> np.ndarray:
@@ -226,7 +287,6 @@ class ThresholdPath(ColumnPath):
         risk: Risk = MISSES,
     ) -> None:
         super().__init__(table, rows)
-        check_right(risk)
         check_counts(risk, table.k_max)
         self.frontier, self.set_score, self.risk = frontier, set_score, risk
 
@@ -239,6 +299,13 @@ class ThresholdPath(ColumnPath):
     def column_of(self, step: int, data: CalibrationData) -> Column:
         configuration = self.frontier.configuration(step)
         return sets_at_stop(data, configuration, self.budget(step), self.set_score)
+
+    def stopped_sets(self, step: int) -> Iterator[StoppedSet]:
+        """The set of each prompt at a step, repetitions included."""
+        configuration = self.frontier.configuration(step)
+        data = self.table.part(self.rows)
+        sets = run_algorithm_1(data, configuration, self.budget(step), self.set_score)
+        return sets.one_by_one()
 
     def only(self, step: int) -> Self:
         alone = self.frontier.ordered(np.array([step]))
@@ -284,12 +351,13 @@ class ThresholdPath(ColumnPath):
     def sizes(self, step: int) -> np.ndarray:
         sizes = super().sizes(step)
         unfinished = self.unfinished(step)
-        # nobody needs to make the draws of a set that holds all of them
-        if self.accepts_all(step) and unfinished.any():
-            most = np.nan if self.table.knows_texts else self.budget(step)
-            # a prompt with all draws has its size: a set that is not empty counts, and may err
-            return np.where(unfinished, most, sizes)
-        return sizes
+        if not self.accepts_all(step) or not unfinished.any():
+            return sizes
+        # the draws of a set that holds all of them need not be made: their number is its size, but
+        # where texts are known, since some of them may be equal
+        size_of_all = np.nan if self.table.knows_texts else self.budget(step)
+        # a prompt with all draws has its size: a set that is not empty counts, and may err
+        return np.where(unfinished, size_of_all, sizes)
 
     def accepts_all(self, step: int) -> bool:
         """Whether a step returns every draw, the safest step."""

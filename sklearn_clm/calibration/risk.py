@@ -1,40 +1,36 @@
 """Risks: what an error is, who counts, and words.
 
-Whatever tests, measures or reports a loss asks its risk. A risk knows two things of a prompt: how
-many members its set has, and whether the set is *right*. For the usual one a set is right where it
-holds a witness, an admissible member, and every prompt counts. Tests know by `settled_by` what is
-right, since labels may lack, and reports by `right`: the two must say the same.
+Whatever tests, measures or reports a loss asks its risk, and never which class it is.
+
+*What is an error.* The labels of few members settle a set, whatever the others are: `n_settling`
+members of the label `settled_by`. Where that label is 1 they are witnesses, and the set is right
+(the usual risk: one admissible member is enough); where it is 0 the set is wrong (components: one
+inadmissible member is too many). Tests need such a rule, since labels may be unknown, and reports
+and metrics use the same one.
+
+*Who counts* is told by the sizes of the sets, which are known without labels: given the number of
+sets that count their errors are binomial. *What an error costs* is told by the prompt.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
 
 if TYPE_CHECKING:
     from sklearn_clm.calibration.path import Path
 
-About = Literal[
-    "responses",
-    "responses if any",
-    "cost",
-    "components",
-    "answers",
-    "runs that succeed",
-    "runs that pass",
-]
-
 
 class Risk:
-    """The risk of a set without an admissible response.
+    """What is an error, who counts, and words.
 
-    Other risks change a part of it.
+    A risk is a subclass, which says what differs from the usual one, :class:`Misses`.
     """
 
-    about: ClassVar[About] = "responses"  # its name in a claim
+    about: ClassVar[str]  # its name in a claim, by which it is found again
+    promise: str  # of a set, "for {who}"
     level_name: ClassVar[str] = "epsilon"  # of the parameter that tolerates it
-    promise: str = "the set for {who} holds an admissible response"
     how_much: ClassVar[str] = "with probability at least {share}"  # `share` is 1 - level
     null: ClassVar[str] = (  # in place of the promise, where nothing is certified
         "None. Nothing could be certified{of}, so predict returns all draws for {each}, "
@@ -43,17 +39,47 @@ class Risk:
     unit: ClassVar[str] = "prompt"  # what is new, and errs or not
     tested_on: ClassVar[str] = "calibration prompts"
     scope: ClassVar[str] = "the generator, scores and admission"  # what may not change
-    safest: ClassVar[str] = "taking all draws"  # what errs least
-    # the label that settles a prompt, whatever the others are: of a witness that the set is right
-    # (1), or that it is wrong (0)
-    settled_by: ClassVar[int] = 1
+    safest: ClassVar[str] = "the safest rule"  # what errs least
+    settled_by: ClassVar[int] = 1  # label of the members that settle a set: right by 1, wrong by 0
+    n_settling: int = 1  # how many of them it takes
     counts_all: ClassVar[bool] = True  # whether every prompt counts
     of_counted: ClassVar[str] = "that tested"  # those that count, in a report
-    max_wrong: int = 0  # members that may be wrong, where each one counts
+    has_costs: ClassVar[bool] = False  # whether an error costs what `costs_of` says
+    case: ClassVar[str] = ""  # when it is the risk, for a message: "where ..."
     mean_error: ClassVar[str] = "error"  # what the share of errors is, in a report
     held: ClassVar[str] = "held"  # what one minus that share is
-    has_band: ClassVar[bool] = True  # whether the band of epsilon (Appendix C) is about it
+    has_band: ClassVar[bool] = False  # whether the band of epsilon (Appendix C) is about it
     condition: ClassVar[str] = ""  # what has to be said beside the promise
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "about" not in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} must have a name `about` of its own, got none instead."
+            )
+        # tests go by labels that settle: another `right` would be measured, and not be tested
+        for name in ("right", "errs"):
+            if name in vars(cls):
+                raise TypeError(
+                    f"{cls.__name__} must say by settled_by and n_settling what is right, got a "
+                    f"method {name!r} of its own instead."
+                )
+
+    @classmethod
+    def of_claim(cls, max_wrong: int) -> Self:
+        """The risk of a claim, which may tolerate wrong members."""
+        return cls()
+
+    @property
+    def where(self) -> str:
+        """In which case it is the risk, in a message."""
+        case = self.case or f"the risk is {type(self).__name__}"
+        return f"where {case}"
+
+    @property
+    def all_draws_err_least(self) -> bool:
+        """Whether the set of all draws errs least."""
+        return self.counts_all and self.settled_by == 1
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         """Which prompts count, by the sizes of their sets."""
@@ -67,17 +93,34 @@ class Risk:
         # a set that is still empty where draws end early may not stay so
         return self.counts(path.sizes(step)) | path.unfinished(step)
 
-    def costs_of(self, prompts: Sequence[object]) -> np.ndarray | None:
-        """What an error for each prompt costs; None: 1."""
-        return None
+    def costs_of(self, prompts: Sequence[object]) -> np.ndarray:
+        """What an error for each prompt costs, in [0, 1]."""
+        return np.ones(len(prompts))
 
-    def right(self, accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
+    @final
+    def errs(self, n_of_label: np.ndarray) -> np.ndarray:
+        """Which sets err, by their members of the label `settled_by`."""
+        is_settled = n_of_label >= self.n_settling
+        return ~is_settled if self.settled_by == 1 else is_settled
+
+    @final
+    def right(self, members: np.ndarray, admissible: np.ndarray) -> np.ndarray:
         """Which sets are right; bool (n,).
 
-        `accepted` and `admissible`, of shape (n, K), say of each draw whether it is a member of its
-        prompt's set, and whether it is admissible.
+        `members` and `admissible`, of shape (n, K), say of each draw whether it is a member of its
+        prompt's set, which holds each text once, and whether it is admissible.
         """
-        return np.any(accepted & admissible, axis=1)
+        has_label = admissible if self.settled_by == 1 else ~admissible
+        return ~self.errs(np.sum(members & has_label, axis=1))
+
+
+class Misses(Risk):
+    """The risk of a set without an admissible response."""
+
+    about: ClassVar[str] = "responses"
+    promise: str = "the set for {who} holds an admissible response"
+    safest: ClassVar[str] = "taking all draws"
+    has_band: ClassVar[bool] = True
 
 
 class MissesIfAny(Risk):
@@ -86,12 +129,11 @@ class MissesIfAny(Risk):
     An empty set is no error: it abstains.
     """
 
-    about: ClassVar[About] = "responses if any"
+    about: ClassVar[str] = "responses if any"
+    case: ClassVar[str] = "thresholds may abstain"
     promise: str = "the set for {who}, where it is not empty, holds an admissible response"
     of_counted: ClassVar[str] = "sets that are not empty"
-    safest: ClassVar[str] = "the safest rule"
     counts_all: ClassVar[bool] = False
-    has_band: ClassVar[bool] = False
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         return sizes > 0
@@ -106,12 +148,14 @@ class CostOfMisses(Risk):
     the exact binomial test holds as it is. Sums of costs are known to measures alone.
     """
 
-    about: ClassVar[About] = "cost"
+    about: ClassVar[str] = "cost"
+    case: ClassVar[str] = "a miss has a cost"
+    has_costs: ClassVar[bool] = True
     promise: str = "the expected cost of a set for {who} that holds no admissible response"
     how_much: ClassVar[str] = "is at most {level}"
     mean_error: ClassVar[str] = "cost of misses"
     held: ClassVar[str] = "held, by cost"
-    has_band: ClassVar[bool] = False
+    safest: ClassVar[str] = "taking all draws"
     condition: ClassVar[str] = (
         "A calibration prompt without an admissible response counts as an error with the "
         "probability of its cost."
@@ -139,12 +183,10 @@ class CostOfMisses(Risk):
 class WrongAnswers(Risk):
     """The risk that an answer is wrong."""
 
-    about: ClassVar[About] = "answers"
+    about: ClassVar[str] = "answers"
     level_name: ClassVar[str] = "alpha"
     promise: str = "the answer to {who}, where one is given, is right"
-    safest: ClassVar[str] = "the safest rule"
     counts_all: ClassVar[bool] = False
-    has_band: ClassVar[bool] = False
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         return sizes > 0
@@ -156,31 +198,30 @@ class WrongComponents(Risk):
     Up to `max_wrong` of them are no error.
     """
 
-    about: ClassVar[About] = "components"
+    about: ClassVar[str] = "components"
     level_name: ClassVar[str] = "alpha"
     promise: str = "all components selected for {who} are admissible"
     null: ClassVar[str] = (
         "No threshold could be certified{of}, so every selection is empty: an empty "
         "selection holds no wrong component."
     )
-    safest: ClassVar[str] = "the safest rule"
-    has_band: ClassVar[bool] = False
     settled_by: ClassVar[int] = 0
 
     def __init__(self, max_wrong: int = 0) -> None:
-        self.max_wrong = max_wrong
+        self.n_settling = max_wrong + 1
         if max_wrong:
             wrong = f"at most {max_wrong} of the components selected for {{who}}"
             self.promise = f"{wrong} {'is' if max_wrong == 1 else 'are'} inadmissible"
 
-    def right(self, accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
-        return np.asarray(np.sum(accepted & ~admissible, axis=1) <= self.max_wrong)
+    @classmethod
+    def of_claim(cls, max_wrong: int) -> Self:
+        return cls(max_wrong)
 
 
 class StoppedSuccesses(Risk):
     """The risk that a run is stopped which would succeed."""
 
-    about: ClassVar[About] = "runs that succeed"
+    about: ClassVar[str] = "runs that succeed"
     level_name: ClassVar[str] = "alpha"
     promise: str = "{who} that would succeed is not stopped"
     null: ClassVar[str] = (
@@ -189,13 +230,12 @@ class StoppedSuccesses(Risk):
     unit: ClassVar[str] = "run"
     tested_on: ClassVar[str] = "calibration runs that succeed"
     scope: ClassVar[str] = "the agent, tools, tasks and scores"
-    has_band: ClassVar[bool] = False
 
 
 class PassedFailures(StoppedSuccesses):
     """The risk that a run fails which is let through."""
 
-    about: ClassVar[About] = "runs that pass"
+    about: ClassVar[str] = "runs that pass"
     promise: str = "{who} that is let through to its end succeeds"
     null: ClassVar[str] = (
         "No level could be certified{of}, so {each} is handed over after its first step."
@@ -203,43 +243,30 @@ class PassedFailures(StoppedSuccesses):
     tested_on: ClassVar[str] = "calibration runs"
 
 
-MISSES = Risk()
-
-_RISKS: dict[str, type[Risk]] = {
-    risk.about: risk
-    for risk in (
-        Risk,
-        MissesIfAny,
-        CostOfMisses,
-        WrongAnswers,
-        WrongComponents,
-        StoppedSuccesses,
-        PassedFailures,
-    )
-}
+MISSES = Misses()
 
 
 def risk_about(about: str) -> type[Risk]:
     """The kind of risk that a claim is about."""
-    return _RISKS[about]
+    named = [kind for kind in _kinds(Risk) if "about" in vars(kind)]
+    kinds = {kind.about: kind for kind in named}  # of equal names the latest
+    if about not in kinds:
+        raise ValueError(f"about must be one of {sorted(kinds)}, got {about!r:.80} instead.")
+    return kinds[about]
 
 
-def check_right(risk: Risk) -> None:
-    """Refuse a risk that one label does not settle.
-
-    Tests by thresholds, levels and labels that lack know of no other.
-    """
-    if risk.settled_by == 1 and type(risk).right is not Risk.right:
-        raise TypeError(
-            f"{type(risk).__name__} changes what is right. A set with one admissible response is "
-            "right for this test or measure: a path with a `tally` of its own tests other risks."
-        )
+def _kinds(base: type[Risk]) -> Iterator[type[Risk]]:
+    """All subclasses of a risk, those of users too."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
 
 
 def check_counts(risk: Risk, k_max: int) -> None:
-    """Refuse a risk of which other prompts count.
+    """Refuse a risk for which other prompts count.
 
-    All may count, or those whose set is not empty: who does not count must settle nothing.
+    All may count, or those whose set is not empty. A prompt that does not count must settle
+    nothing, neither for a test that waits for labels nor for one that counts empty sets.
     """
     sizes = np.arange(k_max + 1)
     if not risk.counts_all and not np.array_equal(risk.counts(sizes), sizes > 0):
@@ -247,3 +274,11 @@ def check_counts(risk: Risk, k_max: int) -> None:
             f"{type(risk).__name__}.counts must say that all sets count, or all that are not "
             "empty, where thresholds are tested, or labels or draws are missing."
         )
+
+
+def check_incomplete(risk: Risk, k_max: int) -> None:
+    """Refuse a risk that tests with missing labels cannot keep."""
+    check_counts(risk, k_max)
+    # a test that waits for witnesses would wait for those of all prompts, at stake or not
+    if risk.has_costs:
+        raise ValueError(f"data must hold all labels {risk.where}, got some unknown ones instead.")

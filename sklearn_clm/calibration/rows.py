@@ -68,13 +68,15 @@ def parts_of(
     """
     if groups is None:
         return [Part(tested, searched, delta)]
-    names = {name: g for g, name in enumerate(dict.fromkeys(groups))}
-    of_prompt = np.array([names[name] for name in groups])
+    names = list(dict.fromkeys(groups))
+    number_of = {name: number for number, name in enumerate(names)}
+    group_of_prompt = np.array([number_of[name] for name in groups])
     level = delta / len(names) if together else delta
-    parts = [
-        Part(tested[of_prompt[tested] == g], searched[of_prompt[searched] == g], level, name)
-        for name, g in names.items()
-    ]
+    parts = []
+    for number, name in enumerate(names):
+        tested_of_group = tested[group_of_prompt[tested] == number]
+        searched_of_group = searched[group_of_prompt[searched] == number]
+        parts.append(Part(tested_of_group, searched_of_group, level, name))
     return [*parts, Part(tested, searched, delta)]
 
 
@@ -110,11 +112,14 @@ def split_prompts(
     equal digests ascend.
     """
     distinct, prompt_of_row, n_rows = np.unique(digests, return_inverse=True, return_counts=True)
-    chosen = random_stream(distinct, random_state).permutation(len(distinct))
-    sizes = np.cumsum(n_rows[chosen])[:-1]
-    n_prompts = 1 + int(np.argmin(np.abs(sizes - n_first))) if len(sizes) else 1
+    shuffled = random_stream(distinct, random_state).permutation(len(distinct))
+    # rows in the first part if it has one prompt, two, ..., all but one
+    sizes = np.cumsum(n_rows[shuffled])[:-1]
+    n_prompts = 1
+    if len(sizes):
+        n_prompts += int(np.argmin(np.abs(sizes - n_first)))
     order = np.argsort(prompt_of_row, kind="stable")
-    is_first = np.isin(prompt_of_row[order], chosen[:n_prompts])
+    is_first = np.isin(prompt_of_row[order], shuffled[:n_prompts])
     return order[is_first], order[~is_first]
 
 
@@ -166,7 +171,8 @@ def random_stream(digests: np.ndarray, random_state: RandomState) -> np.random.G
     time, and favour some prompts of a population over others.
     """
     content = np.ascontiguousarray(digests).tobytes()
-    of_content = int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
+    digest = hashlib.blake2b(content, digest_size=16).digest()
+    of_content = int.from_bytes(digest, "big")
     if random_state is None:
         return np.random.default_rng(of_content)
     if isinstance(random_state, np.random.RandomState):
@@ -197,8 +203,9 @@ def keep_by_weight(
     values = check_weights(weights, bound)
     numbers = as_array(keys, "keys", values.shape, np.uint64)
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    # 53 bits make a uniform number in [0, 1)
-    uniform = (mixed(numbers ^ start) >> np.uint64(11)) * 2.0**-53
+    random_bits = mixed(numbers ^ start)
+    # the upper 53 bits make a uniform number in [0, 1)
+    uniform = (random_bits >> np.uint64(11)) * 2.0**-53
     return uniform * bound < values
 
 

@@ -1,10 +1,10 @@
 """The table of draws, scores and labels, filled or lazy.
 
-Eager and lazy are one object. A table that was filled before has no judge, and needs none; a lazy
-one makes a draw, or asks for a label, when a decision needs it; one with holes lacks draws, and has
-nobody to make them (``_holes.py``). Draws are keyed and scores
-look at earlier draws alone, so that draws made one by one are those that would be made all at once;
-labels belong to texts, so that equal responses of a prompt share one.
+Eager and lazy are one object. A table that was filled before has no judge, and needs none. A lazy
+table makes a draw, or asks for a label, when a decision needs it. A table with holes has missing
+draws, and no generator to make them (``_holes.py``). Draws are keyed and scores look at earlier
+draws alone, so that draws made one by one are those that would be made all at once. Labels belong
+to texts, so that equal responses of a prompt share one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,15 +27,15 @@ class Table:
 
     `data` is what is known; its arrays of scores are shared: where draws are missing, ``draw(rows,
     n_draws)`` makes them there until the prompts at `rows` have so many each. `judge` is asked for
-    labels. Either is None where nothing is missing, or nobody can be asked: draws that lack are
-    then holes. `texts`, of shape (n, K), names for each draw the draw in which its text occurs
+    labels. Without `draw` missing draws stay missing, and are holes; without `judge` unknown labels
+    stay unknown. `texts`, of shape (n, K), names for each draw the draw in which its text occurs
     first. `budgets` are numbers of draws after which sampling may end, ascending, by default K
-    alone; `tiers` are prices of draws, where they differ. Where other
-    losses are kept, ``losses(name, columns, m)`` gives those of the sets at step m of a path.
+    alone; `tiers` are prices of draws, where they differ. Where other losses are kept,
+    ``losses(name, path, step)`` gives those of the sets at a step of a path.
     """
 
     losses: Callable[[str, Any, int], np.ndarray]
-    at_stake: np.ndarray | None = None  # bool (n,): where a miss is an error; None: everywhere
+    at_stake: np.ndarray | None = None  # bool (n,): prompts that may err; None: all
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class Table:
         n, k_max = data.quality.shape
         self.n_judgements = 0  # distinct texts that were judged
         self.n_draws = data.n_draws.copy()
+        # some draws are missing, and stay so
+        self.has_holes = draw is None and bool(np.any(self.n_draws < k_max))
         self.texts = data.first
         self._of_text = np.full((n, k_max), -1, dtype=np.int8)  # at the first draw of each text
         labels = data.labels
@@ -75,17 +77,12 @@ class Table:
         return self._draw is not None or self.judge is not None
 
     @property
-    def has_holes(self) -> bool:
-        """Whether draws lack that nobody makes."""
-        return self._draw is None and bool(np.any(self.n_draws < self.k_max))
-
-    @property
     def is_filled(self) -> bool:
-        """Whether all is known."""
+        """Whether all draws and labels are known."""
         return not self.is_lazy and not self.has_holes
 
     def is_hole(self, rows: np.ndarray) -> np.ndarray:
-        """Which prompts at `rows` lack draws that nobody makes."""
+        """Which prompts at `rows` have missing draws that stay so."""
         return np.asarray(self.in_reach(rows) < self.k_max)
 
     def in_reach(self, rows: np.ndarray) -> np.ndarray:
@@ -161,11 +158,14 @@ class Table:
             raise ValueError(f"judge must give one verdict for each of {len(rows)} texts.")
 
     def _learn(self, rows: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> None:
-        before = self._of_text[rows, texts]
+        """Note labels, of each text one alone."""
+        label_before = self._of_text[rows, texts]
         self._of_text[rows, texts] = labels
-        changed = ((before >= 0) & (before != labels)) | (self._of_text[rows, texts] != labels)
-        if changed.any():
-            m = int(changed.argmax())
+        # of a text that stands there twice the last label has been noted
+        label_now = self._of_text[rows, texts]
+        is_another = ((label_before >= 0) & (label_before != labels)) | (label_now != labels)
+        if is_another.any():
+            m = int(is_another.argmax())
             raise ValueError(
                 f"the judge must give equal texts one verdict, got both for the text of draw "
                 f"{texts[m]} of prompt {rows[m]} instead."

@@ -21,9 +21,9 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._components import (
     ComponentEntries,
     check_components,
-    places_of_rank,
 )
 from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.certify import places_of_rank
 from sklearn_clm.calibration.checks import check_budgets, check_level
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.digests import numbered

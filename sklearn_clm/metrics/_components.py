@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.metrics import make_scorer
 
 from sklearn_clm._results import ComponentSets
+from sklearn_clm.calibration.risk import WrongComponents
 from sklearn_clm.metrics._sets import Admissions, Judge, checked_for, judge_of, set_size
 from sklearn_clm.scoring import component_match
 from sklearn_clm.scoring._admission import get_component_admission
@@ -44,8 +45,9 @@ def component_loss(
     1.0
     """
     verdicts = _verdicts(admissions, sets, admission)
-    tolerated = [0 if one.claim is None else one.claim.max_wrong for one in sets]
-    losses = [np.sum(~row) > most for row, most in zip(verdicts, tolerated)]
+    risks = [WrongComponents() if one.claim is None else one.claim.risk for one in sets]
+    n_wrong = np.array([np.sum(~row) for row in verdicts], dtype=np.intp)
+    losses = [bool(risk.errs(n)) for risk, n in zip(risks, n_wrong)]
     return _averaged(np.array(losses, dtype=bool), average)
 
 

@@ -9,7 +9,7 @@ from sklearn.metrics import make_scorer
 
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.calibration._rule import first_admissible, relative_excess
-from sklearn_clm.calibration.risk import MISSES, Risk, check_right
+from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring.protocols import Admission, Reference
 from sklearn_clm.scoring.verdicts import check_admissions
@@ -94,25 +94,24 @@ def set_loss(
 ) -> float | np.ndarray:
     """Share of sets that hold no admissible response.
 
-    Epsilon bounds what is expected. Of answers, and where thresholds may abstain, an empty set does
-    not count, as in the promise; where a miss has a cost, it is the mean cost. Parameters are those
-    of :func:`set_outcomes`; ``average=False`` returns the values of each prompt. Whether n held-out
-    prompts refute the promise:
+    Epsilon bounds what is expected. What an error is, and who counts, is said by the promise of the
+    sets: of answers, and where thresholds may abstain, an empty set does not count; where a miss
+    has a cost, it is the mean cost. Parameters are those of :func:`set_outcomes`; ``average=False``
+    returns the values of each prompt. Whether n held-out prompts refute the promise:
 
     >>> from scipy.stats import binomtest
     >>> missed, n, epsilon = 11, 100, 0.15
     >>> bool(binomtest(missed, n, epsilon, alternative="greater").pvalue < 0.05)
     False
     """
-    loss = set_outcomes(admissions, sets, admission=admission).loss
-    counted = np.ones(len(sets), dtype=bool)
-    for position, (a_set, risk) in enumerate(zip(sets, risks_of(sets))):
-        check_right(risk)
-        counted[position] = risk.counts(np.array([len(a_set)]))[0]
-        costs = risk.costs_of([a_set.prompt])
-        if costs is not None:
-            loss = loss.astype(np.float64)
-            loss[position] *= costs[0]
+    checked = checked_for(sets, PredictionSets, admissions)
+    risks = risks_of(sets)
+    loss = judge_sets(judge_of(admission, sets.sampler, checked), checked, sets, risks).loss
+    if any(risk.has_costs for risk in risks):
+        costs = [risk.costs_of([a_set.prompt])[0] for a_set, risk in zip(sets, risks)]
+        loss = loss * np.array(costs)
+    counts = [risk.counts(np.array([len(a_set)]))[0] for a_set, risk in zip(sets, risks)]
+    counted = np.array(counts, dtype=bool)
     if not average:
         return loss
     return float(np.mean(loss[counted])) if counted.any() else np.nan
@@ -140,13 +139,15 @@ def judge_sets(
     admission: str | Admission,
     admissions: Sequence[Reference],
     sets: PredictionSets,
+    risks: Sequence[Risk] | None = None,
     *,
     n_jobs: int | None = None,
 ) -> SetOutcomes:
     """Judge as few draws as the outcomes need.
 
-    A draw is judged if no earlier one was admissible, and a member of the set also as long as no
-    earlier member was: nothing else can change S* or the loss.
+    A draw is judged if no earlier one was admissible, and a member of the set also as long as the
+    earlier members do not settle it: nothing else can change S* or the loss. The loss is by the
+    risk of each set, by default a miss.
     """
     for i, a_set in enumerate(sets):
         if len(a_set.generations) != a_set.n_samples:
@@ -155,29 +156,36 @@ def judge_sets(
                 f"{len(a_set.generations)} of {a_set.n_samples} instead."
             )
 
+    risk_of_set = [MISSES] * len(sets) if risks is None else risks
+    settled_by = np.array([risk.settled_by for risk in risk_of_set])
+    n_settling = np.array([risk.n_settling for risk in risk_of_set])
     samples = sets.n_samples
     most = int(max(samples, default=0))
-    accepted = np.zeros((len(sets), most), dtype=bool)
-    for row, a_set in zip(accepted, sets):
+    is_member = np.zeros((len(sets), most), dtype=bool)
+    for row, a_set in zip(is_member, sets):
         row[a_set.indices] = True
-    admissible = np.zeros_like(accepted)  # as far as judged
+    admissible = np.zeros_like(is_member)  # as far as judged
+    n_of_label = np.zeros(len(sets), dtype=np.intp)  # members of the label that settles
 
     for draw in range(most):
-        # a witness settles the loss, and the first admissible draw the excess: nobody asks further
-        decided = admissible.any(axis=1) & (~accepted[:, draw] | MISSES.right(accepted, admissible))
-        to_judge = np.flatnonzero((samples > draw) & ~decided)
+        # who settles the loss, and the first admissible draw the excess: nobody asks further
+        loss_is_known = ~is_member[:, draw] | (n_of_label >= n_settling)
+        is_decided = admissible.any(axis=1) & loss_is_known
+        to_judge = np.flatnonzero((samples > draw) & ~is_decided)
         if not len(to_judge):
             continue
         references = [admissions[i] for i in to_judge.tolist()]
         responses = [[sets[i].generations[draw].response] for i in to_judge.tolist()]
         verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
         admissible[to_judge, draw] = verdicts
+        settles = is_member[to_judge, draw] & (verdicts == settled_by[to_judge])
+        n_of_label[to_judge] += settles
 
     # unjudged draws come after the first admissible one, or are none
     first = first_admissible(admissible)
-    return SetOutcomes(
-        ~MISSES.right(accepted, admissible), sets.sizes, samples, relative_excess(samples, first)
-    )
+    losses = [risk.errs(n)[0] for risk, n in zip(risk_of_set, n_of_label[:, np.newaxis])]
+    excess = relative_excess(samples, first)
+    return SetOutcomes(np.array(losses, dtype=bool), sets.sizes, samples, excess)
 
 
 def objective_of(

@@ -158,6 +158,12 @@ class AuditedJudging(BaseEstimator, Judging):
             )
 
     def refuse_policy(self, policy: Policy, k_max: int) -> None:
+        # people are shown one witness of a prompt, or all members of its set
+        if policy.risk.settled_by == 1 and policy.risk.n_settling > 1:
+            raise ValueError(
+                "policy must have a risk of which one witness decides where people audit, got "
+                f"{type(policy.risk).__name__} instead."
+            )
         # some prompts have to choose the step
         if policy.guarantee != "pac" or not policy.tells_losses:
             raise ValueError(
@@ -205,18 +211,21 @@ class Audit(Judging):
             raise VerdictsWanted(error.wanted, at_most, error.later) from None
 
     def _certified(self, policy: Any, learnt: Any, table: Any, part: Part, claim: Claim) -> Any:
+        risk = policy.risk
         shaping = policy.path_on(learnt, table, part, part.searched).laid_out()
-        step, design = self._chosen(shaping, policy.risk, part, claim)
+        step, design = self._chosen(shaping, risk, part, claim)
+
         # chosen; only now are labels of tested prompts looked at
         path = shaping.on(part.rows)
-        counted = policy.risk.counts_at(path, step)
+        is_counted = risk.counts_at(path, step)
         # drawn without regard to verdicts: step 2 of the proof in `_two_phase.py`
-        order = random_stream(self.digests[part.rows], self.seed).permutation(len(part.rows))
-        order = order[counted[order]]
+        shuffled = random_stream(self.digests[part.rows], self.seed).permutation(len(part.rows))
+        order = shuffled[is_counted[shuffled]]
         n_prompts = len(order)
         n_audits = min(self.judging.n_audits, n_prompts)
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
+
         # people alone: the usual test on a random part of the prompts
         if design == "people":
             rows = part.rows[np.sort(order[:n_audits])]
@@ -226,26 +235,29 @@ class Audit(Judging):
                 f"People judged what {n_audits} calibration prompts were given, which were drawn "
                 "at random.",
             )
-        refused, pairs_of = seen_by_model(path, step, policy.risk)
+
+        # the model and people, in two phases or by betting
+        refused, pairs_of = seen_by_model(path, step, risk)
         n_refused = int(refused[order].sum())
         if design == "betting":
             blocks = np.array_split(order, n_audits)
-            asking = partial(self._rejected, policy.risk)
+            asking = partial(self._rejected, risk)
             audited, p_value, smallest = self._by_betting(claim, blocks, refused, pairs_of, asking)
             how = f", at most {n_audits} one after the other in a random order, p = {p_value:.2g},"
         else:
             audited = order[~refused[order]][:n_audits]
-            n_missed = len(self._rejected(policy.risk, pairs_of(audited)))
+            n_missed = len(self._rejected(risk, pairs_of(audited)))
             test = TwoPhaseTest(n_refused, n_prompts, n_missed, n_audits, claim.level, claim.delta)
             p_value = test.p_value
             smallest = test.smallest
             how = " that were drawn at random,"
             if lacking := n_audits - len(audited):
                 how += f" and {lacking} lacked one and count as rejected,"
-        # one rejected pair of a prompt rejects it
+
+        # what people were shown, and said
         owner, prompts, draws = pairs_of(audited)
         verdicts = self.verdicts.labels[prompts, draws] == 1
-        n_missed = len(_rejected_of(policy.risk, owner[~verdicts]))
+        n_missed = len(_rejected_of(risk, owner[~verdicts]))
         record = AuditRecord(
             n_refused, n_prompts, n_missed, n_audits, part.rows[audited], prompts, draws, verdicts
         )
@@ -271,7 +283,7 @@ class Audit(Judging):
     ) -> tuple[np.ndarray, float, float]:
         """Who was audited, the p-value, and the smallest risk certified."""
         losses = np.array([refused[block].mean() for block in blocks])
-        # people are shown one admitted prompt of each block, in which there is any
+        # people are shown one admitted prompt of each block, in which there is any: the first
         shown_of = np.array([block[refused[block].argmin()] for block in blocks])
         can_be_audited = np.flatnonzero(losses < 1.0)
         test = AuditBettingTest(losses, claim.level, claim.delta)
@@ -295,41 +307,59 @@ class Audit(Judging):
 
     def _chosen(self, path: Any, risk: Risk, part: Part, claim: Claim) -> tuple[int, str]:
         """The tested step and design, from other prompts alone."""
-        shares_of, n_prompts_of = _expected(path, risk, len(part.rows))
-        # many thresholds of components have equal refusals
-        cases = np.column_stack((n_prompts_of, shares_of))
-        cases, case_of = np.unique(cases, axis=0, return_inverse=True)
         designs = [self.judging.design]
         if self.judging.design == "auto":
             designs = ["two-phase", "people"]
-        expected = {design: np.empty(len(cases)) for design in designs}
-        for n_prompts in np.unique(cases[:, 0]).astype(int):
-            same = cases[:, 0] == n_prompts
-            for design in designs:
-                expected[design][same] = self._power(design, cases[same, 1:], n_prompts, claim)
-        expected = {design: powers[case_of.reshape(-1)] for design, powers in expected.items()}
-        best = np.max(list(expected.values()), axis=0)
+
+        # the power of each design at each step; many thresholds of components have equal refusals,
+        # and power is dear to compute
+        shares_of_step, n_prompts_of_step = _expected(path, risk, len(part.rows))
+        of_steps = np.column_stack((n_prompts_of_step, shares_of_step))
+        cases, case_of_step = np.unique(of_steps, axis=0, return_inverse=True)
+        case_of_step = case_of_step.reshape(-1)
+        n_prompts_of_case = cases[:, 0]
+        shares_of_case = cases[:, 1:]
+        power_of: dict[str, np.ndarray] = {}
+        for design in designs:
+            power_of_case = np.empty(len(cases))
+            for n_prompts in np.unique(n_prompts_of_case).astype(int):
+                same = n_prompts_of_case == n_prompts
+                shares = shares_of_case[same]
+                power_of_case[same] = self._power(design, shares, n_prompts, claim)
+            power_of[design] = power_of_case[case_of_step]
+
         # the last is the cheapest; where no power is enough, the safest of the best is tested
-        enough = np.flatnonzero(best >= _ENOUGH_POWER)
-        step = int(enough[-1] if len(enough) else best.argmax())
-        return step, max(expected, key=lambda design: expected[design][step])
+        best_power = np.max(list(power_of.values()), axis=0)
+        enough = np.flatnonzero(best_power >= _ENOUGH_POWER)
+        step = int(enough[-1] if len(enough) else best_power.argmax())
+        return step, max(power_of, key=lambda design: power_of[design][step])
 
     def _power(self, design: str, shares: np.ndarray, n_prompts: int, claim: Claim) -> np.ndarray:
         """Expected power of a design at shares of refusals."""
-        level, delta, rejected = claim.level, claim.delta, self.judging.rejected
+        level = claim.level
+        delta = claim.delta
         n_audits = min(self.judging.n_audits, n_prompts)
         if not n_audits:
             return np.zeros(len(shares))
-        of_pilot = rejected * _N_PILOT, (1.0 - rejected) * _N_PILOT
+
         # what a pilot leaves open of the share that people reject (Jeffreys' prior)
-        missed = betaincinv(of_pilot[0] + 0.5, of_pilot[1] + 0.5, _QUANTILES)
+        rejected = self.judging.rejected
+        n_rejected = rejected * _N_PILOT
+        n_admitted = (1.0 - rejected) * _N_PILOT
+        shares_rejected = betaincinv(n_rejected + 0.5, n_admitted + 0.5, _QUANTILES)
+
         allowed = int(critical_count(n_audits, level, delta))
-        power_of: dict[str, Callable[[float], np.ndarray]] = {
-            "two-phase": lambda b: two_phase_power(shares, b, n_prompts, n_audits, level, delta),
-            "people": lambda b: binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b),
-            "betting": lambda b: audit_power(shares, b, n_prompts, n_audits, level, delta)[0],
-        }
-        return np.asarray(np.mean([power_of[design](b) for b in missed], axis=(0, 2)))
+        powers = []
+        for b in shares_rejected:
+            if design == "two-phase":
+                power = two_phase_power(shares, b, n_prompts, n_audits, level, delta)
+            elif design == "betting":
+                power, _ = audit_power(shares, b, n_prompts, n_audits, level, delta)
+            else:
+                # people alone: the set errs where the model refuses it, or admits and is wrong
+                power = binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b)
+            powers.append(power)
+        return np.asarray(np.mean(powers, axis=(0, 2)))
 
     def _rejected(self, risk: Risk, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
         """Prompts of which people reject a pair, asked at once.
@@ -337,20 +367,24 @@ class Audit(Judging):
         They may be asked for `later` pairs as well, by default for these alone.
         """
         labels = self.verdicts.labels
-        owner, *places = pairs
-        may_be_wanted, wanted_now = np.zeros((2, *labels.shape), dtype=bool)
-        wanted_now[*places] = labels[*places] < 0
-        _, *later_places = later or pairs
-        may_be_wanted[*later_places] = labels[*later_places] < 0
+        owner, prompts, draws = pairs
+        wanted_now = np.zeros(labels.shape, dtype=bool)
+        wanted_now[prompts, draws] = labels[prompts, draws] < 0
+        _, later_prompts, later_draws = pairs if later is None else later
+        may_be_wanted = np.zeros(labels.shape, dtype=bool)
+        may_be_wanted[later_prompts, later_draws] = labels[later_prompts, later_draws] < 0
+        unknown_prompts, unknown_draws = np.nonzero(wanted_now)
+        # people are told how many verdicts this audit can still want
         with self.verdicts.bounding(np.arange(len(labels)), lambda: may_be_wanted):
-            self.verdicts.ask(*np.nonzero(wanted_now))
-        return _rejected_of(risk, owner[labels[*places] != 1])
+            self.verdicts.ask(unknown_prompts, unknown_draws)
+        is_rejected = labels[prompts, draws] != 1
+        return _rejected_of(risk, owner[is_rejected])
 
 
 def _rejected_of(risk: Risk, owner: np.ndarray) -> np.ndarray:
     """Prompts of which people reject more than is tolerated."""
     prompts, counts = np.unique(owner, return_counts=True)
-    return prompts[counts > risk.max_wrong]
+    return prompts[counts >= risk.n_settling]
 
 
 def _expected(path: Any, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndarray]:
@@ -358,35 +392,44 @@ def _expected(path: Any, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndar
 
     For each step, quantiles of the former, (steps, q), and the latter of the tested prompts.
     """
+    n_steps = len(path)
     if not len(path.rows):
         # a path from other data brings its own losses; a group that was not searched has none
         losses = path.expected_losses()
-        shares = betaincinv(0.5, 0.5, np.tile(_QUANTILES, (len(path), 1)))
         if losses is not None:
             shares = losses[:, np.newaxis]
-        return shares, np.full(len(path), n_tested)
+        else:
+            shares = betaincinv(0.5, 0.5, np.tile(_QUANTILES, (n_steps, 1)))
+        return shares, np.full(n_steps, n_tested)
+
     tally = path.tally(risk)
-    # most errors, since what is still open may be refused
     if tally is None:
-        steps = range(len(path))
-        counts = [(errors_at(path, risk, m)[1], n_counted_at(path, risk, m)) for m in steps]
-        tally = tuple(np.array(counts).T)
-    n_errors, n_counted = tally
+        n_errors = np.zeros(n_steps, dtype=np.intp)
+        n_counted = np.zeros(n_steps, dtype=np.intp)
+        for step in range(n_steps):
+            # the most errors, since what is still open may be refused
+            _, n_errors[step] = errors_at(path, risk, step)
+            n_counted[step] = n_counted_at(path, risk, step)
+    else:
+        n_errors, n_counted = tally
+
     # those that look best of many are refused more often elsewhere; the first is always there
-    was_chosen = np.arange(len(path)) > 0
-    refusals = np.minimum(n_errors + was_chosen, n_counted)[:, np.newaxis]
-    right = n_counted[:, np.newaxis] - refusals
+    was_chosen = np.arange(n_steps) > 0
+    n_refused = np.minimum(n_errors + was_chosen, n_counted)[:, np.newaxis]
+    n_admitted = n_counted[:, np.newaxis] - n_refused
+    # what these prompts leave open of the share (Jeffreys' prior)
+    shares = np.asarray(betaincinv(n_refused + 0.5, n_admitted + 0.5, _QUANTILES))
     share_counted = n_counted / len(path.rows)
-    shares = np.asarray(betaincinv(refusals + 0.5, right + 0.5, _QUANTILES))
     return shares, np.round(share_counted * n_tested).astype(np.intp)
 
 
 def seen_by_model(path: Any, step: int, risk: Risk) -> tuple[np.ndarray, Pairing]:
-    """Which prompts the model refuses, and what it admits.
+    """Prompts that the model refuses, and what people are shown.
 
-    The latter of prompts by position: people have to admit all of that.
+    The second is a function: of some other prompts, by position, it gives the pairs that people
+    have to admit, which are the witness of each, or its whole selection.
     """
-    members = path.members(step)
+    members = path.members(step).for_risk(risk)
     rows, draws = members.places
     if risk.settled_by == 1:
         witnesses = members.heads(members.labels == 1)
@@ -398,9 +441,11 @@ def seen_by_model(path: Any, step: int, risk: Risk) -> tuple[np.ndarray, Pairing
         return witnesses < 0, witness_of
 
     def all_of(prompts: np.ndarray) -> Pairs:
-        place = np.full(members.n_prompts, -1)
-        place[prompts] = np.arange(len(prompts))
-        entries = np.flatnonzero(place[members.owner] >= 0)
-        return place[members.owner[entries]], rows[entries], draws[entries]
+        place_of_prompt = np.full(members.n_prompts, -1)
+        place_of_prompt[prompts] = np.arange(len(prompts))
+        place_of_entry = place_of_prompt[members.owner]
+        entries = np.flatnonzero(place_of_entry >= 0)
+        return place_of_entry[entries], rows[entries], draws[entries]
 
-    return members.deciding(members.labels == 0) > -np.inf, all_of
+    refused = members.deciding(members.labels == 0) > -np.inf
+    return refused, all_of

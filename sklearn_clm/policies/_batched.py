@@ -6,7 +6,7 @@ samples gives it draws, and scores them where it asks.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -84,6 +84,14 @@ class BatchedRule(ABC):
         return self.outcome(open_set)
 
 
+class _NewDraw(NamedTuple):
+    """A draw that is compared with those accepted before."""
+
+    open_set: OpenSet
+    quality: float
+    draws: list[Generation]  # of its prompt, itself the last
+
+
 class BatchedThresholds(BatchedRule):
     """Algorithm 1 on many prompts; None accepts all draws."""
 
@@ -100,28 +108,30 @@ class BatchedThresholds(BatchedRule):
 
     def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
         # what the rule cannot look at is not compared: draws of too low a quality, and any of
-        # them with draws that were rejected
-        compared: dict[int, list[tuple[OpenSet, float, list[Generation]]]] = {}
-        similarity, least, _ = self._configuration
+        # them with draws that were rejected. Similarity is dear, and decides nothing there
+        largest_similarity, least_quality, _ = self._configuration
+        rejects_copies = largest_similarity < np.inf
+        to_compare: dict[int, list[_NewDraw]] = {}  # by the number of accepted draws
         qualities = self._scores.quality_of(sets, draws, start).tolist()
         for open_set, row, qualities_of_set in zip(sets, draws, qualities):
             open_set.qualities.extend(qualities_of_set)
             for quality in qualities_of_set:
-                n = len(open_set.rule.accepted)
-                if n and similarity < np.inf and quality >= least:
-                    compared.setdefault(n, []).append((open_set, quality, row))
+                n_accepted = len(open_set.rule.accepted)
+                if n_accepted and rejects_copies and quality >= least_quality:
+                    new_draw = _NewDraw(open_set, quality, row)
+                    to_compare.setdefault(n_accepted, []).append(new_draw)
                 else:
                     open_set.rule.update(quality, self._unlike, open_set.next_text())
         # sets of equal size are compared in one call; those that are shorter would need padding
-        for waiting in compared.values():
-            accepted = [open_set.rule.accepted for open_set, _, _ in waiting]
-            alike = self._scores.similarity_of([row for _, _, row in waiting], accepted).tolist()
-            for (open_set, quality, _), earlier, values in zip(
-                waiting, accepted, alike, strict=True
-            ):
+        for new_draws in to_compare.values():
+            rows = [new_draw.draws for new_draw in new_draws]
+            accepted = [new_draw.open_set.rule.accepted for new_draw in new_draws]
+            similarity = self._scores.similarity_of(rows, accepted).tolist()
+            for new_draw, earlier, values in zip(new_draws, accepted, similarity, strict=True):
                 similarity_to = dict(zip(earlier, values, strict=True))
                 similarities = [similarity_to.get(j, 0.0) for j in range(start)]
-                open_set.rule.update(quality, similarities, open_set.next_text())
+                open_set = new_draw.open_set
+                open_set.rule.update(new_draw.quality, similarities, open_set.next_text())
 
     def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
         return list(open_set.rule.texts.values()), open_set.rule.score
@@ -139,10 +149,11 @@ class BatchedExit(BatchedRule):
     def new(self, index: int) -> OpenSet:
         # rows of closed sets are used again: memory grows with open prompts, not with all of them
         if not self._free:
-            n = len(self._paths.n_draws)
-            self._paths.grow(max(n, 64))
-            self._free = list(range(n, len(self._paths.n_draws)))
-        return OpenSet(index, self._rule.stopping(), self._free.pop())
+            n_rows = len(self._paths.n_draws)
+            self._paths.grow(max(n_rows, 64))
+            self._free = list(range(n_rows, len(self._paths.n_draws)))
+        row = self._free.pop()
+        return OpenSet(index, self._rule.stopping(), row)
 
     def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
         # features are relative to all draws, so that every draw is compared with all before it
@@ -161,15 +172,17 @@ class BatchedExit(BatchedRule):
             open_set.rule.update(chances[m], float(arrival[m]))
 
     def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
-        # the level knows a near copy by its text, and equal ones only if calibration knew them
-        text_of = self._paths.first[open_set.row, : open_set.rule.n_samples].tolist()
-        shown: dict[int, list[int]] = {}
-        for text in sorted(open_set.rule.members):
-            draws = [draw for draw, own in enumerate(text_of) if own == text]
-            shown.setdefault(open_set.text_of(text), []).extend(draws)
+        n_samples = open_set.rule.n_samples
+        text_of_draw = self._paths.first[open_set.row, :n_samples].tolist()
+        # the level knows a near copy by its text, and equal ones only if calibration knew them: a
+        # set shows each response once all the same
+        draws_of_response: dict[int, list[int]] = {}
+        for member in sorted(open_set.rule.members):
+            draws = [draw for draw, text in enumerate(text_of_draw) if text == member]
+            draws_of_response.setdefault(open_set.text_of(member), []).extend(draws)
         # a classifier rounds a row otherwise in another batch, which no decision depends on
         score = float(f"{open_set.rule.exit:.9g}")
-        return [sorted(draws) for draws in shown.values()], score
+        return [sorted(draws) for draws in draws_of_response.values()], score
 
     def close(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
         outcome = self.outcome(open_set)

@@ -9,7 +9,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 from threadpoolctl import threadpool_limits
 
-# of each process: in a fork nobody would release its parent's
+# the lock of each process: a fork would wait for its parent's for ever
 _TURN: dict[int, Any] = {}
 
 
@@ -20,7 +20,8 @@ def one_thread() -> Iterator[None]:
     Where other programs, or a quota, leave them no core, each step would wait for all of them. The
     limit holds for the process, so that fits in several threads take turns.
     """
-    with _TURN.setdefault(os.getpid(), RLock()), threadpool_limits(1, user_api="blas"):
+    turn = _TURN.setdefault(os.getpid(), RLock())
+    with turn, threadpool_limits(1, user_api="blas"):
         yield
 
 
@@ -32,7 +33,7 @@ def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -
 
 
 def degree_two(C: float = 1.0) -> Any:
-    """A logistic regression on products of features, too."""
+    """A logistic regression on features and their products."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import PolynomialFeatures

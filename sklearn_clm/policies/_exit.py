@@ -1,5 +1,6 @@
 """ExitPolicy: one nested level stops sampling and chooses members."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -27,7 +28,7 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._classifiers import classifier_factory
-from sklearn_clm.policies._exit_files import model_content, model_of
+from sklearn_clm.policies._exit_files import model_from_json, model_to_json
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.rules import Expected, Fact, Rule, SetRule, Tested
@@ -80,17 +81,19 @@ class LevelRule(SetRule):
         tiers = self.model.tiers
         if tiers is None or not self.taken:
             return []
-        of_draw = tiers.of_draw[: self.k_max]
+        tier_of_draw = tiers.of_draw[: self.k_max]
+        # the mean number of draws is the sum over k of the shares that took draw k
+        share_taking = np.array(self.taken)
         rows = []
-        total = 0.0
+        total_price = 0.0
         for tier, price in enumerate(tiers.prices):
-            calls = float(np.sum(np.array(self.taken)[of_draw == tier]))
-            most = int(np.sum(of_draw == tier))
-            total += price * calls
-            use = f"for a prompt, of at most {most}, at {price:g} each"
-            rows.append((f"draws of generator {tier + 1}", f"{calls:.3g}", use))
+            is_of_tier = tier_of_draw == tier
+            mean_draws = float(np.sum(share_taking[is_of_tier]))
+            total_price += price * mean_draws
+            use = f"for a prompt, of at most {int(np.sum(is_of_tier))}, at {price:g} each"
+            rows.append((f"draws of generator {tier + 1}", f"{mean_draws:.3g}", use))
         most_of_all = f"for a prompt, of at most {tiers.price_of(self.k_max):g}"
-        return [*rows, ("price", f"{total:.3g}", most_of_all)]
+        return [*rows, ("price", f"{total_price:.3g}", most_of_all)]
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
         outcome = self.outcome
@@ -114,14 +117,14 @@ class LevelRule(SetRule):
         return {
             "level": float(self.level),
             "equal_texts": self.equal_texts,
-            "model": model_content(self.model),
+            "model": model_to_json(self.model),
         }
 
     @classmethod
     def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
         return cls(
             claim,
-            model_of(content["model"], k_max),
+            model_from_json(content["model"], k_max),
             bool(content["equal_texts"]),
             float(content["level"]),
         )
@@ -228,14 +231,22 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
             data = completed(data)
         check_tiers(tiers, data.k_max)
         data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
-        labels, same_text, draw_price = data.labels, self.same_text, self.draw_price
+
+        # values of "auto"
+        # of a cascade: that of a draw of price 1
+        draw_price = self.draw_price
         if isinstance(draw_price, str):
             draw_price = 0.1 if tiers is None else 0.25
+        labels = data.labels
+        same_text = self.same_text
         if isinstance(same_text, str):
             same_text = same_text_of(data.similarity, data.first, labels)
+
+        # near copies are one text, whose labels are known or estimated; where there is no label at
+        # all, the model takes last draws for references
         texts = texts_of_draws(data.similarity, data.first, same_text)
-        # lazily judged prompts have some labels; where there is none, last draws are references
-        if np.any(labels >= 0) and np.any(labels < 0):
+        some_are_judged = bool(np.any(labels >= 0))
+        if some_are_judged and np.any(labels < 0):
             estimator = classifier_factory(self.estimator)
             labels = impute_labels(data, texts, labels, estimator).astype(np.int8)
         learnt = data.with_labels(labels)
@@ -251,9 +262,20 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         self.model_ = replace(model, same_text=same_text, seen=prompt_digests(data))
         return self
 
+    def refuse(self, k_max: int | Sequence[int]) -> None:
+        super().refuse(k_max)
+        risk = self.risk
+        # the level is the V of one witness, of every prompt alike: the proof knows no other
+        one_witness_decides = risk.settled_by == 1 and risk.n_settling == 1
+        if not one_witness_decides or not risk.counts_all or risk.has_costs:
+            raise TypeError(
+                f"risk must be that of misses for an exit level, got {type(risk).__name__} instead."
+            )
+
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """First draw of each text, near duplicates counted as one."""
         threshold = self.same_text if self.path is None else self.path.same_text
+        # "auto" is learnt from labels: until there are some, equal responses alone are one text
         same_text = None if isinstance(threshold, str) else threshold
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
 
@@ -268,6 +290,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         return learner.fit(part, epsilon=claim.level, tiers=table.tiers).model_
 
     def path_on(self, learnt: ExitModel, table: Table, part: Part, rows: np.ndarray) -> LevelPath:
+        # its steps join as they are asked for: at first the level that the test finds
         return LevelPath(table, rows, learnt)
 
     def learnt_of(self, path: LevelPath) -> ExitModel:
@@ -284,21 +307,24 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         step = path.step_at(level)
         passed = level > -np.inf
         path.finish(step)
-        hopeless = None
+
+        # prompts that err at every level tell the smallest risk that could have been certified;
+        # where a level has passed lazily, too few labels are known to count them
+        n_hopeless = None
         smallest = np.nan
         if not path.table.is_lazy or not passed:
             # lazily, what was not judged may be right
             entries = path.entries
             lacking = entries.hopeless if path.table.is_lazy else entries.without_witness
             smallest = test.smallest(int(lacking.sum()))
-            hopeless = None if path.table.has_holes else int(lacking.sum())
+            n_hopeless = None if path.table.has_holes else int(lacking.sum())
         return Outcome.at(
             path,
             self.risk,
             step,
             passed=passed,
             n_errors_allowed=test.allowed,
-            errors_of_safest=hopeless,
+            errors_of_safest=n_hopeless,
             smallest=smallest,
         )
 

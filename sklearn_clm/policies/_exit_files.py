@@ -12,62 +12,82 @@ from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.policies._classifiers import degree_two
 
 
-def model_content(model: ExitModel) -> dict[str, Any]:
-    """An exit model for JSON, nonlinear classifiers as a hash."""
-    added = model.added_classifier
+def model_to_json(model: ExitModel) -> dict[str, Any]:
+    """What a file says of an exit model."""
+    added = None
+    if model.added_classifier is not None:
+        added = _classifier_to_json(model.added_classifier)
     return {
-        "text": _classifier_content(model.text_classifier),
-        "added": added and _classifier_content(added),
-        "arrival": [_classifier_content(classifier) for classifier in model.arrival_classifiers],
-        "quality": _scale_content(model.quality_scale),
-        "similarity": _scale_content(model.similarity_scale),
+        "text": _classifier_to_json(model.text_classifier),
+        "added": added,
+        "arrival": [_classifier_to_json(classifier) for classifier in model.arrival_classifiers],
+        "quality": _scale_to_json(model.quality_scale),
+        "similarity": _scale_to_json(model.similarity_scale),
         "rho": float(model.rho),
-        "tiers": model.tiers and asdict(model.tiers),
+        "tiers": None if model.tiers is None else asdict(model.tiers),
         "same_text": model.same_text,
     }
 
 
-def model_of(content: dict[str, Any], k_max: int) -> ExitModel:
+def model_from_json(content: dict[str, Any], k_max: int) -> ExitModel:
+    """The exit model that a file describes."""
+    added = None
+    if content["added"] is not None:
+        added = _classifier_from_json(content["added"])
+    same_text = None
+    if content["same_text"] is not None:
+        same_text = float(content["same_text"])
     return ExitModel(
-        _classifier_of(content["text"]),
-        content["added"] and _classifier_of(content["added"]),
-        tuple(map(_classifier_of, content["arrival"])),
-        _scale_of(content["quality"]),
-        _scale_of(content["similarity"]),
-        float(content["rho"]),
-        k_max,
-        tiers_of(content["tiers"]),
-        None if (same_text := content["same_text"]) is None else float(same_text),
+        text_classifier=_classifier_from_json(content["text"]),
+        added_classifier=added,
+        arrival_classifiers=tuple(map(_classifier_from_json, content["arrival"])),
+        quality_scale=_scale_from_json(content["quality"]),
+        similarity_scale=_scale_from_json(content["similarity"]),
+        rho=float(content["rho"]),
+        k_max=k_max,
+        tiers=tiers_of(content["tiers"]),
+        same_text=same_text,
     )
 
 
-def _scale_content(scale: ScoreScale) -> dict[str, list[float]]:
+def _scale_to_json(scale: ScoreScale) -> dict[str, list[float]]:
     return {"low": scale.low.tolist(), "high": scale.high.tolist()}
 
 
-def _scale_of(content: dict[str, Any]) -> ScoreScale:
-    low, high = (np.array(content[name], dtype=np.float64) for name in ("low", "high"))
+def _scale_from_json(content: dict[str, Any]) -> ScoreScale:
+    low = np.array(content["low"], dtype=np.float64)
+    high = np.array(content["high"], dtype=np.float64)
     return ScoreScale(low, high)
 
 
-def _classifier_content(classifier: Any) -> dict[str, Any]:
+def _classifier_to_json(classifier: Any) -> dict[str, Any]:
+    """Coefficients of a classifier, for a file without code.
+
+    Of a classifier that is none of ours there is a hash, by which a file is told from another.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import Pipeline
 
     if isinstance(classifier, ConstantClassifier):
         return {"probability": float(classifier.probability)}
-    linear = classifier[-1] if isinstance(classifier, Pipeline) else classifier
-    squares = linear is not classifier
-    if isinstance(linear, LogisticRegression) and (
-        not squares or repr(classifier) == repr(degree_two(linear.C))
-    ):
-        content = {"coefficients": linear.coef_[0].tolist(), "intercept": linear.intercept_.item()}
-        return {**content, "n_features": int(classifier.n_features_in_)} if squares else content
-    return {"other": type(classifier).__name__, "hash": joblib.hash(classifier)}
+    is_pipeline = isinstance(classifier, Pipeline)
+    linear = classifier[-1] if is_pipeline else classifier
+    is_linear = isinstance(linear, LogisticRegression)
+    # of pipelines coefficients tell all where the first step makes products, and nothing else does
+    is_of_products = is_pipeline and is_linear and repr(classifier) == repr(degree_two(linear.C))
+    if not is_linear or (is_pipeline and not is_of_products):
+        return {"other": type(classifier).__name__, "hash": joblib.hash(classifier)}
+    content: dict[str, Any] = {
+        "coefficients": linear.coef_[0].tolist(),
+        "intercept": linear.intercept_.item(),
+    }
+    if is_of_products:
+        content["n_features"] = int(classifier.n_features_in_)
+    return content
 
 
-def _classifier_of(content: dict[str, Any]) -> Any:
-    """A classifier from the content of a file, without unpickling."""
+def _classifier_from_json(content: dict[str, Any]) -> Any:
+    """The classifier that a file describes, without unpickling."""
     if "probability" in content:
         return ConstantClassifier(float(content["probability"]))
     if "hash" in content:

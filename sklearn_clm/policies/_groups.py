@@ -66,16 +66,18 @@ class Groups(BaseEstimator):
     def level(self, delta: float, groups: Sequence[Hashable] | None, rows: np.ndarray) -> float:
         """The level at which each group is tested.
 
-        Their number is that of the groups of the prompts at `rows`.
+        The prompts at `rows` calibrate, and `groups` are those of all prompts.
         """
         if groups is None or self.guarantee == "each":
             return delta
         # the union bound over the groups that calibrate
-        return delta / len({groups[i] for i in rows})
+        n_groups = len({groups[i] for i in rows})
+        return delta / n_groups
 
 
 def given_or_computed(name: str, by: str, values: object, computed: object) -> object:
     """Values that are either given or computed, not both."""
+    # of two sources either could be a mistake, and nothing tells which
     if (values is None) == (computed is None):
         raise ValueError(
             f"{name} must be passed, {name}= with one for each prompt, or computed by {by} from "
@@ -91,6 +93,7 @@ def asked_groups(options: Groups | None) -> dict[str, Any]:
     """
     if options is None:
         return {"groups": None, "groups__by": "none"}
+    # a file holds no function: by its fingerprint another one is refused
     by = "none" if options.by is None else score_fingerprint(options.by)
     return {"groups": options.guarantee, "groups__by": by}
 

@@ -1,5 +1,6 @@
 """Who judges, how many draws, and what tests follow."""
 
+import math
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -16,8 +17,10 @@ from sklearn_clm.policies._classifiers import classifier_factory, one_thread
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 
-# per optimisation prompt (two labels tell which texts are near copies), and in all
-_FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
+# of an optimisation prompt: two labels tell which texts are near copies
+_FEWEST_JUDGEMENTS = 2
+_MOST_JUDGEMENTS = 3
+_ENOUGH_LABELS = 500  # in all
 
 
 class Judging:
@@ -64,7 +67,7 @@ class Judging:
         if wanted is None:
             return k_max
         if isinstance(wanted, str):
-            enough = -(-_ENOUGH_LABELS // max(n_prompts, 1))
+            enough = math.ceil(_ENOUGH_LABELS / max(n_prompts, 1))
             return min(max(enough, _FEWEST_JUDGEMENTS), _MOST_JUDGEMENTS, k_max)
         if wanted > k_max:
             raise ValueError(
@@ -89,33 +92,38 @@ class Judging:
             labels_by_other = other.labels[:, : table.k_max]
             table = Table(table.filled().with_labels(labels_by_other), judge=other)
 
-        # which draws of each prompt are judged
+        # which texts of each prompt are judged: the first so many of a random order, so that they
+        # are a random sample
         n, k_max = texts.shape
         wanted = self.judgements_per_prompt(n, k_max)
         rng = np.random.default_rng(random_state)
-        order = np.argsort(rng.random((n, k_max)), axis=1)
+        random_order = np.argsort(rng.random((n, k_max)), axis=1)
         is_text = texts == np.arange(k_max)
-        # texts in random order, so that the judged texts are a random sample
-        rank = np.where(np.take_along_axis(is_text, order, axis=1), 0, k_max)
-        order = np.take_along_axis(order, np.argsort(rank, axis=1, kind="stable"), axis=1)
+        is_repetition = ~np.take_along_axis(is_text, random_order, axis=1)
+        texts_first = np.argsort(is_repetition, axis=1, kind="stable")
+        order = np.take_along_axis(random_order, texts_first, axis=1)
+        is_chosen = np.zeros((n, k_max), dtype=bool)
+        np.put_along_axis(is_chosen, order[:, :wanted], True, axis=1)
+
         # in one call, with the draws of a prompt side by side
-        chosen = np.zeros((n, k_max), dtype=bool)
-        np.put_along_axis(chosen, order[:, :wanted], True, axis=1)
-        at = rows[:, np.newaxis]
-        prompts, draws = np.nonzero(chosen & is_text & (table.labels_at(at, texts) < 0))
+        row_of_prompt = rows[:, np.newaxis]
+        is_unknown = table.labels_at(row_of_prompt, texts) < 0
+        prompts, draws = np.nonzero(is_chosen & is_text & is_unknown)
         if len(prompts):
             table.ask(rows[prompts], draws)
 
         # the labels of the others are estimated
-        judged = table.labels_at(at, texts)
+        judged = table.labels_at(row_of_prompt, texts)
         if (judged >= 0).any():
             factory = classifier_factory(None)
             with one_thread():
-                return impute_labels(table.part(rows), texts, judged, factory, random_state), judged
+                labels = impute_labels(table.part(rows), texts, judged, factory, random_state)
+            return labels, judged
         # nobody was asked: a text is as likely to be admissible as its share of the draws
-        counts = np.sum(texts[:, :, np.newaxis] == texts[:, np.newaxis, :], axis=2)
-        chance = np.take_along_axis(rng.random((n, k_max)), texts, axis=1)
-        return chance < counts / k_max, judged
+        is_same_text = texts[:, :, np.newaxis] == texts[:, np.newaxis, :]
+        share = np.sum(is_same_text, axis=2) / k_max
+        coin_of_text = np.take_along_axis(rng.random((n, k_max)), texts, axis=1)
+        return coin_of_text < share, judged
 
 
 class LazyJudging(BaseEstimator, Judging):

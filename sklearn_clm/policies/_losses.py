@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.calibration import SamplingRule
 from sklearn_clm.calibration.checks import check_level
-from sklearn_clm.calibration.path import ThresholdPath
+from sklearn_clm.calibration.path import StoppedSet, ThresholdPath
+from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
@@ -95,43 +95,41 @@ class SetLosses:
     ) -> None:
         self.functions, self._prompts = functions, prompts
         self._references, self._draws = references, draws
-        self._known: dict[tuple[object, ...], float] = {}
+        self._known: dict[tuple[str, int, StoppedSet], float] = {}
 
-    def __call__(self, name: str, path: ThresholdPath, m: int) -> np.ndarray:
-        """The loss of each set at step m."""
-        k_max = int(path.frontier.k_max[m])
-        scores = path.table.part(path.rows)
+    def __call__(self, name: str, path: ThresholdPath, step: int) -> np.ndarray:
+        """The loss of each set at a step."""
         values = np.empty(len(path.rows))
-        for position, i in enumerate(path.rows.tolist()):
-            # the plain rule, as in prediction
-            rule = SamplingRule(path.frontier.configuration(m), path.set_score, k_max, scores.k_max)
-            quality = scores.quality[position]
-            similarity = scores.similarity[position]
-            texts = scores.first[position].tolist()
-            while not rule.done:
-                j = rule.n_samples
-                rule.update(float(quality[j]), similarity[j], texts[j])
-            values[position] = self._loss(name, i, rule, quality)
+        for position, (i, stopped) in enumerate(zip(path.rows.tolist(), path.stopped_sets(step))):
+            key = name, i, stopped
+            # the steps of a frontier make few distinct sets of a prompt, and a loss may be dear: a
+            # judge, or a call of a service
+            if key not in self._known:
+                a_set = self._set(i, stopped, path.table)
+                loss = self.functions[name](a_set.prompt, self._references[i], a_set)
+                self._known[key] = _checked(loss, name, i)
+            values[position] = self._known[key]
         return values
 
-    def _loss(self, name: str, i: int, rule: SamplingRule, quality: np.ndarray) -> float:
-        key = name, i, tuple(rule.accepted), rule.n_samples, rule.score, rule.stopped
-        if key not in self._known:
-            a_set = PredictionSet.of_draws(
-                self._prompts.prompts[i],
-                self._draws[i][: rule.n_samples],
-                quality,
-                rule.texts.values(),
-                set_score=rule.score,
-                stopped=rule.stopped,
-                guaranteed=False,
-            )
-            loss = self.functions[name](a_set.prompt, self._references[i], a_set)
-            self._known[key] = _checked(loss, name, i)
-        return self._known[key]
+    def _set(self, i: int, stopped: StoppedSet, table: Table) -> PredictionSet:
+        """The set of prompt i, as prediction returns it."""
+        # a set shows each text once, in the order of first draws, and remembers the repetitions
+        draws_of_text: dict[int, list[int]] = {}
+        for draw in stopped.accepted:
+            draws_of_text.setdefault(int(table.texts[i, draw]), []).append(draw)
+        return PredictionSet.of_draws(
+            self._prompts.prompts[i],
+            self._draws[i][: stopped.n_samples],
+            table.data.quality[i],
+            draws_of_text.values(),
+            set_score=stopped.score,
+            stopped=stopped.by_score,
+            guaranteed=False,  # its rule is still to be tested
+        )
 
 
 def _checked(value: object, name: str, i: int) -> float:
+    # the negated comparison refuses NaN as well
     if not isinstance(value, (Real, np.bool_)) or not 0.0 <= float(value) <= 1.0:
         raise ValueError(
             f"loss {name!r} must return a number in [0, 1], got {value!r:.40} for prompt {i} "

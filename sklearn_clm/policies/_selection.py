@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._components import ComponentEntries, ComponentPath
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.calibration.certify import may_ask, settle
+from sklearn_clm.calibration.certify import may_ask, nth_largest_by_asking
 from sklearn_clm.calibration.claim import nothing_passed
 from sklearn_clm.calibration.outcome import Audited, Outcome
 from sklearn_clm.calibration.risk import Risk, WrongComponents
@@ -49,6 +49,7 @@ class SelectionRule(Rule):
 
     @property
     def costs(self) -> tuple[float, ...]:
+        # certified, but read from a file: not known; null: nothing is selected
         if self.outcome is None or self.outcome.step is None:
             return (np.nan if self.certified else 0.0,)
         return (self.outcome.size,)
@@ -62,12 +63,13 @@ class SelectionRule(Rule):
         if tests is None or not len(tests.n_errors):
             return None
         n = data.n_prompts
-        chosen = data.scores >= self.gamma_hat
+        is_selected = data.scores >= self.gamma_hat
         # unknown labels count as errors: an upper bound
-        wrongs = np.bincount(data.prompt_index[chosen & (data.labels != 1)], minlength=n)
-        wrong = int(np.sum(wrongs > self.claim.max_wrong))
-        bound = "at most " if np.any(data.labels[chosen] < 0) else ""
-        return Expected((wrong, n, bound), selected(data, self.gamma_hat))
+        may_be_wrong = is_selected & (data.labels != 1)
+        n_wrong = np.bincount(data.prompt_index[may_be_wrong], minlength=n)
+        n_errors = int(np.sum(self.claim.risk.errs(n_wrong)))
+        bound = "at most " if np.any(data.labels[is_selected] < 0) else ""
+        return Expected((n_errors, n, bound), selected(data, self.gamma_hat))
 
     def content(self) -> dict[str, Any]:
         return {"gamma_hat": self.gamma_hat}
@@ -82,15 +84,28 @@ def selected(data: ComponentCalibrationData, gamma: float) -> dict[str, np.ndarr
 
     The share of the right components is of the prompts that have any.
     """
-    chosen = data.scores >= gamma
-    number = np.bincount(data.prompt_index[chosen], minlength=data.n_prompts)
-    of_prompts: dict[str, np.ndarray] = {"components selected": number}
+
+    def count(chosen: np.ndarray) -> np.ndarray:
+        return np.bincount(data.prompt_index[chosen], minlength=data.n_prompts)
+
+    is_selected = data.scores >= gamma
+    n_selected = count(is_selected)
+    of_prompts: dict[str, np.ndarray] = {"components selected": n_selected}
     if data.unknown is None:
-        right = data.labels == 1
-        in_all = np.bincount(data.prompt_index[right], minlength=data.n_prompts)
-        n_right = np.bincount(data.prompt_index[right & chosen], minlength=data.n_prompts)
-        of_prompts["share of the right ones"] = n_right[in_all > 0] / in_all[in_all > 0]
-    return {**of_prompts, "empty selections": number == 0}
+        is_right = data.labels == 1
+        n_right = count(is_right)
+        n_right_selected = count(is_right & is_selected)
+        has_right = n_right > 0
+        of_prompts["share of the right ones"] = n_right_selected[has_right] / n_right[has_right]
+    return {**of_prompts, "empty selections": n_selected == 0}
+
+
+class _GroupTest(NamedTuple):
+    """Prompts of a test of components, and what it seeks."""
+
+    rows: np.ndarray
+    components: np.ndarray  # their positions in the flat arrays, prompt by prompt
+    rank: int  # of the largest V that must stay out
 
 
 def labelled(
@@ -107,35 +122,39 @@ def labelled(
     """
     if verdicts.of_people:
         verdicts.forget()
-    labels = verdicts.labels.reshape(-1)
-    # of each group the (c + 1)-th largest score of a wrong component is sought
-    tested = []
+    labels = verdicts.labels.reshape(-1)  # a view: what is asked for below stands in it
+    # groups that are large enough for a test
+    tests = []
     for part in parts or ():
-        if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
-            components = data.components_of(part.rows)
-            tested.append((part.rows, components, critical_count(n, alpha, part.delta) + 1))
+        n = len(part.rows)
+        if n >= prompts_needed(alpha, part.delta):
+            # the (c + 1)-th largest score of a wrong component is sought
+            rank = critical_count(n, alpha, part.delta) + 1
+            tests.append(_GroupTest(part.rows, data.components_of(part.rows), rank))
 
-    def left() -> np.ndarray:
+    def may_still_be_asked() -> np.ndarray:
         if parts is None:
             return verdicts.labels < 0
         labeled = data.with_labels(labels)
-        open_ones = np.zeros(verdicts.labels.shape, dtype=bool)
-        for rows, components, rank in tested:
-            entries = ComponentEntries(labeled.take(rows), max_wrong=max_wrong)
-            open_ones[components[may_ask(entries, rank)]] = True
-        return open_ones
+        is_open = np.zeros(verdicts.labels.shape, dtype=bool)
+        for test in tests:
+            entries = ComponentEntries(labeled.take(test.rows), max_wrong=max_wrong)
+            is_open[test.components[may_ask(entries, test.rank)]] = True
+        return is_open
 
-    with verdicts.bounding(np.arange(len(labels)), left):
+    # people are told how many verdicts can still be wanted
+    with verdicts.bounding(np.arange(len(labels)), may_still_be_asked):
         if parts is None:
             unknown = np.flatnonzero(labels < 0)
             verdicts.ask(unknown, np.zeros_like(unknown))
-        for rows, components, rank in tested:
+        for test in tests:
 
-            def ask(of: np.ndarray, components: np.ndarray = components) -> Iterator[bool]:
-                return verdicts(components[of], np.zeros_like(of))
+            def ask(entries: np.ndarray, test: _GroupTest = test) -> Iterator[bool]:
+                return verdicts(test.components[entries], np.zeros_like(entries))
 
-            labeled_rows = data.with_labels(labels).take(rows)
-            settle(ComponentEntries(labeled_rows, ask, max_wrong=max_wrong), rank)
+            labeled = data.with_labels(labels).take(test.rows)
+            entries = ComponentEntries(labeled, ask, max_wrong=max_wrong)
+            nth_largest_by_asking(entries, test.rank)
     return data.with_labels(labels, data.provenance.admission)
 
 
@@ -170,6 +189,7 @@ class ComponentSelection:
         claim: Claim,
     ) -> SelectionRule:
         """The usual test of a part, judged by people."""
+        # labels of the model must not enter this test
         unknown = self.data.with_labels(np.full(self.data.n_components, -1))
         judged = labelled(unknown, people, claim.level, [part], max_wrong=self.max_wrong)
         tested = claim.tested_on(part.rows, judged.prompts)
@@ -180,6 +200,7 @@ class ComponentSelection:
     ) -> SelectionRule:
         """The rule of a threshold that was audited."""
         sizes = path.sizes(step)
+        # errors at other thresholds are those by a model's labels: no level is said to be in reach
         result = ComponentThreshold(
             thresholds=path.thresholds[[step]],
             n_components=np.array([sizes.mean()]),
@@ -198,12 +219,14 @@ class ComponentSelection:
         # an audit has its own words for a null
         if claim.holds and result.gamma_hat == np.inf and result.audit is None:
             claim = claim.nullified(why_nothing(result, claim))
+        # gamma-hat may be +inf, which is no step of the path: nothing is selected
         chosen = ComponentPath(self.data, rows, np.array([result.gamma_hat]))
         bound, n_errors = result.errors_of_choice if claim.holds else ("", 0)
         outcome = Outcome(
             step=result.position,
             n_errors=n_errors,
             n_counted=result.n_calibration,
+            rows=rows,
             bound=bound,
             errors_of_safest=result.errors_of_safest,
             sizes=chosen.sizes(0),
@@ -221,7 +244,8 @@ def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
 
     Achievable levels are NaN where labels are unknown: the smallest level is then a lower bound.
     """
-    n, (low, high) = result.n_calibration, result.achievable_alpha
+    n = result.n_calibration
+    low, high = result.achievable_alpha
     if not result.thresholds.size:
         return f"no response of the {n} calibration prompts has any component."
     advice = (

@@ -1,10 +1,8 @@
 """Covariate shift: new prompts from another distribution."""
 
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import count
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -13,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.calibration import Provenance, keep_by_weight
+from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import check_weights
 from sklearn_clm.generators.draws import Prompt
 from sklearn_clm.generators.identity import score_fingerprint
@@ -39,6 +38,7 @@ class Shift:
         """The shift in a provenance; None if there is none."""
         if provenance.shift is None:
             return None
+        # a text of another version has other fields, or is no JSON
         try:
             return cls(**json.loads(provenance.shift))
         except (TypeError, ValueError) as error:
@@ -101,9 +101,7 @@ class CovariateShift(BaseEstimator):
         n = len(weights)
         bound = float(self.weight_bound)
         # each copy of a prompt is kept or dropped by itself, like an independent prompt
-        copies: defaultdict[int, count[int]] = defaultdict(count)
-        place = np.array([next(copies[digest]) for digest in digests.tolist()], dtype=np.uint64)
-        keys = digests + place * np.uint64(0x9E3779B97F4A7C15)
+        keys = numbered(digests)
         # dropped before anything is drawn: prompts that do not count cost nothing
         rows = np.flatnonzero(keep_by_weight(weights, bound, keys, seed=seed))
         if not len(rows):
@@ -136,6 +134,7 @@ def weights_of(
                 "its weight_bound says how large a weight may be."
             )
         return None
+    # by the prompt alone: a weight that knew responses or labels would choose among the losses
     computed = None if option.weight is None else [option.weight(prompt) for prompt in prompts]
     prompt_weight = given_or_computed(
         "prompt_weight", "CovariateShift(weight=function)", prompt_weight, computed

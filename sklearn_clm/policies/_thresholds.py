@@ -23,7 +23,7 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._tests import BettingTest, BinomialTest
 from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
 from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
-from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk
+from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk, check_counts
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators.identity import score_fingerprint
@@ -179,6 +179,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
 
     @property
     def described(self) -> dict[str, object]:
+        # a file holds no function: by its fingerprint another cost is refused
         cost = "none" if self.cost is None else score_fingerprint(self.cost)
         return {
             **super().described,
@@ -200,8 +201,15 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
             "draw_weight": self.draw_weight,
         }
 
+    @property
+    def needs_all_labels(self) -> bool:
+        # where not all prompts count, p-values of all steps order the frontier
+        return super().needs_all_labels or not self.risk.counts_all
+
     def refuse(self, k_max: int | Sequence[int]) -> None:
+        # a wrong name, or a risk that thresholds cannot test, is found before draws are paid for
         get_set_score(self.set_score)
+        check_counts(self.risk, int(np.max(k_max)))
         if self.abstain and self.cost is not None:
             raise ValueError("cost must be None where thresholds may abstain, got both instead.")
         if self.frontier is not None and np.max(self.frontier.k_max) != np.max(k_max):
@@ -223,18 +231,22 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
             at_stake=None if table.at_stake is None else table.at_stake[rows],
             **self.weights,
         )
+        # where all prompts count, the frontier stands in the order of its errors
         if not claim.losses and self.risk.counts_all:
             return frontier
+
         # the set of all draws errs least, but its other losses may be the largest; and of sets that
-        # may abstain those that err least often may be few
+        # may abstain those that err least often may be few: the step that is likeliest to pass all
+        # tests comes first. Any order will do that the calibration part has no part in
         path = ThresholdPath(table, rows, frontier, self._score, self.risk)
-        # the step that is likeliest to pass all tests comes first
         p_values = [self.test_of(path, claim).p_values()]
         for test in self.other_tests(path, claim):
+            # a betting test knows the p-values of steps that it was asked about
             for step in range(len(frontier)):
                 test.passes(step)
             p_values.append(test.p_values())
-        return frontier.ordered(np.argsort(np.max(p_values, axis=0), kind="stable"))
+        largest = np.max(p_values, axis=0)
+        return frontier.ordered(np.argsort(largest, kind="stable"))
 
     @property
     def _score(self) -> SetScore:
@@ -249,6 +261,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
         return path.frontier
 
     def sequence_of(self, path: ThresholdPath, audit: Audited, claim: Claim) -> LearnThenTestResult:
+        # no band of epsilon: the labels are those of a model, and the promise is about people
         return LearnThenTestResult(
             frontier=path.frontier,
             n_optimization=audit.n_optimization,
@@ -261,6 +274,8 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
         )
 
     def other_tests(self, path: ThresholdPath, claim: Claim) -> list[BettingTest]:
+        # each at delta, without a correction: all must pass, and the largest of the p-values is a
+        # p-value of "some risk is too high"
         tests = []
         for name, level in claim.losses.items():
             losses = partial(path.table.losses, name, path)
@@ -279,7 +294,9 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
             step=result.position,
             n_errors=n_errors,
             n_counted=test.n_counted(step),
+            rows=path.rows,
             bound=bound,
+            # of other risks the first step is not that of all draws, or its errors are not all
             errors_of_safest=result.errors_of_safest if self.risk.has_band else None,
             sizes=path.sizes(step),
             draws=path.draws(step),
@@ -291,6 +308,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
         )
 
     def rule_at(self, path: ThresholdPath, outcome: Outcome, claim: Claim) -> ThresholdRule:
+        # the path is the chosen step alone
         return ThresholdRule(claim, path.frontier.configuration(0), path.budget(0))
 
     def advice(self, path: ThresholdPath, outcome: Outcome, claim: Claim) -> str:

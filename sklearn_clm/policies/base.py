@@ -79,6 +79,11 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         """Whether errors of steps are known before a test."""
         return self.path is None or self.path_tells_losses
 
+    @property
+    def needs_all_labels(self) -> bool:
+        """Whether it is tested by all labels, and not audited."""
+        return self.risk.has_costs
+
     def refuse(self, k_max: int | Sequence[int]) -> None:
         """Refuse contradicting parameters before draws are paid for."""
         if np.size(k_max) > 1:
@@ -141,10 +146,11 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         start = test.likely_last() if path.table.is_lazy else 0
         n_passed = count_steps(path, [test, *other_tests], start)
         step = max(n_passed - 1, 0)
-        fewest, most = test.errors(0)
+
         # the level at which the safest step passes; where not all count, another step might pass
         of_safest = None
         smallest = np.nan
+        fewest, most = test.errors(0)
         if self.risk.counts_all and fewest == most:
             of_safest = most
             smallest = float(smallest_epsilon(most, len(path.rows), test.delta))
@@ -169,7 +175,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
     def certified(self, learnt: LearntT, table: Table, part: Part, claim: Claim) -> Rule:
         """The rule that tests of a part certify."""
         path = self.path_on(learnt, table, part, part.rows)
-        judged_before = table.n_judgements
+        n_judged_before = table.n_judgements
         test = self.test_of(path, claim)
         other_tests = self.other_tests(path, claim)
         # where people judge, they are told how many verdicts this test can still want
@@ -177,7 +183,8 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             outcome = self.certify(path, test, other_tests, part)
         outcome = replace(outcome, n_optimization=len(part.searched), parts=path.parts)
         if table.is_lazy:
-            outcome = replace(outcome, n_judgements=table.n_judgements - judged_before)
+            n_judged = table.n_judgements - n_judged_before
+            outcome = replace(outcome, n_judgements=n_judged)
         return self.concluded(path, outcome, claim)
 
     def concluded(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
@@ -199,24 +206,22 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         """The claim, tested on the rows that count at a step."""
         if self.risk.counts_all:
             return claim
-        # perhaps the popular ones
-        counted = self.risk.counts_at(path, step)
-        return claim.tested_on(path.rows[counted], path.table.data.prompts)
+        # those that count may be the popular prompts, which repeat more often than others
+        is_counted = self.risk.counts_at(path, step)
+        return claim.tested_on(path.rows[is_counted], path.table.data.prompts)
 
     def _rule(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
         """The rule of one step, with what it gave."""
         rule: Any = self.rule_at(path, outcome, claim)
-        sizes = outcome.sizes
-        draws = outcome.draws
-        digests = path.table.digests_of(path.rows)
-        rule = replace(rule, outcome=outcome)
+        with_outcome: Rule = replace(rule, outcome=outcome)
         # where draws end early, stops are unknown, and so are shares of draws
-        if outcome.stops_known:
-            shares = shares_taken(draws, rule.k_max)
-            tested = Tested.of(sizes, draws, rule.k_max, digests)
-            rule = replace(rule, taken=shares, tested=tested)
-        with_outcome: Rule = rule
-        return with_outcome
+        if not outcome.stops_known:
+            return with_outcome
+        digests = path.table.digests_of(path.rows)
+        tested = Tested.of(outcome.sizes, outcome.draws, rule.k_max, digests)
+        shares = shares_taken(outcome.draws, rule.k_max)
+        complete: Rule = replace(rule, outcome=outcome, taken=shares, tested=tested)
+        return complete
 
     def by_people(
         self,
@@ -241,6 +246,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             step=step if claim.holds else None,
             n_errors=audit.record.n_refused,
             n_counted=audit.record.n_prompts,
+            rows=alone.rows,
             sizes=alone.sizes(0),
             draws=alone.draws(0),
             smallest=audit.smallest,
@@ -271,25 +277,30 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         any of them where the calibration part as a whole is too small.
         """
         all_prompts = parts[-1]
-        path = self.path
+        # while there are tests to come, people are told that any text may be asked for
         unjudged = partial(self._unjudged, table, all_prompts.rows)
-        bounded = partial(bounding, table.judge, all_prompts.rows, unjudged)
-        if path is not None:
-            refuse_common_prompts("policy", path.seen, table.data)
+        announcing_all = partial(bounding, table.judge, all_prompts.rows, unjudged)
+
+        # search
+        learnt = self.path
+        if learnt is not None:
+            refuse_common_prompts("policy", learnt.seen, table.data)
         elif len(all_prompts.rows) >= claim.fewest_prompts:
             # the search sees all draws, so that it can choose any number of them
             searchable = table.searchable(all_prompts.searched)
-            with bounded(also=True):
-                path = self.search(searchable, all_prompts.searched, claim, judging)
+            with announcing_all(also=True):
+                learnt = self.search(searchable, all_prompts.searched, claim, judging)
 
+        # test; of a single part the test itself says what it may still ask for
         def test(part: Part, claim_of_part: Claim) -> Rule:
-            with nullcontext() if len(parts) == 1 else bounded():
-                return judging.certified(self, path, table, part, claim_of_part)
+            with nullcontext() if len(parts) == 1 else announcing_all():
+                return judging.certified(self, learnt, table, part, claim_of_part)
 
         all_draws = partial(Everything, k_max=table.k_max)
         # people, or a judge, are asked for what prediction uses alone
         compares = not table.is_lazy and not judging.audits
-        rules = rules_of_parts(parts, claim, table.data.prompts, all_draws, test, compares=compares)
+        digests = table.data.prompts
+        rules = rules_of_parts(parts, claim, digests, all_draws, test, compares=compares)
         return {part.group: _explained(rules[part.group], table, part) for part in parts}
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
@@ -299,19 +310,23 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         is the first admissible one of each prompt, but for c prompts that have none, then the test
         of the largest sets is open until all are judged.
         """
-        texts = self.texts(table, rows)
         draws = np.arange(table.k_max)
+        is_text = self.texts(table, rows) == draws
         labels = table.labels_at(rows[:, np.newaxis], draws[np.newaxis])
-        return np.asarray((texts == draws) & (labels < 0))
+        return np.asarray(is_text & (labels < 0))
 
 
 def _explained(rule: Any, table: Table, part: Part) -> Rule:
     """The rule, with advice from labels where nothing is certified."""
     claim = rule.claim
+    # losses, and labels that lack, explain a null otherwise
     if claim.holds or claim.losses or not table.is_filled:
         return rule
-    # what no set can reach explains a null best, where the risk is a share of all prompts
-    band = AchievableEpsilon.of_labels(table.labels[[*part.searched, *part.rows]] == 1)
-    if (not claim.risk.has_band or claim.audit is not None) and band.low < 1.0:
+    rows = np.concatenate((part.searched, part.rows))
+    band = AchievableEpsilon.of_labels(table.labels[rows] == 1)
+    # what no set can reach explains a null best, where the risk is a share of all prompts and the
+    # labels are those of the promise; that no draw at all is admissible explains every null
+    is_about_band = claim.risk.has_band and claim.audit is None
+    if not is_about_band and band.low < 1.0:
         return rule
     return replace(rule, claim=claim.advised(band.words(table.k_max)))

@@ -17,7 +17,7 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration.claim import too_few
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.path import sets_at_stop
-from sklearn_clm.calibration.risk import CostOfMisses, Risk
+from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.policies._batched import BatchedRule, BatchedThresholds, DrawScores
@@ -47,21 +47,24 @@ class Expected(NamedTuple):
         risk: Risk,
     ) -> "Expected | None":
         """What Algorithm 1 makes of them, if enough is known."""
-        if data.n_made < data.quality.size or (outcome is None and data.unknown is not None):
+        # costs of prompts, like labels that were not given, are not in the data
+        errors_are_in_data = data.unknown is None and not risk.has_costs
+        if data.n_made < data.quality.size or (outcome is None and not errors_are_in_data):
             return None
+        # where not all prompts count, or at their cost, the report counts those of the test
+        counts_as_tested = not risk.counts_all or risk.has_costs
+        if outcome is not None and counts_as_tested:
+            data = data.take(outcome.rows)
         shown, draws = sets_at_stop(data, lambdas, k_max, set_score)
         of_prompts = {"size": shown.sum(axis=1), "draws": draws}
-        # costs of prompts, like labels that nobody gave, are not in the data
-        if isinstance(risk, CostOfMisses) and outcome is None:
-            return None
-        if outcome is not None and (data.unknown is not None or isinstance(risk, CostOfMisses)):
+        if data.unknown is None:
+            admissible = data.admissible[:, :k_max]
+            # S* counts from 1, rejected draws included
+            of_prompts["excess"] = relative_excess(draws, first_admissible(admissible))
+        if outcome is not None and (counts_as_tested or not errors_are_in_data):
             return cls((outcome.n_errors, outcome.n_counted, outcome.bound), of_prompts)
-        right = data.admissible[:, :k_max]
-        # S* counts from 1, rejected draws included
-        first = first_admissible(right)
         counted = risk.counts(of_prompts["size"])
         wrong = counted & ~risk.right(shown, data.admissible)
-        of_prompts["excess"] = relative_excess(draws, first)
         return cls((int(wrong.sum()), int(counted.sum()), ""), of_prompts)
 
 
@@ -117,6 +120,7 @@ class Rule(ABC):
     @staticmethod
     def of_kind(kind: str) -> "type[Rule]":
         """The class of rules of a kind."""
+        # rules of other packages, too, which no list of ours could name
         for rule in _subclasses(Rule):  # type: ignore[type-abstract]
             if getattr(rule, "kind", None) == kind:
                 return rule
@@ -140,13 +144,16 @@ class Tested(NamedTuple):
         """Those of sets of some sizes and draws."""
         rows = np.arange(len(sizes))
         if digests is not None:
-            rows = np.unique(digests, return_index=True)[1]
-        return cls(len(rows), int(np.sum(sizes[rows] == 0)), int(np.sum(draws[rows] >= k_max)))
+            _, rows = np.unique(digests, return_index=True)
+        n_empty = int(np.sum(sizes[rows] == 0))
+        n_used_up = int(np.sum(draws[rows] >= k_max))
+        return cls(len(rows), n_empty, n_used_up)
 
 
 def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
     """Share of prompts that took more than k draws."""
-    return tuple(np.mean(draws[:, np.newaxis] > np.arange(k_max), axis=0).tolist())
+    takes_more = draws[:, np.newaxis] > np.arange(k_max)
+    return tuple(np.mean(takes_more, axis=0).tolist())
 
 
 def _subclasses(base: type[Rule]) -> Iterator[type[Rule]]:
@@ -246,11 +253,13 @@ def rules_of_parts(
             rules[None] = all_draws(claim_of_part.nullified(_NOT_COMPARED))
             continue
         n = len(part.rows)
-        n_searched = len(part.searched)
         if n >= claim_of_part.fewest_prompts:
             rules[part.group] = test(part, claim_of_part.tested_on(part.rows, digests))
             continue
         # the split is of all groups together, so that it says nothing about one of them
-        searched = n_searched / (n + n_searched) if n and part.group is None else 0.0
-        rules[part.group] = all_draws(claim_of_part.nullified(too_few(n, claim_of_part, searched)))
+        share_searched = 0.0
+        if n and part.group is None:
+            share_searched = len(part.searched) / (n + len(part.searched))
+        why = too_few(n, claim_of_part, share_searched)
+        rules[part.group] = all_draws(claim_of_part.nullified(why))
     return rules

@@ -27,7 +27,7 @@ import numpy as np
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration._answer import chances_to_pass
 from sklearn_clm.calibration._between import middles_above, middles_below
-from sklearn_clm.calibration.certify import count_passed, ranked
+from sklearn_clm.calibration.certify import count_passed, nth_largest
 
 _N_LEVELS = 60
 _NEARLY = 0.95  # of the greatest chance to pass
@@ -59,7 +59,7 @@ def level_that_keeps(
     allowed = int(critical_count(n, alpha, delta)) if n else -1
     if allowed < 0:
         return Level(np.inf, n, 0, False)
-    highest_kept = ranked(of_successes, allowed + 1)
+    highest_kept = nth_largest(of_successes, allowed + 1)
     (between,) = middles_above(largest_risks, np.array([highest_kept]))
     level = max(float(between), float(np.nextafter(highest_kept, np.inf)))
     return Level(level, n, int(np.sum(of_successes >= level)), True)

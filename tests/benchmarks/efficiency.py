@@ -41,7 +41,7 @@ from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import BinomialTest
-from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.certify import nth_largest_by_asking
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
@@ -523,7 +523,7 @@ def _exit(
 ) -> Deployed:
     (new_tau, new_exits), table = scores_of_new, lazy_table(calibration, draws=False)
     entries = ExitEntries(table, np.arange(calibration.n_prompts), model)
-    level = entries.below(settle(entries, calibration.n_prompts - allowed))
+    level = entries.below(nth_largest_by_asking(entries, calibration.n_prompts - allowed))
     entries.draw_to(level)
     # with the prompts that taught the policy, which have all draws
     n = calibration.n_prompts + n_seen

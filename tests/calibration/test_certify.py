@@ -12,7 +12,7 @@ from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._tests import BinomialTest
-from sklearn_clm.calibration.certify import Entries, count_passed, may_ask, settle
+from sklearn_clm.calibration.certify import Entries, count_passed, may_ask, nth_largest_by_asking
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.table import Table
@@ -119,7 +119,7 @@ def test_the_value_is_that_of_the_full_table(table, is_drawn):
         reverse=True,
     )
     entries = Listed(*table, is_drawn)
-    assert settle(entries, r) == ([*largest, -np.inf][r - 1])
+    assert nth_largest_by_asking(entries, r) == ([*largest, -np.inf][r - 1])
     assert len(set(entries.asked)) == len(entries.asked)
     # what may be asked only falls, and is nothing in the end
     entries.allowed.append(may_ask(entries, r))
@@ -139,7 +139,7 @@ def test_a_batch_is_what_any_walk_needs():
     owner, truth = np.repeat(np.arange(40), 5), np.ones(200, dtype=np.int8)
     known, rng = np.zeros(200, dtype=bool), np.random.default_rng(0)
     entries = Asked(owner, 40, np.ones(200), truth, known, 1, 33, rng, True)
-    assert settle(entries, 33) == 1.0
+    assert nth_largest_by_asking(entries, 33) == 1.0
     assert sum(batches) == 33
     assert batches[0] == 8  # so many without a witness would decide it, too
 
@@ -150,7 +150,7 @@ def test_a_prompt_that_counts_anyway_is_not_asked_about():
     truth = np.array([1, 0, 1, 1, 0, 0], dtype=np.int8)
     known = np.array([False, False, True, True, False, False])
     entries = Listed(owner, 5, scores, truth, known, 1, 3, np.random.default_rng(0), True)
-    assert settle(entries, 3) == 3.0
+    assert nth_largest_by_asking(entries, 3) == 3.0
     assert entries.asked == [0]
 
 

@@ -15,7 +15,7 @@ from sklearn_clm.calibration import (
     critical_count,
 )
 from sklearn_clm.calibration._components import ComponentEntries
-from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.certify import nth_largest_by_asking
 
 SCORES = [-math.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 1.0]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -170,7 +170,7 @@ def component_data(rng, n, *, ties):
 def judged(data, alpha, delta, judge, max_wrong=0):
     """The data with the labels that the tests need."""
     entries = ComponentEntries(data, judge, max_wrong=max_wrong)
-    settle(entries, critical_count(data.n_prompts, alpha, delta) + 1)
+    nth_largest_by_asking(entries, critical_count(data.n_prompts, alpha, delta) + 1)
     return data.with_labels(entries.labels)
 
 

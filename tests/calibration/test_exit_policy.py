@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._exit_model import exit_scores, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
-from sklearn_clm.calibration.certify import ranked, settle
+from sklearn_clm.calibration.certify import nth_largest, nth_largest_by_asking
 from sklearn_clm.calibration.table import Table
 from tests.calibration.tables import exit_scores_of, lazy_table
 
@@ -116,13 +116,13 @@ def test_the_level_is_that_of_the_full_table(seed, same_text):
     scores = np.where(admissible, tau, -np.inf).max(axis=1)
     for n_errors in (-1, 0, 6, 20, 59):
         n = 60 - n_errors
-        level = ranked(scores, n)
+        level = nth_largest(scores, n)
         assert level == [-np.inf, *np.sort(scores)][n_errors + 1]
-        assert settle(ExitEntries(Table(data), np.arange(60), model), n) == level
+        assert nth_largest_by_asking(ExitEntries(Table(data), np.arange(60), model), n) == level
         for draws in (True, False):
             table = lazy_table(data, draws=draws)
             entries = ExitEntries(table, np.arange(60), model)
-            assert settle(entries, n) == level
+            assert nth_largest_by_asking(entries, n) == level
             judged = np.argwhere((table.labels >= 0) & (first == np.arange(8)))
             assert all(tau[i, j] >= level for i, j in judged)
             # no draw is made beyond the stop of predict, and draw_to makes those up to it
@@ -144,7 +144,7 @@ def test_the_level_in_use_stands_between_scores(seed):
     observed = np.append(filled.tau, filled.exits)
     for n_errors in (0, 6, 20):
         entries = ExitEntries(lazy_table(data, draws=False), np.arange(60), model)
-        level = settle(entries, 60 - n_errors)
+        level = nth_largest_by_asking(entries, 60 - n_errors)
         if level == -np.inf:
             assert entries.below(level) == level
             continue

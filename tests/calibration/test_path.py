@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn_clm.calibration import Configuration
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
+from sklearn_clm.calibration.path import ThresholdPath, run_algorithm_1, sets_at_stop
 from sklearn_clm.calibration.table import Table
 from tests.calibration.oracle import run
 from tests.calibration.strategies import calibration_data, mean_of_members, thresholds
@@ -23,8 +23,10 @@ def test_sets_at_stop_are_those_of_the_sampling_rule(data, l1, l2, l3, draw):
     k_max = draw.draw(st.integers(1, data.k_max))
     configuration = Configuration(l1[0], l2[0], l3[0])
     shown, samples = sets_at_stop(data, configuration, k_max, score)
-    for i in range(data.n_prompts):
+    sets = run_algorithm_1(data, configuration, k_max, score).one_by_one()
+    for i, one in enumerate(sets):
         rule = run(data, i, configuration, score, k_max)
+        assert one == (tuple(rule.accepted), rule.n_samples, rule.score, rule.stopped)
         assert [draws[0] for draws in rule.texts.values()] == np.flatnonzero(shown[i]).tolist()
         assert rule.n_samples == samples[i]
 

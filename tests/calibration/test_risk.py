@@ -18,9 +18,16 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import set_coverage, set_loss
-from sklearn_clm.policies import AnswerPolicy, AuditedJudging, LazyJudging, ThresholdPolicy
+from sklearn_clm.policies import (
+    AnswerPolicy,
+    AuditedJudging,
+    ExitPolicy,
+    LazyJudging,
+    ThresholdPolicy,
+)
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._judging import Judging
+from tests.calibration.tables import lazy_table
 from tests.toy import questions, toy_sampler
 from tests.validity.audits import _People as People
 
@@ -62,13 +69,33 @@ def test_a_step_at_which_nobody_counts_has_the_p_value_one():
     assert BinomialTest(path, MissesIfAny(), 0.3, 0.1).p_values()[1] == 1.0
 
 
+# --- risks of somebody else -------------------------------------------------------------------
+
+
 class TwoRight(Risk):
-    """Two members must be admissible, which no label of one tells."""
+    """Two members must be admissible."""
 
     about = "two"
+    promise = "the set for {who} holds two admissible responses"
+    n_settling = 2
 
-    def right(self, accepted, admissible):
-        return np.sum(accepted & admissible, axis=1) > 1
+
+class NoneWrong(Risk):
+    """No member may be inadmissible."""
+
+    about = "none wrong"
+    promise = "the set for {who} holds nothing inadmissible"
+    settled_by = 0
+
+
+class AllRightIfAny(NoneWrong):
+    """The same of the sets that are not empty."""
+
+    about = "all right"
+    counts_all = False
+
+    def counts(self, sizes):
+        return sizes > 0
 
 
 class OfSingles(Risk):
@@ -81,20 +108,190 @@ class OfSingles(Risk):
         return sizes == 1
 
 
-@pytest.mark.parametrize(
-    ("risk", "why"),
-    [(TwoRight(), "TwoRight changes what is right"), (OfSingles(), "OfSingles.counts must say")],
-)
-def test_risks_that_thresholds_would_test_as_another_are_refused(risk, why):
-    class Policy(ThresholdPolicy):
-        @property
-        def risk(self):
-            return risk
+class OfRisk(ThresholdPolicy):
+    """Thresholds of any risk."""
 
-    data = drawn(60, 0)
-    part = Part(np.arange(20, 60), np.arange(20), 0.1)
-    with pytest.raises(TypeError, match=why):
-        Policy().calibrate(Table(data), [part], Claim(0.3, 0.1), Judging())
+    def __init__(self, other=None, n_lambdas=6, size_weight=0.5):
+        super().__init__(n_lambdas=n_lambdas, size_weight=size_weight)
+        self.other = other
+
+    @property
+    def risk(self):
+        return self.other
+
+
+@pytest.mark.parametrize("risk", [TwoRight(), NoneWrong(), AllRightIfAny()])
+def test_errors_of_any_risk_are_those_of_its_sets(risk):
+    rng = np.random.default_rng(3)
+    texts = _first(rng.integers(3, size=(90, K)))
+    plain = drawn(90, 2)
+    admissible = np.take_along_axis(plain.admissible, texts, axis=1)
+    data = CalibrationData(plain.quality, plain.similarity, admissible, texts=texts)
+    grid = [[np.inf, 0.5, 1.0], [0.5, 0.9, np.inf], [np.inf, -np.inf, np.inf], [1.0, 9.0, 9.0]]
+    for stakes in (None, rng.random(90) < 0.5):
+        options = {"set_score": "max", "risk": risk, "at_stake": stakes}
+        risks = evaluate_configurations(data, grid, **options)
+        for i, one in enumerate(grid):
+            shown, _ = sets_at_stop(data, Configuration(*one), K, "max")
+            n_right = np.sum(shown & admissible, axis=1)
+            n_wrong = shown.sum(axis=1) - n_right
+            errs = n_right < 2 if risk.settled_by == 1 else n_wrong > 0
+            assert np.array_equal(risk.right(shown, admissible), ~errs)
+            counts = np.ones(90, dtype=bool) if risk.counts_all else shown.any(axis=1)
+            may_err = counts if stakes is None else counts & stakes
+            assert risks.n_errors[i] == np.sum(errs & may_err)
+            assert risk.counts_all or risks.n_counted[i] == counts.sum()
+
+
+@pytest.mark.parametrize("risk", [TwoRight(), NoneWrong(), MissesIfAny(), AllRightIfAny()])
+@pytest.mark.parametrize("seed", range(4))
+def test_few_labels_decide_any_risk_as_all_labels_do(risk, seed):
+    data = drawn(150, seed)
+    rows = np.random.default_rng(seed).permutation(150)
+    lambdas = np.array(
+        [[np.inf, low, high] for low in (-np.inf, 0.3, 1.0) for high in (0.5, np.inf)]
+    )
+    frontier = Frontier(lambdas, np.full(6, K), np.zeros(6), np.zeros(6))
+    for level in (0.2, 0.4, 0.6):
+        decisions = []
+        for table in (Table(data), lazy_table(data), lazy_table(data, draws=False)):
+            path = ThresholdPath(table, rows, frontier, get_set_score("max"), risk)
+            test = BinomialTest(path, risk, level, 0.1)
+            decisions.append([])
+            for step in range(6):
+                may_be_asked = test.may_ask()
+                before = table.labels[rows] >= 0
+                decisions[-1].append(test.passes(step))
+                # people are told beforehand which texts may be wanted
+                asked = (table.labels[rows] >= 0) & ~before
+                assert not table.is_lazy or step > 0 or not np.any(asked & ~may_be_asked)
+        assert decisions[0] == decisions[1] == decisions[2]
+
+
+@pytest.mark.parametrize("risk", [TwoRight(), NoneWrong()])
+def test_a_risk_of_somebody_else_is_kept_as_promised(risk):
+    epsilon, delta, n_worlds = 0.4, 0.1, 100
+    population, n_false, n_certified = drawn(20_000, 97), 0, 0
+    policy = OfRisk(risk, size_weight=1.0 if risk.settled_by == 1 else -0.0)
+    for seed in range(n_worlds):
+        part = Part(np.arange(80, 240), np.arange(80), delta)
+        claim = Claim(epsilon, delta, about=risk.about)
+        rule = policy.calibrate(Table(drawn(240, seed)), [part], claim, Judging())[None]
+        if not rule.certified:
+            continue
+        n_certified += 1
+        right = risk.right(rule.members(population, "max"), population.admissible)
+        n_false += np.mean(~right) > epsilon
+    assert n_certified > n_worlds / 3
+    assert n_false <= binom.ppf(0.999, n_worlds, delta)
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_report_metric_and_file_speak_of_the_risk_of_somebody_else(judging, tmp_path):
+    prompts, references = questions(500)
+    references = [[one, f"{one} again"] for one in references]
+    policy = OfRisk(NoneWrong(), size_weight=0.0)
+    options = {"k_max": 3, "epsilon": 0.35, "delta": 0.1, "policy": policy, "judging": judging}
+    sampler = toy_sampler(**options).fit(prompts[:400], references[:400])
+    record = sampler.calibration_
+    assert record.certified
+    assert "holds nothing inadmissible" in record.claim.sentence()
+    report = str(CalibrationReport.from_estimator(sampler))
+    outcome = record.outcome
+    assert "holds nothing inadmissible" in report
+    sets = sampler.predict(prompts[400:])
+    wrong = [any(r not in right for r in one) for right, one in zip(references[400:], sets)]
+    assert set_loss(references[400:], sets) == np.mean(wrong)
+    sampler.save_calibration(tmp_path / "rule.json")
+    loaded = clone(sampler).load_calibration(tmp_path / "rule.json")
+    assert loaded.calibration_.claim.risk.promise == NoneWrong.promise
+    if judging == "all":
+        assert 0 < np.mean(wrong) < 0.5
+        shown = record.rule.members(record.data, "max")
+        n_errors = int(np.sum(~policy.risk.right(shown, record.data.admissible)[outcome.rows]))
+        assert outcome.n_errors == n_errors
+
+
+def test_metrics_judge_until_as_many_are_right_as_it_takes():
+    prompts, references = questions(60)
+    draws = [["no", right, f"{right} too", "never"] for right in references]
+    generator = PrecomputedGenerator(prompts, draws)
+    policy = OfRisk(TwoRight())
+
+    def starts(reference, response):
+        judged.append(response)
+        return response.startswith(reference)
+
+    judged = []
+    options = {"k_max": 4, "epsilon": 0.3, "quality": "self_consistency", "admission": starts}
+    sampler = ConformalSampler(generator, **options, policy=policy).fit(prompts, references)
+    sets = sampler.predict(prompts)
+    assert sampler.calibration_.certified
+    judged.clear()
+    holds_two = [sum(r.startswith(right) for r in one) > 1 for right, one in zip(references, sets)]
+    assert set_loss(references, sets) == 1 - np.mean(holds_two)
+    assert "never" not in judged
+
+
+def test_people_audit_all_members_where_none_may_be_wrong():
+    prompts, references = questions(300)
+    people = AuditedJudging(lambda ref, one: one == ref, n_audits=60, design="two-phase")
+    policy = OfRisk(NoneWrong(), size_weight=0.0)
+    options = {"k_max": 3, "epsilon": 0.7, "delta": 0.1, "policy": policy, "judging": people}
+    sampler = toy_sampler(**options, admission=lambda ref, one: "guess 1" not in one)
+    record = sampler.fit(prompts, references).calibration_
+    assert record.certified
+    audit = record.outcome.audit
+    data = sampler.calibration_data_
+    shown = np.zeros(data.labels.shape, dtype=bool)
+    shown[audit.prompts, audit.draws] = True
+    sets = record.rule.members(data, "max")
+    assert np.array_equal(shown[audit.rows], sets[audit.rows])
+    # the model admits all of them, and people reject some
+    assert np.all(data.admissible[shown])
+    assert audit.n_missed == len(np.unique(audit.prompts[~audit.verdicts])) > 0
+
+
+class ExitOfTwo(ExitPolicy):
+    """An exit level for a risk that it does not know."""
+
+    risk = TwoRight()
+
+
+@pytest.mark.parametrize(
+    ("policy", "judging", "error", "why"),
+    [
+        (OfRisk(OfSingles()), "all", TypeError, "OfSingles.counts must say"),
+        (
+            OfRisk(AllRightIfAny()),
+            "lazy",
+            ValueError,
+            "where the risk is AllRightIfAny, got",
+        ),
+        (OfRisk(TwoRight()), AuditedJudging(len), ValueError, "one witness decides where people"),
+        (ExitOfTwo(), "all", TypeError, "risk must be that of misses for an exit level, got TwoR"),
+    ],
+)
+def test_risks_that_would_be_tested_as_another_are_refused_before_any_draw(
+    policy, judging, error, why
+):
+    prompts, references = questions(100)
+    sampler = toy_sampler(policy=policy, judging=judging)
+    sampler.generator.sample = None  # whoever draws calls it
+    with pytest.raises(error, match=why):
+        sampler.fit(prompts, references)
+
+
+def test_what_is_right_is_said_in_one_place_alone():
+    with pytest.raises(TypeError, match="must say by settled_by and n_settling what is right"):
+        type("Mine", (Risk,), {"about": "mine", "right": lambda self, *_: None})
+    with pytest.raises(TypeError, match="must have a name `about` of its own"):
+        type("Mine", (Risk,), {"n_settling": 2})
+    with pytest.raises(ValueError, match="about must be one of"):
+        Claim(0.1, 0.1, about="nothing").sentence()
+
+
+# --- sets that are not empty ------------------------------------------------------------------
 
 
 def test_of_the_sets_that_are_not_empty_few_enough_miss():
@@ -126,14 +323,18 @@ def test_report_and_metric_speak_of_the_sets_that_are_not_empty(tmp_path):
     record = sampler.calibration_
     assert "where it is not empty" in record.claim.sentence()
     found = record.outcome
-    assert found.n_counted < found.n_calibration
+    assert found.n_counted < found.n_calibration == 200
     sets = sampler.predict(prompts[300:])
     is_any = sets.sizes > 0
     missed = [right not in one for right, one in zip(references[300:], sets)]
     assert set_loss(references[300:], sets) == pytest.approx(np.mean(np.array(missed)[is_any]))
     assert set_coverage(references[300:], sets) == pytest.approx(1 - np.mean(missed))
     report = str(CalibrationReport.from_estimator(sampler))
-    assert "sets that are not empty | " in report
+    # the report counts the sets that the test has counted, and their errors
+    error = found.n_errors / found.n_counted
+    assert f"error, of the {found.n_counted} sets that are not empty | {error:.4f} | " in report
+    assert "Means over the 200 prompts that calibrated" in report
+    assert f"{found.n_errors} of {found.n_counted} |" in report
     path = tmp_path / "thresholds.json"
     sampler.save_calibration(path)
     loaded = clone(sampler).load_calibration(path)
@@ -240,7 +441,8 @@ def test_report_metric_and_file_speak_of_the_cost(tmp_path):
     assert "the expected cost of a set for a new prompt" in record.claim.sentence()
     assert "is at most 0.15" in record.claim.sentence()
     report = str(CalibrationReport.from_estimator(sampler))
-    assert "cost of misses, of the 267 that tested" in report
+    assert "Means over the 267 prompts that calibrated" in report
+    assert f"cost of misses | {record.outcome.n_errors / 267:.4f} | " in report
     assert "probability of its cost" in report
     assert "Achievable band" not in report
     sets = sampler.predict(prompts[400:])
@@ -297,6 +499,6 @@ def test_costs_need_all_draws():
     policy = ThresholdPolicy(cost=cost_of)
     options = {"k_max": 3, "quality": "self_consistency", "policy": policy}
     with pytest.raises(
-        ValueError, match="must hold all 3 draws of each prompt for costs of misses"
+        ValueError, match="must hold all 3 draws of each prompt where a miss has a cost"
     ):
         ConformalSampler(generator, **options).fit(prompts, ["yes"] * 120)

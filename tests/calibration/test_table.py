@@ -6,7 +6,7 @@ import pytest
 from sklearn_clm.calibration import CalibrationData, learn_then_test
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.certify import nth_largest_by_asking
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.table import Table
 from tests.calibration.strategies import random_data
@@ -22,7 +22,7 @@ def unlabelled(n, k, texts=None):
 def witnesses(table, r):
     """Ask until so many prompts have a witness, or no more can."""
     columns = ThresholdPath(table, np.arange(len(table.n_draws)), EVERYTHING, get_set_score("max"))
-    return settle(columns.members(0), r)
+    return nth_largest_by_asking(columns.members(0), r)
 
 
 def test_equal_texts_share_their_label():

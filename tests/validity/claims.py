@@ -12,7 +12,7 @@ import numpy as np
 
 from sklearn_clm.calibration import Claim, component_learn_then_test, critical_count
 from sklearn_clm.calibration._components import ComponentEntries
-from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.certify import nth_largest_by_asking
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.policies import AuditedJudging
 from sklearn_clm.policies._audited import Audit
@@ -67,7 +67,9 @@ def lazy_claims(world: World, _, setting: Setting, rng, *, max_wrong=1):
     full = components_of(of_claims, of_claims.draw(setting.n, rng))
     unknown = full.with_labels(np.full(full.n_components, -1))
     entries = ComponentEntries(unknown, lambda which: full.admissible[which], max_wrong=max_wrong)
-    settle(entries, int(critical_count(setting.n, setting.epsilon, setting.delta)) + 1)
+    nth_largest_by_asking(
+        entries, int(critical_count(setting.n, setting.epsilon, setting.delta)) + 1
+    )
     known = full.with_labels(entries.labels)
     levels = setting.epsilon, setting.delta
     gamma = component_learn_then_test(known, *levels, max_wrong=max_wrong).gamma_hat

@@ -25,7 +25,7 @@ from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import BinomialTest
 from sklearn_clm.calibration._texts import texts_of_draws
-from sklearn_clm.calibration.certify import ranked, settle
+from sklearn_clm.calibration.certify import nth_largest, nth_largest_by_asking
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.table import DrawEntries, Table
@@ -103,7 +103,7 @@ def _fails(
     found: np.ndarray, scores: np.ndarray, setting: Setting, n_errors=critical_count
 ) -> bool | None:
     """Is the true risk at the level that these scores give above epsilon?"""
-    level = ranked(found, setting.n - int(n_errors(setting.n, setting.epsilon, setting.delta)))
+    level = nth_largest(found, setting.n - int(n_errors(setting.n, setting.epsilon, setting.delta)))
     return None if level == -np.inf else bool(np.mean(scores < level) > setting.epsilon)
 
 
@@ -130,7 +130,7 @@ def exit_policy(
         rank = setting.n - int(n_errors(setting.n, setting.epsilon, setting.delta))
         if judge is not None:
             found = judge(tau[chosen], table)
-        elif settle(_texts(tau[chosen], table), rank) != ranked(found, rank):
+        elif nth_largest_by_asking(_texts(tau[chosen], table), rank) != nth_largest(found, rank):
             raise AssertionError("lazy judging does not find the level of all labels")
     return _fails(found, scores, setting, n_errors)
 
@@ -197,7 +197,7 @@ def skip_by_the_level(world: World, set_score, setting: Setting, rng) -> bool | 
     tau, scores = _population_scores(world.name, int(rng.integers(4)), "cascade")
     chosen = world.draw(setting.n, rng)
     allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
-    level = ranked(scores[chosen], setting.n - allowed)
+    level = nth_largest(scores[chosen], setting.n - allowed)
     right = world.population.admissible.copy()
     right[:, 1 : TIERS.n_draws[0]] &= tau[:, :1] >= level
     used = np.where(right, tau, -np.inf).max(axis=1)
@@ -266,7 +266,7 @@ def marginal(world: World, set_score, setting: Setting, rng) -> bool:
     """Is a new prompt missed, where its mean over calibrations must not exceed epsilon?"""
     _, scores = _population_scores(world.name, int(rng.integers(4)), "labeled")
     allowed = int(np.floor((setting.n + 1) * setting.epsilon)) - 1
-    level = ranked(scores[world.draw(setting.n, rng)], setting.n - allowed)
+    level = nth_largest(scores[world.draw(setting.n, rng)], setting.n - allowed)
     return bool(scores[world.draw(1, rng)[0]] < level)
 
 

@@ -23,7 +23,7 @@ from sklearn_clm.calibration._between import SAME
 from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration.certify import settle
+from sklearn_clm.calibration.certify import nth_largest_by_asking
 from sklearn_clm.calibration.table import Table
 from tests.calibration.tables import exit_scores_of
 
@@ -159,7 +159,7 @@ def exit_levels_of_a_batch(
     data = _scored(world.name, variant).together.take(world.draw(setting.n, rng))
     entries = ExitEntries(Table(data), np.arange(setting.n), model)
     allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
-    level = entries.below(settle(entries, setting.n - allowed))
+    level = entries.below(nth_largest_by_asking(entries, setting.n - allowed))
     return None if level == -np.inf else bool(np.mean(scores < level) > setting.epsilon)
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import critical_count
-from sklearn_clm.calibration.certify import ranked
+from sklearn_clm.calibration.certify import nth_largest
 from sklearn_clm.policies import Groups
 from sklearn_clm.runs import RunGate
 from sklearn_clm.runs._levels import level_that_keeps, level_that_passes, levels_to_test, start_of
@@ -44,7 +44,7 @@ def risk_of(world, level):
 
 def from_all_runs(risks, succeeded, alpha, delta):
     """Broken: the level of a share of all runs."""
-    return ranked(risks, int(critical_count(len(risks), alpha, delta)) + 1)
+    return nth_largest(risks, int(critical_count(len(risks), alpha, delta)) + 1)
 
 
 def keeping(calibrate, world, n, alpha, n_trials=N_TRIALS):
