@@ -67,7 +67,7 @@ _POLICIES: dict[str, Callable[[argparse.Namespace], Policy]] = {
         set_score=given.set_score, n_lambdas=given.n_lambdas
     ),
     "exit": lambda given: ExitPolicy(guarantee=given.guarantee),
-    "answer": lambda given: AnswerPolicy(alpha=given.alpha),
+    "answer": lambda given: AnswerPolicy(alpha=given.alpha, score=given.score),
 }
 _OF_A_MEMBER = {"responses": "response", "quality": "quality", "indices": "draw"}  # in a table
 
@@ -135,6 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--set-score", default="max", metavar="NAME", help="set score F, of thresholds")
     _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
     _number(add, "--alpha", 0.1, "tolerated share of wrong answers, of --policy answer")
+    text = "of --policy answer: what makes a text the answer (default: %(default)s)"
+    add("--score", choices=["auto", "vote", "quality", "learnt"], default="auto", help=text)
     text = "of --policy exit: with confidence 1 - delta, or on average (default: %(default)s)"
     add("--guarantee", choices=["pac", "marginal"], default="pac", help=text)
 
@@ -241,8 +243,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     log = tables.held_out(log, content)
     sets = tables.sets_of(log, content, arguments)
     outcomes = set_outcomes(log.admissions, sets, admission=sets.sampler.admission)
+    needs_draws = np.array([a_set.needs_draws for a_set in sets], dtype=bool)
     # an admissible member settles its prompt, whatever draws are to come
-    is_open = outcomes.loss & [a_set.needs_draws for a_set in sets]
+    is_open = outcomes.loss & needs_draws
     in_use = sets.sampler.calibration_.in_use
     group_of = np.array([None] * len(sets) if log.groups is None else log.groups, dtype=object)
     # of several groups none is refuted by chance more often than one would be
@@ -256,7 +259,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
                 rule.claim, outcomes.loss[rows], sets.answered[rows], is_open[rows], confidence
             )
         )
-    if not is_open.any():
+    # sets that are not complete have no size
+    if not needs_draws.any():
         print(
             f"Set size {outcomes.size.mean():.2f}, draws {outcomes.samples.mean():.2f} of at most "
             f"{sets.k_max}."

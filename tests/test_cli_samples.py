@@ -390,6 +390,29 @@ def test_predict_needs_the_draws_alone_that_its_sets_take(logs, capsys):
         assert one["guarantee"].startswith("None: the rule wants more than its")
 
 
+def test_a_log_that_stopped_at_a_success_is_no_vote(logs, capsys):
+    rows = []
+    for i in range(120):
+        row = {"question": f"question {i}", "truth": "right"}
+        rows += [row | {"answer": answer} for answer in ["wrong", "so so", "right"][: 1 + i % 3]]
+        rows[-1]["answer"] = "right"
+    write_csv("stopped.csv", [*rows, *[rows[-1] | {"answer": "right"}] * 7])
+    calibrate = ["calibrate", "stopped.csv", *NAMES, *KEY, "--reference", "truth"]
+    answers = [*calibrate, "--policy", "answer", "--alpha", "0.3"]
+    assert main(answers) == 2
+    assert "score must be 'vote', or 'learnt'" in capsys.readouterr().err
+    assert main([*answers, "--score", "vote"]) == 1
+    assert "answers are wrong" in capsys.readouterr().err
+    assert main([*calibrate, "--epsilon", "0.3"]) == 0  # thresholds know that each has a witness
+    capsys.readouterr()
+    write_csv("new.csv", [row | {"question": row["question"] + "?"} for row in rows])
+    assert main(["evaluate", "new.csv", *NAMES, "--reference", "truth", *THRESHOLDS]) == 0
+    out, err = capsys.readouterr()
+    assert "end before the rule stops" in err
+    assert "held 100.0 % of 120 prompts" in out
+    assert "Set size" not in out  # most sets are not complete
+
+
 @pytest.mark.parametrize("policy", ["thresholds", "exit", "answer"])
 def test_held_out_prompts_that_are_open_are_measured_as_both(logs, policy, capsys):
     path, names, judged = write_samples(logs, "csv", "samples", n=150)
