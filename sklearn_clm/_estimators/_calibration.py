@@ -210,10 +210,10 @@ class Calibration(ABC):
         for group, rule in self.rules.items():
             # refuse to write a rule that could not be read again
             type(rule).of_content(rule.claim, rule.content(), rule.k_max)
-            seen = {"taken": list(rule.taken)} if rule.taken else {}
+            counts = {"taken": list(rule.taken)} if rule.taken else {}
             if rule.tested is not None:
-                seen["tested"] = list(rule.tested)
-            rules.append({**claim_content(group, rule.claim), **_content_of(rule), **seen})
+                counts["tested"] = list(rule.tested)
+            rules.append({**claim_content(group, rule.claim), **_content_of(rule), **counts})
         return {
             "format": self.file_format,
             # None would mean unknown in a file

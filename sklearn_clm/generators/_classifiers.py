@@ -209,6 +209,7 @@ class ResamplingGenerator(_Drawing):
         """Learn the references, one or several of each prompt."""
         weights: Counter[Hashable] = Counter()
         for reference in references:
+            # a prompt weighs the same, however many references it has
             options = _options(reference)
             for option in options:
                 weights[option] += 1.0 / len(options)  # type: ignore[assignment]

@@ -42,6 +42,7 @@ def chosen(
         return cast(Given, value)
     wanted = f"one of {sorted(by_name)}, or {other_kinds}" if by_name else other_kinds
     message = f"{argument} must be {wanted}, got {value!r:.80} instead."
+    # a name that is not known is a wrong value; whatever cannot be called, of a wrong type
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 
 
