@@ -406,6 +406,21 @@ def test_answers_are_certified_where_few_draws_lack(score, tmp_path, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("score", ["vote", "learnt"])
+def test_lazily_judged_answers_are_those_of_all_labels(score):
+    prompts, rows, _ = answered_log()
+    full, lazy = (
+        sampler_of(prompts, rows, policy=AnswerPolicy(0.25, score=score), judging=judging)
+        for judging in ("all", LazyJudging(optimization_judgements=None))
+    )
+    for sampler in (full, lazy):
+        sampler.fit(prompts, ["right"] * 400)
+    assert lazy.calibration_.certified
+    assert lazy.calibration_.rule.words == full.calibration_.rule.words
+    assert lazy.n_judgements_ < full.n_judgements_
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_lacking_draws_do_not_tell_is_refused_or_said():
     prompts, rows = stopped_after_success()
     sampler = sampler_of(prompts, rows, policy=AnswerPolicy(alpha=0.2))
