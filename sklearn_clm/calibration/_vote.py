@@ -42,9 +42,12 @@ where both risks are equal.
 was learnt at the other. All prompts test the vote: its levels and prompts are the same whatever
 was learnt. Given the part that taught, the others test what was learnt. So either claim is false
 with probability delta / 2 at most, and both hold at once with probability 1 - delta: the one that
-answers more is used, chosen by whatever was seen. (A choice by labels before the tests, of one that
-then has all of delta, was tried: of 60 or 300 prompts they tell too little, and where it chose the
-vote by prompts that test it, too, it had to pay as well.)
+answers more is used, chosen by whatever was seen.
+
+*No other division of delta answered more* (``tests/benchmarks/README.md``). What unequal shares
+gain for one of the two they cost the other. A choice by labels of the prompts that taught must heed
+that these test the vote, too: given their labels, what can be handed over is the chance that the
+vote still has to pass, and that is small just where they speak against it.
 
 *A vote that was chosen by draws* of some prompts, because enough of these have a text that repeats,
 needs no correction above the level of single votes: how many have at least two votes tells nothing

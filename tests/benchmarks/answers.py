@@ -31,6 +31,7 @@ __all__ = ["rows"]
 
 ALPHAS, SIZES = (0.05, 0.1, 0.2), (60, 300, 1500)
 _N_PROMPTS, _N_BOOTSTRAPS = 4000, 1000
+_NOTHING = 0.005  # of the prompts: shares that are printed as 0.00
 _EVOUNA = Path(__file__).resolve().parents[2] / "examples" / "evouna" / "trivia_qa.jsonl"
 _NOBODY = PrecomputedGenerator(["q"], [["a"]])
 _POLICIES = {"auto": AnswerPolicy(), "vote": AnswerPolicy(score="vote")}
@@ -166,22 +167,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--alpha", action="append", type=float)
     parser.add_argument("--size", action="append", type=int)
     options = parser.parse_args(arguments)
-    print("| world | alpha | n | vote | learnt | default | of the better |\n" + "|---" * 7 + "|")
+    alphas = options.alpha or ALPHAS
+    print("| world | n |", *(f"alpha = {alpha:g} |" for alpha in alphas))
+    print("|---" * (2 + len(alphas)) + "|")
     for world in options.world or WORLDS:
         data = WORLDS[world](_N_PROMPTS, np.random.default_rng(0))
-        for alpha in options.alpha or ALPHAS:
-            for n in options.size or SIZES:
-                found = shares(data, alpha, n, options.splits)
-                means = [f"{found[name].mean():.3f}" for name in ("vote", "learnt", "auto")]
-                _, value, low, high = ratio(found)
-                cells = [
-                    world,
-                    f"{alpha:g}",
-                    f"{n:,}",
-                    *means,
-                    f"{value:.2f} ({low:.2f} to {high:.2f})",
-                ]
-                print(f"| {' | '.join(cells)} |", flush=True)
+        for n in options.size or SIZES:
+            cells = [_cell(shares(data, alpha, n, options.splits)) for alpha in alphas]
+            print(f"| {world}, {data.k_max} | {n:,} | {' | '.join(cells)} |", flush=True)
+
+
+def _cell(found: dict[str, np.ndarray]) -> str:
+    """Vote, learnt, default, and what the default answers of the better one."""
+    vote, learnt, ours = (found[name].mean() for name in ("vote", "learnt", "auto"))
+    if max(vote, learnt, ours) < _NOTHING:
+        return "nothing"
+    _, value, low, high = ratio(found)
+    return f"{vote:.2f}, {learnt:.2f}, {ours:.2f}: {value:.2f} ({low:.2f} to {high:.2f})"
 
 
 if __name__ == "__main__":
