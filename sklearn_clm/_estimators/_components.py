@@ -294,18 +294,15 @@ def components_of_sets(
     ]
 
     # what was rejected need not be split, which may cost, unless the score compares components
-    accepted: list[Sequence[Generation]] = [[row[j] for j in of] for row, of in zip(draws, members)]
-    if not getattr(component_score, "counts_taken_draws", False):
-        draws = accepted
-        members = [range(len(row)) for row in draws]
-    if isinstance(component_score, ClaimSupport) and component_score.entails is not None:
-        parts: list[Any] = [[[] for _ in row] for row in draws]
-        claims_of_sets = split_draws(splitter, prompts, accepted)
-        for row, of, claims_of_set in zip(parts, members, claims_of_sets):
-            for j, claims in zip(of, claims_of_set):
-                row[j] = claims
-    else:
-        parts = split_draws(splitter, prompts, draws)
+    compares = getattr(component_score, "counts_taken_draws", False) and not (
+        isinstance(component_score, ClaimSupport) and component_score.entails is not None
+    )
+    split = [range(len(row)) for row in draws] if compares else members
+    texts = [[row[j] for j in of] for row, of in zip(draws, split)]
+    parts: list[Parts] = [[[] for _ in row] for row in draws]
+    for row, of, components_of_row in zip(parts, split, split_draws(splitter, prompts, texts)):
+        for j, components in zip(of, components_of_row):
+            row[j] = components
 
     indices = [sampled.accepted if sampled.generations else sampled.indices for sampled in sets]
     return components_of_draws(component_score, prompts, draws, parts, members, indices)

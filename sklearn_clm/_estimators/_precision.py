@@ -19,12 +19,15 @@ from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._thresholds import ThresholdRule
 from sklearn_clm.policies.rules import Rules, SetRule
 from sklearn_clm.scoring import (
+    ClaimSupport,
     ClassifierScore,
     EntailmentScore,
+    GroundedIn,
     quality_matrix,
     similarity_tensor,
 )
 from sklearn_clm.scoring._callables import is_ours
+from sklearn_clm.scoring._components import CallableScore
 from sklearn_clm.scoring.protocols import (
     ComponentScore,
     Draws,
@@ -80,6 +83,10 @@ _SINGLE_PRECISION = Noise(np.inf, 2.0**-24)
 
 def in_batches(score: object) -> bool:
     """Whether a score may depend on the batch."""
+    if isinstance(score, CallableScore):
+        score = score.function
+    elif isinstance(score, (ClaimSupport, GroundedIn)):
+        score = score.entails
     protocols = DrawScorer, PairwiseSimilarity, ComponentScore
     of_models = ClassifierScore, EntailmentScore
     return isinstance(score, of_models) or (isinstance(score, protocols) and not is_ours(score))

@@ -18,16 +18,16 @@ from sklearn_clm.generators.identity import digest_of, strictly
 from sklearn_clm.generators.records import content_json, draw_to_record, key_digest
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._callables import number_from, verdict_of
-from sklearn_clm.scoring._splitters import CheckedSplitter, split_each
+from sklearn_clm.scoring._splitters import CheckedSplitter
 from sklearn_clm.scoring.protocols import (
     Admission,
     Claim,
     PairJudge,
     PairSplitter,
+    Part,
     Prompts,
     Reference,
     Responses,
-    hand_on,
 )
 from sklearn_clm.scoring.verdicts import take_verdicts
 
@@ -285,16 +285,10 @@ class CachedSplitter(_PairCache, PairSplitter):
     def _make(
         self, pairs: list[Pair], keep: Callable[[int, Any], None], n_jobs: int | None
     ) -> None:
-        splitter = CheckedSplitter(self.splitter)
+        def keep_parts(k: int, parts: list[Part]) -> None:
+            keep(k, [astuple(part) if isinstance(part, Claim) else part for part in parts])
 
-        def keep_checked(k: int, parts: Any) -> None:
-            checked_parts = splitter.checked(parts, pairs[k][1])
-            keep(k, [astuple(part) if isinstance(part, Claim) else part for part in checked_parts])
-
-        if isinstance(self.splitter, PairSplitter):
-            hand_on(self.splitter.split_pairs(*zip(*pairs)), keep_checked)
-        else:
-            split_each(self.splitter, pairs, keep_checked, self.max_concurrency)
+        CheckedSplitter(self.splitter, self.max_concurrency).split_each(pairs, keep_parts)
 
 
 def _restored(kept: list[Any], response: str) -> Claim:

@@ -206,6 +206,17 @@ def filled(template: Template, prompt: object, name: str = "a prompt") -> object
     return template.replace("{prompt}", prompt)
 
 
+def texts_of_chat(prompt: object) -> list[str]:
+    """The texts of a chat's messages; none of another prompt."""
+    texts: list[Any] = []
+    for message in prompt if is_chat(prompt) else ():
+        content = message.get("content")
+        # a text, or parts of it, as where images stand beside it
+        parts = content if isinstance(content, (list, tuple)) else [content]
+        texts += [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    return [text for text in texts if isinstance(text, str) and text.strip()]
+
+
 def prompt_text(prompt: Prompt) -> str:
     """Short text of a prompt, or a chat's last message."""
     if isinstance(prompt, np.ndarray) and prompt.dtype.kind in "biufc":

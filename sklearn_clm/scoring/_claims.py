@@ -9,8 +9,9 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import is_chat, prompt_bytes
+from sklearn_clm.generators.prompts import texts_of_chat
 from sklearn_clm.scoring._callables import name_of, numbered, numbers_from
-from sklearn_clm.scoring._splitters import numbered_components, scores_of_components
+from sklearn_clm.scoring._splitters import numbered_components
 from sklearn_clm.scoring.protocols import (
     Draws,
     PairJudge,
@@ -107,6 +108,9 @@ class Citing(Protocol):
     def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
         """The passage on which each claim stands, or None."""
 
+    def passages(self, prompt: Prompt) -> Sequence[str]:
+        """All passages of a prompt, in the order that citations count."""
+
 
 class GroundedIn(BaseEstimator):
     """How far a passage of the prompt entails a claim.
@@ -137,41 +141,40 @@ class GroundedIn(BaseEstimator):
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
-        return [
-            scores_of_components([prompt], [draws], [rows], self._score)[0]
-            for prompt, draws, rows in zip(prompts, generations, spans)
-        ]
+        scores = []
+        for prompt, draws, rows in zip(prompts, generations, spans):
+            claims, ids = numbered_components((draw.response for draw in draws), rows)
+            of_passages = entailed(self.entails, self.passages(prompt), claims)
+            best = of_passages.max(axis=0, initial=0.0)
+            scores.append([best[numbers] for numbers in ids])
+        return scores
 
     def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
         """The passage that entails each claim most, or None."""
-        passages, values = self._values(prompt, claims)
-        best = values.argmax(axis=0).tolist() if passages else []
-        cited = [Citation(k, passages[k], float(values[k, c])) for c, k in enumerate(best)]
-        citations = [citation if citation.score > 0 else None for citation in cited]
-        return citations or [None] * len(claims)
+        passages = self.passages(prompt)
+        if not passages:
+            return [None] * len(claims)
+        scores = entailed(self.entails, passages, claims)
+        best = scores.argmax(axis=0).tolist()
+        return [
+            Citation(k, passages[k], float(scores[k, c])) if scores[k, c] > 0 else None
+            for c, k in enumerate(best)
+        ]
 
-    def _score(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
-        """Scores of the claims of one prompt."""
-        _, values = self._values(pairs[0][0] if pairs else "", [claim for _, claim in pairs])
-        return values.max(axis=0, initial=0.0)
-
-    def _values(self, prompt: Prompt, claims: Sequence[Response]) -> tuple[list[str], np.ndarray]:
-        """The passages, and how far each entails each claim."""
-        passages_of_prompt = _passages(prompt) if self.context is None else self.context(prompt)
-        if isinstance(passages_of_prompt, str) or not all(
-            isinstance(passage, str) for passage in passages_of_prompt
-        ):
-            raise TypeError(
-                f"context must give a list of texts, got {passages_of_prompt!r:.80} instead."
-            )
-        return list(passages_of_prompt), entailed(self.entails, passages_of_prompt, claims)
+    def passages(self, prompt: Prompt) -> list[str]:
+        """The passages of a prompt, as in :class:`Citing`."""
+        if self.context is None:
+            return _passages(prompt)
+        passages = self.context(prompt)
+        if isinstance(passages, str) or not all(isinstance(text, str) for text in passages):
+            raise TypeError(f"context must give a list of texts, got {passages!r:.80} instead.")
+        return list(passages)
 
 
 def _passages(prompt: Prompt) -> list[str]:
     """The texts of a chat's messages, or a text's paragraphs."""
     if is_chat(prompt):
-        contents = [message.get("content") for message in prompt]
-        return [content for content in contents if isinstance(content, str) and content.strip()]
+        return texts_of_chat(prompt)
     return [part.strip() for part in re.split(r"\n\s*\n", str(prompt)) if part.strip()]
 
 

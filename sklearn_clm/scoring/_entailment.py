@@ -1,7 +1,7 @@
 """Entailment of components by a text, judged by a model."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -10,8 +10,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
 from sklearn_clm._exceptions import optional_module
-from sklearn_clm.scoring._splitters import scores_of_components
-from sklearn_clm.scoring.protocols import Draws, Prompt, Prompts, Spans
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +23,9 @@ _NO_LIMIT = 10**9  # transformers writes "unknown" as a number larger than this
 class EntailmentScore(BaseEstimator):
     """Probability that a text entails a component.
 
-    As component score F^c, the premise is the prompt (or what `premise` makes of it), such as
-    the article of a summary. :func:`threshold_admission` makes it a judge of components against
-    references.
+    As component score F^c, the premise is the prompt, such as the article of a summary;
+    :class:`GroundedIn` takes passages of it. :func:`threshold_admission` makes it a judge of
+    components against references.
 
     Parameters
     ----------
@@ -38,8 +36,6 @@ class EntailmentScore(BaseEstimator):
         By default the one saved beside `model`. Wanted where `model` is a loaded model. Its
         ``model_max_length`` is what a pair has at most: the end of a longer premise is cut off,
         never the hypothesis.
-    premise : callable prompt -> str, optional
-        Makes the premise of a prompt. By default the prompt itself, which must be a string.
     entailment_label : int or str, optional
         Which class means entailment; by default the one whose name says so.
     batch_size : int, default=32
@@ -55,7 +51,7 @@ class EntailmentScore(BaseEstimator):
     Examples
     --------
     >>> from sklearn_clm.scoring import EntailmentScore, threshold_admission
-    >>> score = EntailmentScore("path/to/checkpoint", premise=lambda prompt: prompt[:2000])
+    >>> score = EntailmentScore("path/to/checkpoint")
     >>> admission = threshold_admission(score, 0.7)
     """
 
@@ -64,14 +60,12 @@ class EntailmentScore(BaseEstimator):
         model: "str | os.PathLike[str] | PreTrainedModel",
         *,
         tokenizer: "PreTrainedTokenizerBase | None" = None,
-        premise: Callable[[Prompt], str] | None = None,
         entailment_label: int | str | None = None,
         batch_size: int = 32,
         device: "str | torch.device | None" = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.premise = premise
         self.entailment_label = entailment_label
         self.batch_size = batch_size
         self.device = device
@@ -88,13 +82,6 @@ class EntailmentScore(BaseEstimator):
         """Probability that a premise entails a hypothesis, as in :meth:`score_pairs`."""
         return float(self.score_pairs([premise], [hypothesis])[0])
 
-    def score_components(
-        self, prompts: Prompts, generations: Draws, spans: Spans
-    ) -> list[list[np.ndarray]]:
-        """Scores of all occurrences, as in :class:`ComponentScore`."""
-        premises = prompts if self.premise is None else [self.premise(p) for p in prompts]
-        return scores_of_components(premises, generations, spans, self._score)
-
     def score_pairs(
         self, premises: Sequence[str], hypotheses: Sequence[str], *, n_jobs: int | None = None
     ) -> np.ndarray:
@@ -109,7 +96,7 @@ class EntailmentScore(BaseEstimator):
             if not all(isinstance(text, str) for text in pair):
                 raise TypeError(
                     f"EntailmentScore must be given pairs of texts, got {pair!r:.80} instead; "
-                    "premise= makes a text of a prompt."
+                    "GroundedIn takes texts of a prompt."
                 )
         check_scalar(self.batch_size, "batch_size", Integral, min_val=1)
         if not pairs:

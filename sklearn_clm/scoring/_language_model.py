@@ -3,7 +3,7 @@
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 from typing import Any, Self, TypeAlias
@@ -16,6 +16,7 @@ from sklearn_clm.generators import DrawQueue, FunctionGenerator, Generation, Gen
 from sklearn_clm.generators._base import answer_queue, sample
 from sklearn_clm.generators.draws import prompt_bytes
 from sklearn_clm.generators.identity import digest_of
+from sklearn_clm.generators.prompts import texts_of_chat
 from sklearn_clm.generators.records import json_value
 from sklearn_clm.scoring._callables import numbered
 from sklearn_clm.scoring._splitters import logprobs_inside, scores_of_components
@@ -102,6 +103,13 @@ class _Asking(BaseEstimator):
             raise ValueError(f"template must hold '{{response}}', got {template!r:.80}.")
         response_text = response.strip() if isinstance(response, str) else response
         return _filled(template, {**fields, "response": response_text})
+
+    def _questions(self, pairs: Iterable[tuple[Prompt, Response]]) -> list[Prompt]:
+        """The question about each prompt and a response to it, or a part of one."""
+        return [
+            self._question(prompt, {"prompt": _contents(prompt)}, response)
+            for prompt, response in pairs
+        ]
 
     @staticmethod
     @abstractmethod
@@ -270,10 +278,10 @@ class PTrue(_Asking):
 
         Equal responses to a prompt are asked about once.
         """
-        rows = []
-        for prompt, row in zip(prompts, generations):
-            fields = {"prompt": _contents(prompt)}
-            rows.append([self._question(prompt, fields, draw.response) for draw in row[start:]])
+        rows = [
+            self._questions((prompt, draw.response) for draw in row[start:])
+            for prompt, row in zip(prompts, generations)
+        ]
         # equal responses make equal questions, which are paid for once
         questions, numbers = numbered(rows, prompt_bytes)
         return np.array(self._probabilities(questions))[np.array(numbers)]
@@ -377,11 +385,7 @@ Claim(text='She won two prizes.', span=None, parents=())]
 
     def split_pairs(self, prompts: Prompts, responses: Responses) -> Arriving:
         """Claims as answers arrive, as in :class:`PairSplitter`."""
-        questions = [
-            self._question(prompt, {"prompt": _contents(prompt)}, response)
-            for prompt, response in zip(prompts, responses)
-        ]
-        return Arriving(partial(self._ask, questions))
+        return Arriving(partial(self._ask, self._questions(zip(prompts, responses))))
 
 
 _CONFIDENCE = """\
@@ -433,11 +437,7 @@ class VerbalisedConfidence(_Asking):
         return scores_of_components(prompts, generations, spans, self._score)
 
     def _score(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
-        question_of_pair = [
-            self._question(prompt, {"prompt": _contents(prompt)}, component)
-            for prompt, component in pairs
-        ]
-        questions, (numbers,) = numbered([question_of_pair], prompt_bytes)
+        questions, (numbers,) = numbered([self._questions(pairs)], prompt_bytes)
         values = np.zeros(len(questions))
         self._ask(questions, values.__setitem__)
         return values[numbers]
@@ -445,9 +445,4 @@ class VerbalisedConfidence(_Asking):
 
 def _contents(prompt: Prompt) -> object:
     """The contents of chat messages; other prompts unchanged."""
-    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
-        contents = [message.get("content") for message in prompt if isinstance(message, dict)]
-        texts = [content for content in contents if isinstance(content, str)]
-        if texts:
-            return "\n\n".join(texts)
-    return prompt
+    return "\n\n".join(texts_of_chat(prompt)) or prompt

@@ -6,9 +6,9 @@ the text exactly.
 
 import inspect
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from operator import index
 from typing import Any
 
@@ -90,16 +90,18 @@ class SentenceSplitter(BaseEstimator):
                     start = stop
             offsets.append((start, stop))  # no sentence goes on behind a block
             start = stop
-        return _trimmed(text, offsets)
+        spans = [_trimmed(text, *span) for span in offsets]
+        return [(start, stop) for start, stop in spans if start < stop]
 
 
 class CheckedSplitter:
     """A user's splitter whose result is checked."""
 
-    def __init__(self, function: Splitter) -> None:
+    def __init__(self, function: Splitter, max_concurrency: int = 8) -> None:
         self.function = function
-        takes_prompt = isinstance(function, PairSplitter) or _takes_prompt(function)
-        self.reads_text_alone = not takes_prompt and not is_async(function)
+        self.max_concurrency = max_concurrency
+        self.takes_prompt = _takes_prompt(function)
+        self.reads_text_alone = not (self.takes_prompt or _is_async(function))
 
     def __call__(self, text: str) -> list[Part]:
         """The components of a text without a prompt."""
@@ -111,74 +113,97 @@ class CheckedSplitter:
         """The components of each response, for each distinct pair once."""
         pairs = list(zip(prompts, responses))
         distinct, (numbers,) = numbered([pairs], prompt_bytes)
-        parts_of_pair: dict[int, Any] = {}
+        parts_of_pair: dict[int, list[Part]] = {}
+        self.split_each(distinct, parts_of_pair.__setitem__)
+        return [parts_of_pair[k] for k in numbers.tolist()]
+
+    def split_each(
+        self, pairs: Sequence[tuple[Prompt, str]], take: Callable[[int, list[Part]], None]
+    ) -> None:
+        """Hand on the components of each pair as they arrive.
+
+        A function is called as :class:`FunctionGenerator` calls one: several times at once, and
+        again where it raised an error.
+        """
+        missing = set(range(len(pairs)))
+
+        def take_checked(k: int, parts: Any) -> None:
+            take(k, self.checked(parts, pairs[k][1]))
+            missing.discard(k)
+
         if isinstance(self.function, PairSplitter):
-            prompts = [prompt for prompt, _ in distinct]
-            responses = [response for _, response in distinct]
-            hand_on(self.function.split_pairs(prompts, responses), parts_of_pair.__setitem__)
+            prompts = [prompt for prompt, _ in pairs]
+            responses = [response for _, response in pairs]
+            hand_on(self.function.split_pairs(prompts, responses), take_checked)
         else:
-            split_each(self.function, distinct, parts_of_pair.__setitem__)
-        parts = [self.checked(parts_of_pair.get(k), text) for k, (_, text) in enumerate(distinct)]
-        return [parts[k] for k in numbers]
+            generator = FunctionGenerator(self._ask, max_concurrency=self.max_concurrency)
+            queue = DrawQueue(pairs, 1, on_draw=lambda k, _, draw: take_checked(k, *draw.response))
+            answer_queue(generator, queue)
+        if missing:
+            raise self._error(None, pairs[min(missing)][1])
+
+    def _ask(self, pair: tuple[Prompt, str]) -> Any:
+        """The components of one pair, as a draw, or to be awaited."""
+        prompt, response = pair
+        parts = self.function(prompt, response) if self.takes_prompt else self.function(response)
+        return _awaited(parts) if inspect.isawaitable(parts) else _in_one(parts)
 
     def checked(self, parts: Any, text: str) -> list[Part]:
         """Components without white space around them, and blank ones."""
         if isinstance(parts, str) or not isinstance(parts, Iterable):
             raise self._error(parts, text)
-        raw_parts = list(parts)
-        offsets = []
+        checked_parts: list[Part] = []
+        blank: list[int] = []  # positions among all parts
+        has_claims = False
         end = 0
-        for part in raw_parts:
-            start, stop = _place(part, text, end)
-            if not end <= start <= stop <= len(text):
-                return self._claims(raw_parts, text)
-            offsets.append((start, stop))
-            end = stop
-        return _trimmed(text, offsets)
-
-    def _claims(self, raw_parts: list[Any], text: str) -> list[Part]:
-        """Components of which some are claims, or out of order."""
-        claims: list[Part] = []
-        positions: list[int] = []  # among those found, of each that was given; -1 of a blank one
-        end = 0
-        for part in raw_parts:
-            start, stop = _place(part, text, end)
-            placed: Span | Claim | None
-            if isinstance(part, (str, Claim)):
-                placed = _claim(Claim(part) if isinstance(part, str) else part, text)
+        for part in parts:
+            if isinstance(part, str) and (start := text.find(part, end)) >= 0:
+                stop = start + len(part)
+            elif isinstance(part, (str, Claim)):
+                claim = _claim(Claim(part) if isinstance(part, str) else part, text)
+                if claim is None:
+                    raise self._error(part, text, end)
+                has_claims = True
+                if claim.text:
+                    checked_parts.append(claim)
+                else:
+                    blank.append(len(checked_parts) + len(blank))
+                continue
             else:
-                placed = (start, stop) if end <= start <= stop <= len(text) else None
-                end = max(end, stop)
-            if placed is None:
+                start, stop = _offsets(part)
+            if not end <= start <= stop <= len(text):
                 raise self._error(part, text, end)
-            kept: list[Part] = [placed]
-            if not isinstance(placed, Claim):
-                kept = _trimmed(text, [placed])
-            positions.append(len(claims) if kept else -1)
-            claims += kept
-        return self._resting(claims, positions, text)
+            end = stop
+            inside = text[start:stop].strip()
+            if inside:
+                start = text.index(inside, start)
+                checked_parts.append((start, start + len(inside)))
+            else:
+                blank.append(len(checked_parts) + len(blank))
+        return self._with_claims(checked_parts, blank, text) if has_claims else checked_parts
 
-    def _resting(self, claims: list[Part], positions: list[int], text: str) -> list[Part]:
-        """Claims whose parents are positions among those found."""
-        for k, claim in enumerate(claims):
-            if isinstance(claim, Claim) and claim.parents:
-                parents = [
-                    positions[i] if i in range(len(positions)) else -1 for i in claim.parents
-                ]
-                if -1 in parents:
-                    raise self._error(claim, text)
-                claims[k] = replace(claim, parents=tuple(parents))
-        settled: set[int] = set()
-        while len(settled) < len(claims):
-            more = {k for k, part in enumerate(claims) if settled.issuperset(parents_of(part))}
-            if more == settled:
-                circle = [part for k, part in enumerate(claims) if k not in settled]
-                raise ValueError(
-                    f"splitter {name_of(self.function)} must return claims that rest on others "
-                    f"without a circle, got {circle!r:.160} of {text!r:.80} instead."
-                )
-            settled = more
-        return claims
+    def _with_claims(self, parts: list[Part], blank: list[int], text: str) -> list[Part]:
+        """Parents are positions among these; what stands is a span."""
+        given = (i for i in range(len(parts) + len(blank)) if i not in blank)
+        position_of = {i: k for k, i in enumerate(given)}
+        for k, part in enumerate(parts):
+            if not isinstance(part, Claim):
+                continue
+            if not position_of.keys() >= set(part.parents):
+                raise self._error(part, text)
+            parents = tuple(position_of[i] for i in part.parents)
+            span = None if part.span is None else _trimmed(text, *part.span)
+            stands = span is not None and part.text == text[slice(*span)]
+            parts[k] = span if stands and not parents else replace(part, parents=parents)
+        try:
+            _grounds_first(parts)
+        except CycleError as error:
+            circle = [parts[k] for k in error.args[1]]
+            raise ValueError(
+                f"splitter {name_of(self.function)} must return claims that rest on others "
+                f"without a circle, got {circle!r:.160} of {text!r:.80} instead."
+            ) from None
+        return parts
 
     def _error(self, got: object, text: str, end: int = 0) -> ValueError:
         return ValueError(
@@ -243,33 +268,8 @@ def split_draws(splitter: Splitter | str, prompts: Prompts, draws: Draws) -> lis
     ]
 
 
-def split_each(
-    function: Splitter,
-    pairs: Sequence[tuple[Prompt, str]],
-    take: Callable[[int, list[Any]], None],
-    max_concurrency: int = 8,
-) -> None:
-    """Hand on what a function makes of each pair.
-
-    It is called as :class:`FunctionGenerator` calls one: several times at once, and again where it
-    raised an error.
-    """
-    split = partial(_given, _takes_prompt(function))
-
-    def ask(pair: tuple[Prompt, str]) -> Generation:
-        return _in_one(function(*split(pair)))
-
-    async def ask_async(pair: tuple[Prompt, str]) -> Generation:
-        return _in_one(await function(*split(pair)))
-
-    asking = ask_async if is_async(function) else ask
-    generator = FunctionGenerator(asking, max_concurrency=max_concurrency)
-    queue = DrawQueue(pairs, 1, on_draw=lambda k, _, draw: take(k, *draw.response))
-    answer_queue(generator, queue)
-
-
-def _given(takes_prompt: bool, pair: tuple[Prompt, str]) -> tuple[Any, ...]:
-    return pair if takes_prompt else pair[1:]
+async def _awaited(parts: Awaitable[Any]) -> Generation:
+    return _in_one(await parts)
 
 
 def _in_one(parts: Any) -> Generation:
@@ -278,7 +278,7 @@ def _in_one(parts: Any) -> Generation:
     return Generation([list(parts) if is_listed else parts])
 
 
-def is_async(function: Splitter) -> bool:
+def _is_async(function: Splitter) -> bool:
     """Whether a call of a function is to be awaited."""
     call = getattr(type(function), "__call__", None)  # noqa: B004 - of an object
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
@@ -322,15 +322,17 @@ def parents_of(part: Part) -> tuple[int, ...]:
 
 def least_on_the_way_up(parts: Sequence[Part], scores: np.ndarray) -> np.ndarray:
     """Least score of each component and its grounds."""
-    if not any(isinstance(part, Claim) for part in parts):
+    if not any(map(parents_of, parts)):
         return scores
     least = scores.copy()
-    before = None
-    while before is None or not np.array_equal(least, before):  # once for each step of the way
-        before = least.copy()
-        for k, part in enumerate(parts):
-            least[k] = min([least[k], *(least[parent] for parent in parents_of(part))])
+    for k in _grounds_first(parts):
+        least[k] = min([least[k], *(least[parent] for parent in parents_of(parts[k]))])
     return least
+
+
+def _grounds_first(parts: Sequence[Part]) -> list[int]:
+    """Positions of components, each behind those on which it rests."""
+    return list(TopologicalSorter(dict(enumerate(map(parents_of, parts)))).static_order())
 
 
 def logprobs_inside(draw: Generation, span: Span) -> list[float]:
@@ -375,11 +377,8 @@ def scores_of_components(
     return [[scores[numbers] for numbers in row] for row in ids]
 
 
-def _place(part: Any, text: str, end: int) -> Span:
-    """Offsets of a part behind `end`; negative without one."""
-    if isinstance(part, str):
-        start = text.find(part, end)
-        return start, start + len(part)
+def _offsets(part: Any) -> Span:
+    """Offsets of a part; negative ones of what is none."""
     try:
         start, stop = map(index, part)
     except (TypeError, ValueError):
@@ -387,8 +386,8 @@ def _place(part: Any, text: str, end: int) -> Span:
     return start, stop
 
 
-def _claim(claim: Claim, text: str) -> Span | Claim | None:
-    """A claim, or its span alone; None if wrong."""
+def _claim(claim: Claim, text: str) -> Claim | None:
+    """A claim with the place where it stands; None if wrong."""
     try:
         parents = tuple(map(index, claim.parents))
         statement = claim.text.strip()
@@ -397,22 +396,14 @@ def _claim(claim: Claim, text: str) -> Span | Claim | None:
         return None
     if not 0 <= start <= stop <= len(text):
         return None
-    if not statement:
-        return 0, 0  # a blank one, which is left out
     if claim.span is None:
         start = text.find(statement)
         stop = start + len(statement)
-    if not parents and start >= 0 and statement == text[start:stop].strip():
-        return start, stop
     return Claim(statement, None if start < 0 else (start, stop), parents)
 
 
-def _trimmed(text: str, offsets: Iterable[Span]) -> list[Part]:
-    trimmed: list[Part] = []
-    for start, stop in offsets:
-        part = text[start:stop]
-        start += len(part) - len(part.lstrip())
-        stop = start + len(part.strip())
-        if start < stop:
-            trimmed.append((start, stop))
-    return trimmed
+def _trimmed(text: str, start: int, stop: int) -> Span:
+    """Offsets without the white space at both ends."""
+    inside = text[start:stop].lstrip()
+    start = stop - len(inside)
+    return start, start + len(inside.rstrip())

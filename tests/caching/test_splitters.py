@@ -1,10 +1,16 @@
 """Claims that were paid for are kept, whatever happens."""
 
+import json
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+import sklearn_clm
 from sklearn_clm.caching import CachedSplitter
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import Claim, ClaimSplitter, PairSplitter
@@ -110,3 +116,65 @@ def test_a_splitter_of_many_may_be_one_of_yours():
 def test_parts_may_stand_in_any_order():
     cached = CachedSplitter(lambda response: ["b", "a", "c"], key="order")
     assert split_draws(cached, ["p"], [[Generation("a b")]]) == [[[(2, 3), (0, 1), Claim("c")]]]
+
+
+#: Takes responses apart, and says of each call that it has begun: from then on it is paid for.
+DECOMPOSING = """
+import json, os, sys, time
+from sklearn_clm.caching import CachedSplitter
+
+def pay(prompt, response):
+    os.write(1, f"{response}\\n".encode())
+    time.sleep(0.003)
+    return [f"{prompt} says {response}", response[:3]]
+
+cached = CachedSplitter(pay, sys.argv[1], key="claims", max_concurrency=4)
+responses = [f"response {i}" for i in range(120)]
+claims = [[claim.text for claim in row] for _, row in cached.split_pairs(["p"] * 120, responses)]
+print(json.dumps(claims))
+"""
+
+
+def decomposing(path):
+    package = str(Path(sklearn_clm.__file__).parents[1])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-c", DECOMPOSING, str(path)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def kept_responses(path):
+    with sqlite3.connect(path) as file:
+        query = "SELECT keys.content FROM entries JOIN keys ON keys.id = entries.key"
+        rows = file.execute(query).fetchall()
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    file.close()
+    responses = [json.loads(content)[1] for (content,) in rows]
+    assert len(set(responses)) == len(responses)
+    return set(responses)
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_paid_for_is_not_paid_again(tmp_path):
+    path = tmp_path / "store.sqlite"
+    kept = set()
+    for n_begun in (2, 17, 40):
+        process = decomposing(path)
+        begun = [process.stdout.readline().strip() for _ in range(n_begun)]
+        process.kill()
+        begun += process.stdout.read().split("\n")[:-1]
+        process.stdout.close()
+        process.wait()
+        assert len(set(begun)) == len(begun)
+        assert kept.isdisjoint(begun)
+        before = kept
+        kept = kept_responses(path)
+        assert before <= kept
+        assert len(set(begun) - kept) <= 4  # those in flight
+    process = decomposing(path)
+    *begun, claims = process.communicate()[0].splitlines()
+    assert process.returncode == 0
+    assert kept
+    assert len(begun) == 120 - len(kept)
+    assert kept.isdisjoint(begun)
+    assert json.loads(claims) == [[f"p says response {i}", "res"] for i in range(120)]

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from sklearn_clm._estimators._precision import in_batches
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.identity import score_fingerprint, tokenizer_state
-from sklearn_clm.scoring import EntailmentScore, threshold_admission
+from sklearn_clm.scoring import ClaimSupport, EntailmentScore, GroundedIn, threshold_admission
+from sklearn_clm.scoring._components import get_component_score
 from sklearn_clm.scoring.verdicts import judge
 
 torch = pytest.importorskip("torch")
@@ -161,18 +163,39 @@ def test_each_distinct_component_is_judged_once(classifier, monkeypatch):
         return probabilities(self, model, tokenizer, pairs)
 
     monkeypatch.setattr(EntailmentScore, "_probabilities", noting)
-    score = EntailmentScore(classifier, premise=lambda prompt: prompt["text"], batch_size=1)
+    score = GroundedIn(
+        EntailmentScore(classifier, batch_size=1), lambda prompt: [prompt["text"], prompt["text"]]
+    )
     draws = [Generation("no effusion . the heart is large"), Generation("no effusion .")]
     spans = [[(0, 13), (14, 32)], [(0, 13)]]
-    rows = score.score_components(
-        [{"text": "the heart is large"}] * 2, [draws, draws[1:]], [spans, spans[1:]]
-    )
+    (rows,) = score.score_components([{"text": "the heart is large"}], [draws], [spans])
     assert sorted(asked) == [
         ("the heart is large", "no effusion ."),
         ("the heart is large", "the heart is large"),
     ]
-    assert [[len(row) for row in sample] for sample in rows] == [[2, 1], [1]]
-    assert rows[0][0][0] == rows[0][1][0] == rows[1][0][0]
+    assert [len(row) for row in rows] == [2, 1]
+    assert rows[0][0] == rows[1][0]
+
+
+def test_what_a_model_says_may_depend_on_the_batch(classifier):
+    score = EntailmentScore(classifier)
+    for around in (get_component_score(score), GroundedIn(score), ClaimSupport(score)):
+        assert in_batches(around)
+    for other in (
+        ClaimSupport(),
+        GroundedIn(lambda passage, claim: True),
+        get_component_score(max),
+    ):
+        assert not in_batches(other)
+    draws = [[Generation("no effusion .")], [Generation("the heart is large")]]
+    spans = [[[(0, 11)]], [[(0, 18), (0, 9)]]]
+    prompts = [TEXT, "no effusion"]
+    scores = get_component_score(score).score_components(prompts, draws, spans)
+    expected = [
+        score(TEXT, "no effusion"),
+        *(score(prompts[1], "the heart" + " is large" * k) for k in (1, 0)),
+    ]
+    assert np.concatenate([scores[0][0], scores[1][0]]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_clones_share_a_loaded_model_and_pickles_leave_it_behind(classifier, loaded):
