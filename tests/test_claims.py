@@ -234,6 +234,33 @@ def test_people_see_the_response_beside_a_claim(sampler, tmp_path):
     assert view["prompt"][0]["text"] == pair.asked.prompt
 
 
+def passages_of(prompt):
+    return ["Nothing.", f"<b>It is of {prompt}</b>"]
+
+
+def test_people_see_the_passages_that_do_not_stand_in_the_prompt(sampler, tmp_path):
+    seen = {}
+    for context in (passages_of, None):
+        judge = HumanJudge(tmp_path / f"{context is None}.sqlite", judge="Ada")
+        score = GroundedIn(lambda passage, claim: True, context)
+        options = PARTS | {"admission": judge, "component_score": score, "judging": "lazy"}
+        with pytest.raises(VerdictsWanted) as caught:
+            ComponentSelector(sampler, **options, alpha=0.4).fit(X, judge.asked(X))
+        elsewhere = HumanJudge(judge.path).wanted()[0]
+        seen[context] = [pair_view(one)["passages"] for one in (caught.value.wanted[0], elsewhere)]
+        prompts = [one.asked.prompt for one in (caught.value.wanted[0], elsewhere)]
+    expected = [[[(text, False)] for text in passages_of(prompt)] for prompt in prompts]
+    assert seen == {passages_of: expected, None: [[], []]}
+    # people who audit a model see them, too
+    score = GroundedIn(lambda passage, claim: True, passages_of)
+    audited = AuditedJudging(judge, n_audits=40)
+    options = PARTS | {"component_score": score, "judging": audited, "random_state": 0}
+    with pytest.raises(VerdictsWanted) as caught:
+        ComponentSelector(sampler, **options, alpha=0.6).fit(X, [f"of {x}" for x in X])
+    for pair in caught.value.wanted:
+        assert pair.asked.context.passages == tuple(passages_of(pair.asked.prompt))
+
+
 # --- how claims are shown -------------------------------------------------------------------------
 
 

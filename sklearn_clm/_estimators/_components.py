@@ -21,7 +21,7 @@ from sklearn_clm._estimators._source import DrawSource, rows_in_order
 from sklearn_clm._estimators._verdicts import ComponentVerdicts, shown_to
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
-from sklearn_clm.caching import DrawMemory
+from sklearn_clm.caching import DrawMemory, HumanJudge
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     Provenance,
@@ -107,16 +107,20 @@ class ComponentCollection:
     def _judged_by(
         self,
         admission: Any,
+        prompts: CheckedPrompts,
         references: list[Any],
         draws: list[list[Generation]],
         split: list[DistinctComponents],
     ) -> ComponentVerdicts:
         responses = [[draw.response for draw in row] for row in draws]
+        passages: list[Sequence[str]] = [()] * len(prompts)
+        if isinstance(admission, HumanJudge) and isinstance(self._component_score, Citing):
+            passages = [self._component_score.passages_beside(prompt) for prompt in prompts.prompts]
         # people are shown a prompt with its reference; a model that they audit is given the
         # reference
         of_model = self._people not in (None, admission)
         return ComponentVerdicts(
-            admission, references, responses, split, self._n_jobs, of_model=of_model
+            admission, references, responses, split, passages, self._n_jobs, of_model=of_model
         )
 
     def try_on(self, memory: DrawMemory, width: int) -> None:
@@ -127,7 +131,7 @@ class ComponentCollection:
         if any(len(distinct.components) for distinct in split):
             references = self._references[: len(tried)]
             with noting_kept_draws():
-                self._judged_by(self._admission, references, draws, split).try_on(0)
+                self._judged_by(self._admission, tried, references, draws, split).try_on(0)
 
     def fill(
         self, memory: DrawMemory, width: int, provenance: Provenance, *, progress: Progress
@@ -182,11 +186,11 @@ class ComponentCollection:
         if not all(map(callable, references)):
             responses = (draw.response for row in draws for draw in row)
             warn_of_script("admission", self._given["admission"], responses)
-        self.verdicts = self._judged_by(self._admission, references, draws, split)
+        self.verdicts = self._judged_by(self._admission, prompts, references, draws, split)
         self.verdicts.progress = progress
         if self._people is not None:
             references_shown = shown_to(self._people, prompts, references)
-            self.people = self._judged_by(self._people, references_shown, draws, split)
+            self.people = self._judged_by(self._people, prompts, references_shown, draws, split)
 
     def _noise_of(
         self,

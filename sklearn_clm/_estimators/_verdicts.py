@@ -207,7 +207,8 @@ def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) 
 class ComponentVerdicts(Verdicts):
     """The verdicts of an admission on components of collected prompts.
 
-    Each prompt has a reference, responses, and the distinct components of these.
+    Each prompt has a reference, responses, the distinct components of these, and passages that do
+    not stand in it.
     """
 
     def __init__(
@@ -216,18 +217,21 @@ class ComponentVerdicts(Verdicts):
         references: Sequence[Reference],
         responses: Sequence[Sequence[Response]],
         components: Sequence[DistinctComponents],
+        passages: Sequence[Sequence[str]],
         n_jobs: int | None,
         *,
         of_model: bool = False,
     ) -> None:
         references_of_components: list[Reference] = []
-        for reference, row, distinct in zip(references, responses, components):
+        rows = zip(references, responses, components, passages)
+        for reference, row, distinct, passages_of_prompt in rows:
             for occurrences in distinct.occurrences:
                 draw, span = occurrences[0]
                 # a component says little by itself: people see the response around it, and its
                 # place there
                 if isinstance(admission, HumanJudge) and isinstance(row[draw], str):
-                    context = Context(row[draw], *(span or (0, 0)))
+                    start, stop = span or (0, 0)
+                    context = Context(row[draw], start, stop, tuple(passages_of_prompt))
                     references_of_components.append(replace(as_judged(reference), context=context))
                 else:
                     references_of_components.append(reference)

@@ -431,7 +431,11 @@ class HumanJudge(StoreBacked, PairJudge):
         for digest, content in self._store().select(query, (value,)):
             if content is not None:
                 prompt, references, response, *around = decoded(content, self.path)
-                context = Context(*around[0]) if around else None
+                context = None
+                if around:
+                    text, start, stop, *passages = around[0]
+                    # files of before have none
+                    context = Context(text, start, stop, *map(tuple, passages))
                 pairs.append(
                     WantedVerdict(JudgedPrompt(prompt, tuple(references), context), response)
                 )

@@ -11,7 +11,8 @@ from sklearn_clm.scoring.protocols import Prompt, Reference, Response
 class Context(NamedTuple):
     """A whole response, and where the judged component stands.
 
-    Of a claim that stands nowhere in it, start and stop are 0.
+    Of a claim that stands nowhere in it, start and stop are 0. `passages` are those that do not
+    stand in the prompt, by which people judge a claim, too.
 
     Examples
     --------
@@ -24,6 +25,7 @@ class Context(NamedTuple):
     response: str
     start: int
     stop: int
+    passages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class JudgedPrompt:
     references : tuple, default=()
         Good responses, where there are some.
     context : Context, default=None
-        Where a component is judged: the response around it. It is shown, but a verdict is one on
-        the component whatever response holds it.
+        Where a component is judged: the response around it, and passages. They are shown, but a
+        verdict is one on the component whatever response holds it.
     """
 
     prompt: Prompt = None

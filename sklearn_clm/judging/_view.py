@@ -36,8 +36,9 @@ _STEERING = re.compile(
 def pair_view(pair: WantedVerdict) -> dict[str, object]:
     """A pair as JSON values of visible text.
 
-    Texts are pieces; `compared` is the reference that the response was compared with, and `context`
-    the response around a component, which is marked in it (empty otherwise).
+    Texts are pieces; `compared` is the reference that the response was compared with, `context` the
+    response around a component, which is marked in it (empty otherwise), and `passages` those that
+    do not stand in the prompt.
     """
     response = visible(_as_text(pair.response))
     references = [visible(_as_text(reference)) for reference in pair.asked.references]
@@ -48,13 +49,17 @@ def pair_view(pair: WantedVerdict) -> dict[str, object]:
         "references": [[(alias, False)] for alias in references],
         "compared": None,
         "context": [],
+        "passages": [],
     }
     if pair.asked.context is None:
         return view | _differences(response, references)
     # most of a reference is not about one component of a response, so these are not compared
-    text, start, stop = pair.asked.context
+    text, start, stop, passages = pair.asked.context
     around = ((text[:start], False), (text[start:stop], True), (text[stop:], False))
-    return view | {"context": [(visible(part), marked) for part, marked in around if part]}
+    return view | {
+        "context": [(visible(part), marked) for part, marked in around if part],
+        "passages": [[(visible(passage), False)] for passage in passages],
+    }
 
 
 def visible(text: str) -> str:

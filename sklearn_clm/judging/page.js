@@ -76,12 +76,26 @@ function showPrompt(pair) {
   at("prompt-part").hidden = nodes.length === 0;
 }
 
+// numbered as citations number them
+function showPassages(passages) {
+  const nodes = passages.flatMap((pieces, number) => {
+    const text = element("div", "text", "");
+    text.dir = "auto";
+    fill(text, pieces);
+    return [element("span", "role", String(number + 1)), text];
+  });
+  at("passages").replaceChildren(...nodes);
+  at("passages").scrollTop = 0;
+  at("passages-part").hidden = nodes.length === 0;
+}
+
 function showPair(pair) {
   showPrompt(pair);
   fill(at("response"), pair.response);
   const isComponent = pair.context.length > 0;
   fill(at("context"), pair.context);
   at("context-part").hidden = !isComponent;
+  showPassages(pair.passages);
   at("response-title").textContent = isComponent ? "Judge this part" : "Response";
   at("references").replaceChildren(
     ...pair.references.map((pieces) => {

@@ -108,8 +108,11 @@ class Citing(Protocol):
     def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
         """The passage on which each claim stands, or None."""
 
-    def passages(self, prompt: Prompt) -> Sequence[str]:
-        """All passages of a prompt, in the order that citations count."""
+    def passages_beside(self, prompt: Prompt) -> Sequence[str]:
+        """The passages, in this order, where they do not stand in the prompt.
+
+        People who judge see them beside it.
+        """
 
 
 class GroundedIn(BaseEstimator):
@@ -144,14 +147,14 @@ class GroundedIn(BaseEstimator):
         scores = []
         for prompt, draws, rows in zip(prompts, generations, spans):
             claims, ids = numbered_components((draw.response for draw in draws), rows)
-            of_passages = entailed(self.entails, self.passages(prompt), claims)
+            of_passages = entailed(self.entails, self._passages(prompt), claims)
             best = of_passages.max(axis=0, initial=0.0)
             scores.append([best[numbers] for numbers in ids])
         return scores
 
     def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
         """The passage that entails each claim most, or None."""
-        passages = self.passages(prompt)
+        passages = self._passages(prompt)
         if not passages:
             return [None] * len(claims)
         scores = entailed(self.entails, passages, claims)
@@ -161,21 +164,22 @@ class GroundedIn(BaseEstimator):
             for c, k in enumerate(best)
         ]
 
-    def passages(self, prompt: Prompt) -> list[str]:
-        """The passages of a prompt, as in :class:`Citing`."""
+    def passages_beside(self, prompt: Prompt) -> list[str]:
+        """What `context` gives, as in :class:`Citing`."""
         if self.context is None:
-            return _passages(prompt)
+            return []
         passages = self.context(prompt)
         if isinstance(passages, str) or not all(isinstance(text, str) for text in passages):
             raise TypeError(f"context must give a list of texts, got {passages!r:.80} instead.")
         return list(passages)
 
-
-def _passages(prompt: Prompt) -> list[str]:
-    """The texts of a chat's messages, or a text's paragraphs."""
-    if is_chat(prompt):
-        return texts_of_chat(prompt)
-    return [part.strip() for part in re.split(r"\n\s*\n", str(prompt)) if part.strip()]
+    def _passages(self, prompt: Prompt) -> list[str]:
+        """Those beside the prompt; or a chat's texts, or a text's paragraphs."""
+        if self.context is not None:
+            return self.passages_beside(prompt)
+        if is_chat(prompt):
+            return texts_of_chat(prompt)
+        return [part.strip() for part in re.split(r"\n\s*\n", str(prompt)) if part.strip()]
 
 
 def entailed(

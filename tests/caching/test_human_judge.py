@@ -1,10 +1,12 @@
 """Verdicts of people: kept for good, by hand or by file, the newest counting."""
 
 import csv
+import json
 import os
 import pickle
 import random
 import signal
+import sqlite3
 from dataclasses import replace
 
 import numpy as np
@@ -241,6 +243,26 @@ def test_a_component_is_one_wherever_it_is_found(judge, tmp_path):
     assert judge(elsewhere, "It rains.") is judge(asked, "It rains.") is True
     judge.export(tmp_path / "pairs.csv", [pair])
     assert "It is warm. It rains." in (tmp_path / "pairs.csv").read_text()
+    beside = Context("It is hot. So.", 0, 10, ("Passage one.", "Two."))
+    with pytest.raises(VerdictsWanted) as caught:
+        judge(replace(asked, context=beside), "It is hot.")
+    (wanted_elsewhere,) = HumanJudge(judge.path).wanted()
+    assert wanted_elsewhere.asked.context == caught.value.wanted[0].asked.context == beside
+    judge.export(tmp_path / "pairs.csv", caught.value.wanted)
+    assert "Passage one." in (tmp_path / "pairs.csv").read_text()
+
+
+def test_files_without_passages_are_read(judge):
+    asked = replace(judge.asked(["Weather?"])[0], context=Context("It rains.", 0, 9))
+    judge.want([WantedVerdict(asked, "It rains.")])
+    with sqlite3.connect(judge.path) as file:
+        (content,) = file.execute("SELECT content FROM keys").fetchone()
+        prompt, references, response, (text, start, stop, passages) = json.loads(content)
+        assert passages == []
+        before = json.dumps([prompt, references, response, [text, start, stop]])
+        file.execute("UPDATE keys SET content = ?", (before,))
+    file.close()
+    assert [pair.asked.context for pair in judge.wanted()] == [asked.context]
 
 
 def test_a_second_question_is_answered_by_a_file_that_looks_the_same(judge, tmp_path):

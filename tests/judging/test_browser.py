@@ -159,14 +159,16 @@ def test_hostile_texts_do_nothing_but_stand_there(browser, server, judge, is_com
     ]
     chat = [{"role": payload, "content": payload} for payload in payloads]
     response = " ".join(payloads)
-    context = Context(response * 2, 0, len(response)) if is_component else None
+    context = None
+    if is_component:
+        context = Context(response * 2, 0, len(response), (response, "Two."))
     pair = WantedVerdict(JudgedPrompt(chat, tuple(payloads), context), response)
     browser.get(server.show(judge, [pair]))
     assert shown(browser) == pair.id
     assert browser.execute_script("return window.hacked") is None
     for tag in ("svg", "iframe", "img", "h1 ~ h1", "main h1"):
         assert browser.find_elements("css selector", tag) == []
-    for place in ("response", "context") if is_component else ("response",):
+    for place in ("response", "context", "passages") if is_component else ("response",):
         response = text(browser, place)
         for payload in payloads[:6]:
             assert payload in response
@@ -186,7 +188,10 @@ def test_hostile_texts_do_nothing_but_stand_there(browser, server, judge, is_com
 @pytest.mark.parametrize("is_component", [False, True])
 def test_it_fits_narrow_screens_and_dark_rooms(browser, server, judge, prefer, is_component):
     words = "Donaudampfschifffahrtsgesellschaft" * 6
-    context = Context("word " * 2_000 + words + " b", 10_000, 10_206) if is_component else None
+    passages = ("word " * 2_000 + words,)
+    context = None
+    if is_component:
+        context = Context("word " * 2_000 + words + " b", 10_000, 10_206, passages)
     asked = JudgedPrompt("word " * 2_000 + words, (words, "a"), context)
     pair = WantedVerdict(asked, words + " b")
     url = server.show(judge, [pair])
@@ -217,7 +222,8 @@ def test_it_fits_narrow_screens_and_dark_rooms(browser, server, judge, prefer, i
 
 
 def test_a_component_is_shown_in_its_response(browser, server, judge):
-    asked = JudgedPrompt("Weather?", ("Warm.",), Context("It is warm. It rains.", 12, 21))
+    context = Context("It is warm. It rains.", 12, 21, ("A cloud.", "A wet street."))
+    asked = JudgedPrompt("Weather?", ("Warm.",), context)
     whole = WantedVerdict(JudgedPrompt("Weather?", ("Warm.",)), "It is.")
     browser.get(server.show(judge, [WantedVerdict(asked, "It rains."), whole]))
     shown(browser)
@@ -225,8 +231,10 @@ def test_a_component_is_shown_in_its_response(browser, server, judge):
     marked = browser.find_elements("css selector", "#context mark")
     assert [mark.text for mark in marked] == ["It rains."]
     assert text(browser, "response-title").lower() == "judge this part"
+    assert text(browser, "passages").split("\n") == ["1", "A cloud.", "2", "A wet street."]
     assert press(browser, "y") == whole.id
     assert not browser.find_element("id", "context-part").is_displayed()
+    assert not browser.find_element("id", "passages-part").is_displayed()
     assert text(browser, "response-title").lower() == "response"
 
 

@@ -202,7 +202,12 @@ def test_a_component_comes_with_the_response_around_it(judge):
     assert shown["context"][1] == ["It rains.", True]
     assert shown["context"][2] == [" Really.", False]
     assert not set(STEERING) & {sign for part, _ in shown["context"] for sign in part}
-    assert view(judge, PAIRS[0])["context"] == []
+    assert shown["passages"] == []
+    around = context._replace(passages=(f"<i>It</i>{STEERING}", "Two."))
+    shown = view(judge, WantedVerdict(JudgedPrompt("?", (), around), "It rains."))
+    assert [text[:2] for ((text, _),) in shown["passages"]] == ["<i", "Tw"]
+    assert not set(STEERING) & set(str(shown["passages"]))
+    assert view(judge, PAIRS[0])["context"] == view(judge, PAIRS[0])["passages"] == []
 
 
 def test_addresses_of_images_are_text(judge):
