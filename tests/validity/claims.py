@@ -50,15 +50,17 @@ def claims_in(name: str) -> World:
 
 
 def claims(
-    world: World, _, setting: Setting, rng, *, max_wrong=0, heeding=True, combine=np.fmax.reduce
+    world: World, _, setting: Setting, rng, *, max_wrong=0, ignored=None, combine=np.fmax.reduce
 ):
     """Are more than `max_wrong` claims of a selection wrong too often?
 
-    Not `heeding` parents in what is selected is a mistake.
+    Parents that are `ignored` "in selections" or "in V" are a mistake: too many claims are kept, or
+    too few.
     """
     of_claims = claims_in(world.name)
-    selected = of_claims if heeding else world
-    return components(of_claims, _, setting, rng, combine, max_wrong=max_wrong, selected=selected)
+    calibrated = world if ignored == "in V" else of_claims
+    selected = world if ignored == "in selections" else of_claims
+    return components(calibrated, _, setting, rng, combine, max_wrong=max_wrong, selected=selected)
 
 
 def lazy_claims(world: World, _, setting: Setting, rng, *, max_wrong=1):
@@ -125,6 +127,9 @@ CLAIM_PROCEDURES = {
     "audited_claims": audited_claims,
     "claims_of_a_group": claims_of_a_group,
 }
+
+#: Those whose V hardly repeats, so that the share of failures is known, and not only bounded.
+EXACT_PROCEDURES = ("claims_but_1", "lazy_claims")
 
 #: A level within reach for each, since a selection of all claims errs more often.
 CLAIM_LEVELS = {

@@ -228,7 +228,11 @@ MUTATIONS = {
         procedure=partial(claims, combine=_mean_of_repeats),
     ),
     "parents heeded in calibration alone": Mutation(
-        claim_cell("claims"), procedure=partial(claims, heeding=False)
+        claim_cell("claims"), procedure=partial(claims, ignored="in selections")
+    ),
+    # a safe mistake: it fails more rarely than it may, since it keeps too few
+    "parents ignored in V": Mutation(
+        claim_cell("claims_but_1"), procedure=partial(claims, max_wrong=1, ignored="in V"), n=400
     ),
     "groups pooled": Mutation(
         Cell("groups_each", "mixed", "max", Setting(200, hard_group_error("mixed") - 0.005, 0.1)),

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from joblib import Parallel, delayed
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
+
+from sklearn_clm.calibration import critical_count
 
 from .answers import ANSWER_PROCEDURES
 from .audits import AUDIT_PROCEDURES, JUDGES, risk_of_all
-from .claims import CLAIM_LEVELS, CLAIM_PROCEDURES
+from .claims import CLAIM_LEVELS, CLAIM_PROCEDURES, EXACT_PROCEDURES
 from .deployed import DEPLOYED_PROCEDURES
 from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
@@ -59,6 +61,19 @@ class Cell:
         return self.setting.delta * (2 if self.procedure == "both" else 1)
 
     @property
+    def least(self) -> float:
+        """Probability of failure of a calibration that gives nothing away.
+
+        Where the threshold is the r-th largest of n values that hardly repeat, its risk is above
+        epsilon exactly as often as at most r - 1 of them lie above the quantile at 1 - epsilon. A
+        calibration that fails more rarely keeps less than it may. 0, where that is not known.
+        """
+        if self.procedure not in EXACT_PROCEDURES:
+            return 0.0
+        n, epsilon, delta = self.setting.n, self.setting.epsilon, self.setting.delta
+        return float(binom.cdf(critical_count(n, epsilon, delta), n, epsilon))
+
+    @property
     def cost(self) -> int:
         """Roughly how many calibrations of arrays one calibration takes as long as."""
         slow = ("estimators", "files", "command_line", "coin_choices", *LEVELS_IN_ORDERS)
@@ -89,8 +104,9 @@ class CellResult:
 
     @property
     def holds(self) -> bool:
-        """Whether the interval reaches down to what is allowed."""
-        return self.interval[0] <= self.cell.allowed
+        """Whether the interval reaches down to what is allowed, and up to what is exact."""
+        low, high = self.interval
+        return low <= self.cell.allowed and high >= self.cell.least
 
 
 def first_k_error(world: str) -> float:
