@@ -4,6 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from scipy.stats import binom
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from sklearn_clm import (
     ComponentSelector,
@@ -21,6 +24,7 @@ from sklearn_clm.policies import AuditedJudging, Groups, ThresholdPolicy
 from sklearn_clm.scoring import (
     Citation,
     ClaimSupport,
+    CombinedScore,
     GroundedIn,
     VerbalisedConfidence,
     _components,
@@ -155,6 +159,93 @@ def test_a_score_that_costs_is_asked_for_once_in_fit(sampler):
     data = ComponentSelector(sampler, **options, alpha=0.4).collect(X, Y)
     # but for the few on which all parts are tried first
     assert data.n_components <= len(asked) < 1.1 * data.n_components
+
+
+def says(passage, claim):
+    return 0.5 * (claim.split()[2][:-1] in passage)
+
+
+LEARNT = [f"l{i}" for i in range(80)]
+
+
+@pytest.fixture(scope="module")
+def combined():
+    scores = [ClaimSupport(), VerbalisedConfidence(asked_for_score), GroundedIn(says)]
+    draws = ClaimModel().sample(LEARNT, 4)
+    parts = {"splitter": claims_of, "admission": is_right}
+    return CombinedScore(scores).fit(LEARNT, LEARNT, draws, **parts)
+
+
+def asked_for_score(question):
+    statement = question.split("Statement in an answer: ")[1].split("\n")[0]
+    return str(round(100 * score_of(None, statement)))
+
+
+def test_a_classifier_of_scores_sees_none_of_the_prompts_that_calibrate(sampler, combined):
+    options = PARTS | {"component_score": combined, "alpha": 0.4}
+    apart = ComponentSelector(sampler, **options).fit(X, Y)
+    # the same prompts, given with those that trained it, whose references tell nothing
+    both = ComponentSelector(sampler, **options).fit([*LEARNT, *X], [*LEARNT, *Y])
+    assert both.calibration_indices_.tolist() == [80 + i for i in apart.calibration_indices_]
+    assert both.calibration_data_.n_prompts == len(X)
+    assert both.gamma_hat_ == apart.gamma_hat_ < 1
+    assert both.predict(NEW) == apart.predict(NEW)
+    # its scores do not depend on what else is scored, and are those of the plain rule
+    critical = int(critical_count(len(X), 0.4, 0.05))
+    scores = [apart.calibration_data_.take([i]) for i in range(len(X))]
+    worst = [max(row.scores[row.labels == 0], default=-np.inf) for row in scores]
+    assert sorted(worst, reverse=True)[critical] < apart.gamma_hat_
+    assert apart.predict(NEW[:1])[0].components == apart.predict(NEW)[0].components
+    with pytest.raises(ValueError, match="prompts that have not trained component_score"):
+        ComponentSelector(sampler, **options).fit(LEARNT, LEARNT)
+
+
+def test_a_classifier_of_scores_is_known_by_what_it_has_learnt(sampler, combined, tmp_path):
+    path = tmp_path / "calibration.json"
+    options = PARTS | {"component_score": combined, "alpha": 0.4}
+    selector = ComponentSelector(sampler, **options).fit(X, Y)
+    selector.save_calibration(path)
+    loaded = ComponentSelector(sampler, **options).load_calibration(path)
+    assert loaded.predict(NEW) == selector.predict(NEW)
+    unfitted = clone(combined)
+    with pytest.raises(NotFittedError, match="component_score must be fitted on other prompts"):
+        ComponentSelector(sampler, **options | {"component_score": unfitted}).fit(X, Y)
+    parts = {"splitter": claims_of, "admission": is_right}
+    other = unfitted.fit(LEARNT[:60], LEARNT[:60], ClaimModel().sample(LEARNT[:60], 4), **parts)
+    with pytest.raises(ValueError, match="another component_score"):
+        ComponentSelector(sampler, **options | {"component_score": other}).load_calibration(path)
+    always = parts | {"admission": lambda reference, claim: True}
+    with pytest.raises(ValueError, match="must admit some components and refuse others"):
+        clone(combined).fit(LEARNT, LEARNT, ClaimModel().sample(LEARNT, 4), **always)
+
+
+def test_a_classifier_of_scores_cites_what_one_of_them_does(combined):
+    claims = ["0 of p: 0.9 right", "0 of q: 0.9 right"]
+    assert combined.cite("p", claims) == [Citation(0, "p", 0.5), None]
+    assert combined.passages_beside("p") == []
+    assert CombinedScore(["support"]).cite("p", claims) == [None, None]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_a_classifier_of_scores_keeps_the_promise():
+    """In worlds of their own, whose risk is measured on many new prompts."""
+    n_failed = 0
+    parts = {"splitter": claims_of, "admission": is_right}
+    for world in range(40):
+        prompts = [f"{world} {i}" for i in range(120)]
+        draws = ClaimModel().sample(prompts[:40], 3)
+        score = CombinedScore([ClaimSupport(), score_of])
+        score = score.fit(prompts[:40], prompts[:40], draws, **parts)
+        options = {"k_max": 3, "epsilon": 0.5, "quality": "self_consistency", "random_state": 0}
+        drawn = ConformalSampler(ClaimModel(), admission=lambda y, text: True, **options)
+        selector = ComponentSelector(
+            drawn, component_score=score, alpha=0.4, delta=0.1, random_state=0, **parts
+        ).fit(prompts, prompts)
+        new = [f"{world} new {i}" for i in range(400)]
+        sets = selector.predict(new)
+        n_failed += component_loss(new, sets, admission=is_right) > 0.4
+    assert n_failed <= binom.ppf(0.999, 40, 0.1)
 
 
 def test_each_group_has_its_threshold(sampler):

@@ -32,7 +32,7 @@ from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import labelled
-from sklearn_clm.scoring import Citation, Citing, ClaimSupport, get_splitter
+from sklearn_clm.scoring import Citation, Citing, ClaimSupport, CombinedScore, get_splitter
 from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._callables import is_ours
 from sklearn_clm.scoring._components import (
@@ -155,7 +155,8 @@ class ComponentCollection:
 
         # Proposition 4.4: no component may score higher among half of the draws; scores of this
         # package do not, and some of them cost
-        if not is_ours(self._component_score):
+        score = self._component_score
+        if not all(map(is_ours, score.parts if isinstance(score, CombinedScore) else [score])):
             tried = order[:_N_TRIED]
             half = (width + 1) // 2
             first_half = self._scored(
@@ -263,6 +264,20 @@ def prompts_of_sampler(
     return np.sort(np.array(kept, dtype=np.intp))
 
 
+def prompts_unseen_by(
+    component_score: object, prompts: CheckedPrompts, rows: np.ndarray
+) -> np.ndarray:
+    """Those of some prompts that have not trained a score."""
+    if not isinstance(component_score, CombinedScore):
+        return rows
+    seen = np.isin(prompts.digests[rows], component_score.trained_on_)
+    if seen.all():
+        raise ValueError(
+            "X must hold prompts that have not trained component_score, got only such as have."
+        )
+    return rows[~seen]
+
+
 def components_of_draws(
     component_score: Any,
     prompts: Any,
@@ -284,6 +299,15 @@ def components_of_draws(
     ]
 
 
+def _compares(component_score: Any) -> bool:
+    """Whether a score compares the components of all draws."""
+    if isinstance(component_score, CombinedScore):
+        return any(map(_compares, component_score.parts))
+    if isinstance(component_score, ClaimSupport) and component_score.entails is not None:
+        return False
+    return bool(getattr(component_score, "counts_taken_draws", False))
+
+
 def components_of_sets(
     splitter: Callable[[str], Any], component_score: Any, sets: Sequence[PredictionSet]
 ) -> list[DistinctComponents]:
@@ -298,9 +322,7 @@ def components_of_sets(
     ]
 
     # what was rejected need not be split, which may cost, unless the score compares components
-    compares = getattr(component_score, "counts_taken_draws", False) and not (
-        isinstance(component_score, ClaimSupport) and component_score.entails is not None
-    )
+    compares = _compares(component_score)
     split = [range(len(row)) for row in draws] if compares else members
     texts = [[row[j] for j in of] for row, of in zip(draws, split)]
     parts: list[Parts] = [[[] for _ in row] for row in draws]

@@ -21,6 +21,7 @@ from sklearn_clm.policies.rules import Rules, SetRule
 from sklearn_clm.scoring import (
     ClaimSupport,
     ClassifierScore,
+    CombinedScore,
     EntailmentScore,
     GroundedIn,
     quality_matrix,
@@ -83,6 +84,8 @@ _SINGLE_PRECISION = Noise(np.inf, 2.0**-24)
 
 def in_batches(score: object) -> bool:
     """Whether a score may depend on the batch."""
+    if isinstance(score, CombinedScore):
+        return any(map(in_batches, score.parts))
     if isinstance(score, CallableScore):
         score = score.function
     elif isinstance(score, (ClaimSupport, GroundedIn)):

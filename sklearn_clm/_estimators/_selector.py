@@ -23,6 +23,7 @@ from sklearn_clm._estimators._calibration import PARTS, Calibration, SelectorCal
 from sklearn_clm._estimators._components import (
     ComponentCollection,
     prompts_of_sampler,
+    prompts_unseen_by,
     select_components,
 )
 from sklearn_clm._estimators._precision import Noise, check_precision_of_components
@@ -274,6 +275,7 @@ class ComponentSelector(CalibratedEstimator):
             source, width = sampler.calibration_.source, sampler.calibration_.width
             of_fit = isinstance(X, PredictionSets) and X.of_fit
             rows = prompts_of_sampler(sampler, prompts, references, of_fit=of_fit)
+        rows = prompts_unseen_by(self.component_score, prompts, rows)
 
         level = (self.groups or Groups()).level(self.delta, names, rows)
         judging_of(self.judging).refuse(self.alpha, level)

@@ -131,14 +131,16 @@ agree with it, of all draws that were taken; it needs no log-probabilities, and 
 seldom stop early. Of claims, :class:`ClaimSupport` counts the draws that say the same in whatever
 words, :class:`VerbalisedConfidence` asks a model for a number, and :class:`GroundedIn` asks which
 passage of the prompt entails one, and cites it. A classifier (:class:`ClassifierScore`) selects
-most where it can be trained; such numbers may be its features. A score that looks at other draws
-must never fall when draws are added: the guarantee rests on it.
+most where it can be trained, and :class:`CombinedScore` trains one on several such numbers, with
+prompts that calibrate nothing. A score that looks at other draws must never fall when draws are
+added: the guarantee rests on it.
 """
 
 import sklearn_clm.generators  # noqa: F401 - whole, before parts of it
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.scoring._admission import component_match, threshold_admission
 from sklearn_clm.scoring._claims import Citation, Citing, ClaimSupport, GroundedIn
+from sklearn_clm.scoring._combined import CombinedScore
 from sklearn_clm.scoring._components import SpanLikelihood, Support
 from sklearn_clm.scoring._entailment import EntailmentScore
 from sklearn_clm.scoring._exact_match import exact_match
@@ -174,6 +176,7 @@ __all__ = [
     "ClaimSplitter",
     "ClaimSupport",
     "ClassifierScore",
+    "CombinedScore",
     "ComponentScore",
     "DrawScorer",
     "EntailmentScore",

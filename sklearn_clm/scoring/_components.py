@@ -221,6 +221,8 @@ def get_component_score(
     protocols = (ComponentScore, Classifier)
     score = chosen("component_score", component_score, _COMPONENT_SCORES, other_kinds, protocols)
     if isinstance(score, ComponentScore):
+        if hasattr(score, "fit"):
+            refuse_unfitted(score, "component_score")
         return score
     if isinstance(score, Classifier):
         refuse_unfitted(score, "component_score")

@@ -229,7 +229,7 @@ def needs_logprobs(quality: str | Quality | DrawScorer | Classifier) -> bool:
     return bool(getattr(scorer, "needs_logprobs", scorer is likelihood))
 
 
-def refuse_unfitted(classifier: Classifier, argument: str) -> None:
+def refuse_unfitted(classifier: object, argument: str) -> None:
     """Refuse an estimator of scikit-learn that cannot predict yet."""
     if isinstance(classifier, BaseEstimator):
         message = (

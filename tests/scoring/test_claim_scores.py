@@ -12,6 +12,7 @@ from sklearn_clm.scoring import (
     Citation,
     Claim,
     ClaimSupport,
+    CombinedScore,
     GroundedIn,
     PairJudge,
     Support,
@@ -66,7 +67,22 @@ def refuse_falling(score, prompt, texts, members):
             assert value <= of_all[claim], f"{claim} scores {value} among {n_taken} draws"
 
 
+def combined():
+    """Three scores, of claims that are right more often where many draws say so."""
+    rng = np.random.default_rng(0)
+    texts = [["".join(rng.choice(list(LETTERS), 2)) for _ in range(5)] for _ in range(60)]
+    draws = [[Generation(text) for text in row] for row in texts]
+    score = CombinedScore([ClaimSupport(), GroundedIn(half_says), lambda prompt, claim: ord(claim)])
+
+    def is_right(reference, claim):
+        return rng.random() < 0.5 + 0.4 * (claim in "abc")
+
+    prompts = [f"ab{i}" for i in range(60)]
+    return score.fit(prompts, prompts, draws, splitter=lambda text: [*text], admission=is_right)
+
+
 MONOTONE = {
+    "a classifier": combined(),
     "support by equality": ClaimSupport(),
     "support by a function": ClaimSupport(half_says),
     "support by a judge": ClaimSupport(Judge()),
