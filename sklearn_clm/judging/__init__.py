@@ -50,9 +50,9 @@ A verdict that is changed later is a new row, and the last one counts: the next 
 A sentence is judged in the response around it, and a claim that does not stand in it beside it;
 passages that the prompt holds are shown with the prompt, and others, of a
 :class:`sklearn_clm.scoring.GroundedIn` with a `context`, by themselves.
-``ComponentSelector(sampler, admission=judge, judging="lazy")`` asks from the highest score down, as its test walks, and no more
-of a prompt that is known to have a wrong one; the threshold is that of all labels
-(:meth:`sklearn_clm.ComponentSelector.fit`). Give it a question of its own, such as
+``ComponentSelector(sampler, admission=judge, judging="lazy")`` asks from the highest score down,
+as its test walks, and no more of a prompt that is known to have a wrong one; the threshold is that
+of all labels (:meth:`sklearn_clm.ComponentSelector.fit`). Give it a question of its own, such as
 ``HumanJudge(path, question="Is this true?")``: the file may be the same. The verdict is one on the
 sentence, whatever response holds it.
 
