@@ -1,4 +1,4 @@
-"""Sets, one for each prompt: what all have in common, and those of responses."""
+"""Sets, one for each prompt, of responses or others."""
 
 import math
 import textwrap

@@ -109,7 +109,7 @@ class Citing(Protocol):
         """The passage on which each claim stands, or None."""
 
     def passages_beside(self, prompt: Prompt) -> Sequence[str]:
-        """The passages, in this order, where they do not stand in the prompt.
+        """The passages, unless they stand in the prompt.
 
         People who judge see them beside it.
         """
@@ -174,7 +174,7 @@ class GroundedIn(BaseEstimator):
         return list(passages)
 
     def _passages(self, prompt: Prompt) -> list[str]:
-        """Those beside the prompt; or a chat's texts, or a text's paragraphs."""
+        """Those beside the prompt, or those that it holds."""
         if self.context is not None:
             return self.passages_beside(prompt)
         if is_chat(prompt):

@@ -1,4 +1,4 @@
-"""One score of several component scores, learnt from prompts that calibrate nothing."""
+"""A score learnt from several scores of components."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -165,12 +165,12 @@ class CombinedScore(BaseEstimator):
         return scores
 
     def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
-        """The passages that the first of the scores which cites gives."""
+        """The passages that the first citing score gives."""
         citing = [part for part in self.parts if isinstance(part, Citing)]
         return citing[0].cite(prompt, claims) if citing else [None] * len(claims)
 
     def passages_beside(self, prompt: Prompt) -> Sequence[str]:
-        """The passages of that score which do not stand in the prompt."""
+        """The passages of that score beside the prompt."""
         citing = [part for part in self.parts if isinstance(part, Citing)]
         return citing[0].passages_beside(prompt) if citing else []
 

@@ -105,7 +105,7 @@ class _Asking(BaseEstimator):
         return _filled(template, {**fields, "response": response_text})
 
     def _questions(self, pairs: Iterable[tuple[Prompt, Response]]) -> list[Prompt]:
-        """The question about each prompt and a response to it, or a part of one."""
+        """The question about each prompt and response, or component."""
         return [
             self._question(prompt, {"prompt": _contents(prompt)}, response)
             for prompt, response in pairs

@@ -143,7 +143,7 @@ class CheckedSplitter:
             raise self._error(None, pairs[min(missing)][1])
 
     def _ask(self, pair: tuple[Prompt, str]) -> Any:
-        """The components of one pair, as a draw, or to be awaited."""
+        """The components of one pair, as a draw, perhaps awaitable."""
         prompt, response = pair
         parts = self.function(prompt, response) if self.takes_prompt else self.function(response)
         return _awaited(parts) if inspect.isawaitable(parts) else _in_one(parts)
@@ -387,7 +387,7 @@ def _offsets(part: Any) -> Span:
 
 
 def _claim(claim: Claim, text: str) -> Claim | None:
-    """A claim with the place where it stands; None if wrong."""
+    """A claim and where it stands; None if wrong."""
     try:
         parents = tuple(map(index, claim.parents))
         statement = claim.text.strip()
