@@ -68,9 +68,15 @@ class Model(BaseHTTPRequestHandler):
         }
         usage = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
         head = {"id": "1", "object": "chat.completion", "created": 1, "model": request["model"]}
-        body = json.dumps({**head, "choices": [choice], "usage": usage}).encode()
+        answer = {**head, "choices": [choice], "usage": usage}
+        settings = request
+        if self.path == "/api/chat":  # Ollama's own protocol
+            settings = request["options"]
+            assert 0 <= settings["seed"] < 2**31
+            answer = {"model": request["model"], "message": choice["message"], "done": True}
+        body = json.dumps(answer).encode()
         self.server.models.add(request["model"])
-        self.server.temperatures.add(request.get("temperature"))
+        self.server.temperatures.add(settings.get("temperature"))
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -94,6 +100,7 @@ def server(monkeypatch):
         for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
             monkeypatch.setenv(name, server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "any")
+        monkeypatch.setenv("OLLAMA_HOST", f"http://127.0.0.1:{server.server_port}")
         yield server
         server.shutdown()
 
@@ -118,6 +125,14 @@ def stand_ins(server, monkeypatch):
     def init_chat_model(name, temperature):
         ask = lambda prompt: text_of(name.replace(":", "/"), prompt, temperature)  # noqa: E731
         return SimpleNamespace(invoke=lambda prompt: SimpleNamespace(content=ask(prompt)))
+
+    class Client:
+        def __init__(self, timeout):
+            assert timeout > 0
+
+        def chat(self, model, messages, options):
+            reply = completion(f"ollama/{model}", messages, options["temperature"])
+            return reply.choices[0]
 
     class LM:
         def __init__(self, model, temperature, cache):
@@ -164,6 +179,7 @@ def stand_ins(server, monkeypatch):
     contents = {
         "fastapi": {"FastAPI": FastAPI},
         "litellm": {"completion": completion},
+        "ollama": {"Client": Client},
         "langchain": {},
         "langchain.chat_models": {"init_chat_model": init_chat_model},
         "dspy": {
