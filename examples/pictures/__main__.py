@@ -24,12 +24,13 @@ EXAMPLES = HERE.parent
 OUTPUT = EXAMPLES / "output" / "pictures"
 WIDTH = 800  # of the picture of the quickstart, with what it shows
 QUESTIONS = (
-    "Which country is the city of Kawasaki in?",
-    "Which continent is Bolivia in?",
-    "Which language do people speak in Yemen?",
-    "Which US state is the city of Gilbert in?",
+    "Which country is the city of Yerevan in?",
+    "Which continent is Togo in?",
+    "Which language do people speak in Austria?",
+    "Which US state is the city of Seattle in?",
+    "What is the chemical symbol of neon?",
 )
-CITIES = ("Cairo", "Stockholm", "Makkah")
+CITIES = ("Kobe", "Madrid", "Callao")
 OPTIONS = {
     "risk_curves": [],
     "cascade": [],
@@ -96,20 +97,24 @@ def draw_curves(results: Any, path: Path) -> None:
 
 
 def rounded(path: Path) -> None:
-    """Leave two digits behind the point of each coordinate, which the eye cannot tell apart."""
-    text = re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", path.read_text("utf-8"))
+    """Leave two digits behind the point of each coordinate, which the eye cannot tell apart.
+
+    The date goes, too: the same run draws the same file.
+    """
+    text = re.sub(r"\s*<dc:date>.*?</dc:date>", "", path.read_text("utf-8"))
+    text = re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", text)
     path.write_text(text, encoding="utf-8")
 
 
 def draw_sets(found: dict[str, Any]) -> str:
     """Sets of answers to new questions, and trusted sentences about new cities, on a tint."""
-    lines = [heading(found["rows"], "cities", "Sets of answers")]
+    lines = [heading(found["rows"], "the set holds", "Sets of answers")]
     for question in QUESTIONS:
         (one,) = [one for one in found["sets"] if one.prompt == question]
         pieces = [Piece(question + "  ")]
         pieces += [Piece(response.strip(), framed=True) for response in one.responses]
         lines += wrapped(pieces)
-    lines += [[], heading(found["rows"], "all trusted", "Sentences to rely on, tinted")]
+    lines += [[], heading(found["rows"], "all trusted sentences", "Sentences to rely on, tinted")]
     for city in CITIES:
         (one,) = [one for one in found["trusted"] if one.prompt == city]
         paragraphs = one.prediction_set
@@ -166,10 +171,15 @@ class Piece:
         return (rectangle if box else "") + text
 
 
-def heading(rows: list[Any], start: str, title: str) -> list[Piece]:
-    """A title, and what was promised and held."""
-    (_, risk, held, group), *_ = [row for row in rows if row[0].startswith(start)]
-    promise = f"{1 - risk:.0%} promised, {held:.0%} of {len(group)} new ones held"
+def heading(rows: list[Any], words: str, title: str) -> list[Piece]:
+    """A title, what was promised, and what held: of kinds of prompts, those with a promise."""
+    promised = [row for row in rows if words in row[0] and row[3].guaranteed]
+    n_new = sum(len(group) for _, _, _, group in promised)
+    n_held = sum(held * len(group) for _, _, held, group in promised)
+    each = f" in each of {len(promised)} kinds" if len(promised) > 1 else ""
+    promise = (
+        f"{1 - promised[0][1]:.0%} promised{each}, {n_held / n_new:.0%} of {n_new} new ones held"
+    )
     return [Piece(title, head=True), Piece(promise, note=True)]
 
 

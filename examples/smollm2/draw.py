@@ -25,7 +25,7 @@ def answers_as_lines(prompt, draws):
     line = {
         "prompt": prompt,
         "responses": [draw.response for draw in draws],
-        "logprob": [round(draw.logprob, 5) for draw in draws],
+        "logprob": [draw.logprob for draw in draws],
         "n_tokens": [draw.n_tokens for draw in draws],
     }
     return [line]
@@ -37,9 +37,9 @@ def paragraphs_as_lines(prompt, draws):
         {
             "prompt": prompt,
             "response": draw.response,
-            "logprob": round(draw.logprob, 4),
+            "logprob": draw.logprob,
             "n_tokens": draw.n_tokens,
-            "token_logprobs": [round(one, 4) for one in draw.token_logprobs],
+            "token_logprobs": draw.token_logprobs,
             "token_spans": draw.token_spans,
         }
         for draw in draws

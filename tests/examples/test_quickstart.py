@@ -57,7 +57,7 @@ def test_the_quickstart_keeps_what_it_promises():
             n_held = int(n) * int(held.rstrip("%")) / 100
             # fewer have a chance of 1 in 1,000 where the promise is just kept
             assert n_held >= binom.ppf(1e-3, int(n), chance) - 0.5, what
-    assert promised >= 6  # and the capitals, of which the model knows few, are promised nothing
+    assert promised >= 8  # and the capitals, of which the model knows few, are promised nothing
     assert ["capitals: the set holds a right answer", "nothing"] in [row[:2] for row in rows]
     page = (EXAMPLES / "output" / "quickstart.html").read_text("utf-8")
     assert page.count("<mark ") > 5
@@ -165,15 +165,16 @@ def test_the_model_itself_makes_the_same_draws_and_sets(tasks, tmp_path):
     questions, new = tasks.split(list(right), 2, 1)
     few = [question for kind in tasks.KINDS for question in of_kind(tasks, new, kind)[:3]]
     recorded, live = tasks.draws("questions"), tasks.question_generator()
-    equal = same_draws(live.sample(few, 10), recorded.sample(few, 10))
+    equal = same_draws(live.sample(few, 10, seed=tasks.SEED), recorded.sample(few, 10))
     # as many in a thousand may differ on another machine, or with another version of torch
     assert np.mean(equal) >= 0.99
     cities = tasks.cities()[::120]
-    paragraphs = tasks.paragraph_generator().sample(cities, 2)
+    paragraphs = tasks.paragraph_generator().sample(cities, 2, seed=tasks.SEED)
     equal = same_draws(paragraphs, tasks.draws("paragraphs").sample(cities, 2))
     assert np.mean(equal) >= 0.8
 
     settings = {"k_max": 10, "admission": tasks.same_answer, "similarity": "exact_match"}
+    settings["random_state"] = tasks.SEED
     groups = Groups(by=tasks.kind_of)
     sampler = ConformalSampler(recorded, policy=ExitPolicy(), groups=groups, **settings)
     with pytest.warns(NullCalibrationWarning, match="capitals"):
