@@ -94,10 +94,11 @@ def horizons(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws up to which an arrival is awaited, and prices.
 
-    Both of shape (h, ...), the price that of these draws after `n_draws`. With tiers up to the
-    first draw that is left of each, since further ones of a tier are no likelier than that to bring
-    the first admissible text, and cost as much. The price of none is infinite, and the dearest
-    draw's is 1.
+    Both have shape (h, ...), one row for each horizon. The price is that of the draws from
+    `n_draws` to the horizon, where the dearest draw has the price 1. With tiers there is a horizon
+    for each tier, up to its first draw that is left: further draws of a tier are no likelier to
+    bring the first admissible text, and cost as much. A tier without a draw left has an infinite
+    price.
     """
     if tiers is None:
         stops = n_draws + look_ahead
@@ -129,9 +130,9 @@ class TextModel(ABC):
     def after_next_draw(
         self, table: Table, at: np.ndarray, paths: TextPaths, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities after the next draw of prompts in a table.
+        """Probabilities after the next draw of some prompts.
 
-        They stand at `at` in the table, at `rows` in the paths.
+        The prompts stand at `at` in the table, and at `rows` in the paths.
         """
         draw = paths.n_draws[rows]
         table.ensure(at, draw + 1)
@@ -204,8 +205,8 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
 def with_references(data: CalibrationData) -> CalibrationData:
     """The same; without labels, last draws stand for references.
 
-    They are draws no more. A text among the others is then admissible if it is that one: its share
-    is its chance.
+    The last draw of a prompt is then no draw any more. A text among the others is admissible if it
+    is equal to it, which happens as often as the text is drawn.
     """
     if data.k_max == 1 or np.any(data.labels >= 0):
         return data
@@ -256,12 +257,13 @@ def fit_exit_model(
     added_features = np.stack(
         [_added_features(chance[:, k], features[:, k], paths.alike) for k in range(k_max)], axis=1
     )
-    adds = _highest(chance, labels)
-    added_classifier, text = learn(added_features, adds, taught, present)
+    adds = _best_admissible(chance, labels)
+    added_classifier, chance_to_add = learn(added_features, adds, taught, present)
 
     # how likely a first admissible text arrives within the next draws, by horizon
     draws = np.arange(1, k_max + 1)
-    so_far = _arrival_features(present.sum(axis=2), draws, text, k_max, tiers)
+    n_texts = present.sum(axis=2)
+    so_far = _arrival_features(n_texts, draws, chance_to_add, k_max, tiers)
     stops, prices = horizons(draws, k_max, look_ahead, tiers)
     everywhere = np.ones((n, k_max), dtype=bool)
     arrival_classifiers = []
@@ -280,7 +282,7 @@ def fit_exit_model(
         arrival_classifiers=tuple(arrival_classifiers),
         quality_scale=paths.quality_scale,
         similarity_scale=paths.similarity_scale,
-        rho=_best_rho(text, arrival, labels, epsilon, draw_price * costs),
+        rho=_best_rho(chance_to_add, arrival, labels, epsilon, draw_price * costs),
         k_max=in_use,
         tiers=tiers,
     )
@@ -357,7 +359,7 @@ def probabilities(classifier: Any, present: np.ndarray, features: np.ndarray) ->
     return chances
 
 
-def _highest(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _best_admissible(chance: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Which admissible text has the largest chance so far."""
     # admissible texts that rank below another admissible one add nothing to a set
     chance_of_right = np.where(labels[:, np.newaxis, :], chance, -np.inf)

@@ -72,17 +72,21 @@ class ExitRule:
         """
         if self.done:
             raise RuntimeError("the exit rule has stopped; it takes no further draw")
-        before = self.exit
+        exit_before = self.exit  # m_{k-1}
         self.n_samples += 1
-        last = self.n_samples == self.k_max
+        is_last = self.n_samples == self.k_max
         # the running minimum, so that sets are nested in the level
-        self.exit = -np.inf if last else min(before, float(arrival) / self.rho)
-        for c, chance in enumerate(text):
-            value = min(before, float(chance))
-            if value >= self.level and value > self.exit and c not in self.members:
+        exit_now = -np.inf if is_last else min(exit_before, float(arrival) / self.rho)
+        self.exit = exit_now
+        # as numbers of Python: this loop runs for each draw of each request
+        for c, chance in enumerate(np.asarray(text).tolist()):
+            # the value min(m_{k-1}, p_k(c)) reaches the level where the chance does: with m_{k-1}
+            # below the level sampling had stopped
+            reaches_level = chance >= self.level
+            if reaches_level and min(exit_before, chance) > exit_now and c not in self.members:
                 self.members.append(c)
         # at the budget sampling ends, too, but then the level has not stopped it
-        self.stopped = self.exit < self.level and not last
+        self.stopped = exit_now < self.level and not is_last
         return self.done
 
 
@@ -112,7 +116,7 @@ class ExitEntries(DrawEntries):
         if not table.is_lazy:
             for k in range(k_max):
                 self.draw(np.flatnonzero(table.n_draws[rows] > k))
-        self._end(np.flatnonzero(table.n_draws[rows] == 0))
+        self._end_at_holes(np.flatnonzero(table.n_draws[rows] == 0))
 
     def draw(self, prompts: np.ndarray) -> None:
         rows = self._of_prompt[prompts]
@@ -129,10 +133,10 @@ class ExitEntries(DrawEntries):
         # of prompts whose draws end here nothing more will be known
         has_ended = self._paths.n_draws[prompts] == self._table.n_draws[rows]
         is_text = chance > -np.inf
-        self._end(prompts[has_ended], is_text[has_ended])
+        self._end_at_holes(prompts[has_ended], is_text[has_ended])
 
-    def _end(self, prompts: np.ndarray, is_text: np.ndarray | None = None) -> None:
-        """Note which prompts have no further draw, but holes.
+    def _end_at_holes(self, prompts: np.ndarray, is_text: np.ndarray | None = None) -> None:
+        """End those prompts whose next draw is a hole.
 
         `is_text` says which of their draws are first draws of a text; None: there are none.
         """

@@ -126,7 +126,7 @@ class TextPaths:
     ) -> None:
         """Take the next draw of each prompt at `rows`.
 
-        Each prompt stands there at most once. `similarity`, of shape (m, at least the draws so
+        No prompt stands there twice. `similarity`, of shape (m, at least the draws so
         far), is that to earlier draws, and `equal` the draw that holds an equal response first, the
         draw itself where there is none.
         """
@@ -266,8 +266,9 @@ def text_of_draw(
 def same_text_of(similarity: np.ndarray, first: np.ndarray, labels: np.ndarray) -> float | None:
     """Similarity above which labels of two texts agree, or None.
 
-    Pairs are taken from the most similar on, as long as they differ at most a quarter as often as
-    all judged pairs of a prompt do. It stands in the gap below the last of them.
+    Pairs are taken from the most similar on, as long as their labels differ at most a quarter as
+    often as those of all judged pairs of a prompt. The threshold stands in the gap below the last
+    of them.
     """
     k_max = first.shape[1]
     earlier, later = np.triu_indices(k_max, 1)

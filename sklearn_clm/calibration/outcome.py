@@ -44,8 +44,8 @@ class Audited:
 class Outcome:
     """What tests found of the chosen step, or the safest.
 
-    The latter where none passed. Of the n prompts that tested it, `n_counted` count for the risk,
-    and `n_errors` of these err, exactly or by a `bound`.
+    It is about the safest step where none passed. Of the n prompts that tested the step,
+    `n_counted` count for the risk, and `n_errors` of these err, exactly or by a `bound`.
     """
 
     step: int | None  # the chosen step of its path; None where none passed

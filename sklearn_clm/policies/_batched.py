@@ -168,8 +168,8 @@ class BatchedExit(BatchedRule):
         rows = np.array([open_set.row for open_set in sets], dtype=np.intp)
         self._paths.update(rows, quality, similarity, equal)
         chances, arrival = self._rule.model.probabilities(self._paths, rows)
-        for m, open_set in enumerate(sets):
-            open_set.rule.update(chances[m], float(arrival[m]))
+        for open_set, chances_of_set, arrival_of_set in zip(sets, chances, arrival.tolist()):
+            open_set.rule.update(chances_of_set, arrival_of_set)
 
     def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
         n_samples = open_set.rule.n_samples
