@@ -450,3 +450,23 @@ def test_a_rewritten_text_promises_nothing_and_says_so(sampler):
     nothing = ComponentSet((), [], [], ANSWER, True).rewritten(ask)
     assert (nothing.text, asked) == ("", [])
     assert "(nothing is selected)" in str(nothing)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "parts"),
+    [
+        ("Who? " * 99 + "Curie.", ["Who? " * 99 + "Curie."]),
+        (
+            [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "W? " * 99}],
+            None,
+        ),
+        (np.arange(3.0), ["[0, 1, 2]"]),
+    ],
+)
+def test_a_text_is_asked_for_with_the_whole_prompt(prompt, parts):
+    asked = []
+    answer = PredictionSet(prompt, ("A b.",), [0.9], [0], 1, 0.9, True, True)
+    one = ComponentSet(("A b.",), [0.9], [[(0, (0, 4))]], answer, True)
+    one.rewritten(lambda question: asked.append(question) or "A is b.")
+    for part in parts or [message["content"] for message in prompt]:
+        assert part in asked[0]

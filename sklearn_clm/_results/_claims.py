@@ -7,7 +7,7 @@ from typing import Any
 from sklearn_clm._results import _cards, _views
 from sklearn_clm.generators import FunctionGenerator
 from sklearn_clm.generators.draws import Prompt, Response
-from sklearn_clm.generators.prompts import prompt_text
+from sklearn_clm.generators.prompts import prompt_text, texts_of_chat
 from sklearn_clm.scoring import Citation, Occurrence
 
 _REWRITE = """\
@@ -96,7 +96,9 @@ class Rewritten:
         text = ""
         if claims:
             listed = "\n".join(f"- {claim}" for claim in claims)
-            question = _REWRITE.format(prompt=prompt_text(prompt), claims=listed)
+            # whole, where a card has a few words of it
+            whole = prompt if isinstance(prompt, str) else "\n\n".join(texts_of_chat(prompt))
+            question = _REWRITE.format(prompt=whole or prompt_text(prompt), claims=listed)
             ((draw,),) = FunctionGenerator(ask).sample([question], 1)
             text = str(draw.response).strip()
         return cls(text, tuple(claims), f"{_NOT_PROMISED} Of the claims: {guarantee}")

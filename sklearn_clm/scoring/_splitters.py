@@ -155,12 +155,14 @@ class CheckedSplitter:
         checked_parts: list[Part] = []
         blank: list[int] = []  # positions among all parts
         has_claims = False
+        n = len(text)
         end = 0
         for part in parts:
-            if isinstance(part, str) and (start := text.find(part, end)) >= 0:
+            is_text = isinstance(part, str)
+            if is_text and (start := text.find(part, end)) >= 0:
                 stop = start + len(part)
-            elif isinstance(part, (str, Claim)):
-                claim = _claim(Claim(part) if isinstance(part, str) else part, text)
+            elif is_text or isinstance(part, Claim):
+                claim = _claim(Claim(part) if is_text else part, text)
                 if claim is None:
                     raise self._error(part, text, end)
                 has_claims = True
@@ -170,13 +172,17 @@ class CheckedSplitter:
                     blank.append(len(checked_parts) + len(blank))
                 continue
             else:
-                start, stop = _offsets(part)
-            if not end <= start <= stop <= len(text):
+                try:
+                    start, stop = map(index, part)
+                except (TypeError, ValueError):
+                    raise self._error(part, text, end) from None
+            if not end <= start <= stop <= n:
                 raise self._error(part, text, end)
             end = stop
             inside = text[start:stop].strip()
-            if inside:
+            if len(inside) < stop - start:
                 start = text.index(inside, start)
+            if inside:
                 checked_parts.append((start, start + len(inside)))
             else:
                 blank.append(len(checked_parts) + len(blank))
@@ -375,15 +381,6 @@ def scores_of_components(
         pairs += [(prompt, component) for component in components]
     scores = score(pairs)
     return [[scores[numbers] for numbers in row] for row in ids]
-
-
-def _offsets(part: Any) -> Span:
-    """Offsets of a part; negative ones of what is none."""
-    try:
-        start, stop = map(index, part)
-    except (TypeError, ValueError):
-        return -1, -1
-    return start, stop
 
 
 def _claim(claim: Claim, text: str) -> Claim | None:
