@@ -12,8 +12,8 @@ from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._batched import BatchedRule, OpenSet
-from sklearn_clm.scoring import get_set_score, quality_matrix, similarity_tensor
-from sklearn_clm.scoring._quality import bind_quality
+from sklearn_clm.scoring import get_set_score, similarity_tensor
+from sklearn_clm.scoring._quality import QualityCalls, bind_quality
 from sklearn_clm.scoring.protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
 
 OnAccept: TypeAlias = Callable[[int, Generation], object]
@@ -40,7 +40,7 @@ class Sampling:
         self._prompts, self._progress, self._on_accept = prompts, progress, on_accept
         self.set_score = get_set_score(record.set_score)
         self.width = record.width
-        self._quality = bind_quality(record.quality, record.source.generator)
+        self._quality = QualityCalls(bind_quality(record.quality, record.source.generator))
         self._similarity = record.similarity
         self._n_jobs = n_jobs
         self._names = names
@@ -150,7 +150,7 @@ class Sampling:
     ) -> np.ndarray:
         """Quality of the draws from `start` on, (m, r)."""
         prompts = self._prompts.take([open_set.index for open_set in sets]).prompts
-        return quality_matrix(self._quality, prompts, draws, start=start, n_jobs=self._n_jobs)
+        return self._quality.matrix(prompts, draws, start=start, n_jobs=self._n_jobs)
 
     def similarity_of(
         self, draws: Sequence[list[Generation]], earlier: Sequence[Sequence[int]]

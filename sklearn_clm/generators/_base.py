@@ -62,6 +62,9 @@ class BaseGenerator(BaseEstimator):
         Whether responses are class labels, which are equal or not, and no text to be read.
     tiers : Tiers or None, default=None
         Which draws cost how much, where they differ, as in a :class:`CascadeGenerator`.
+    model_version : object, default=None
+        Another object once a model was changed in place, found at little cost: every request asks
+        for it, and takes the fingerprint anew only where it changed. None notices nothing.
 
     Examples
     --------
@@ -81,6 +84,7 @@ class BaseGenerator(BaseEstimator):
     gives_logprobs: bool = True
     gives_labels: bool = False
     tiers: Tiers | None = None
+    model_version: object = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

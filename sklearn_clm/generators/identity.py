@@ -125,8 +125,9 @@ class Wrapper(Protocol):
 class Known:
     """A fingerprint that holds until a part is replaced.
 
-    A request should not pay for all that a function encloses. What is changed in place is not
-    noticed. A copy or a pickle knows nothing.
+    A request should not pay for all that a function encloses, nor for a vocabulary. What is changed
+    in place is noticed where a generator's `model_version` says so. A copy or a pickle knows
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -177,8 +178,11 @@ def parts_of(value: Any) -> list[Any]:
         parameters = parameters_of(value)
         attributes = getattr(value, "__dict__", {})
         parts = list(parameters.values()) if isinstance(parameters, dict) else [parameters]
-        parts += [attributes[name] for name in attributes if name.endswith("_")]
-        parts.append(attributes.get(TRAINED_ON))
+        # at once: another thread may set its first attribute meanwhile
+        learnt = [(name, part) for name, part in list(attributes.items()) if name.endswith("_")]
+        # calls and tokens are counted up at every request, and say nothing of what is drawn
+        parts += [part for name, part in learnt if not name.startswith("n_")]
+        parts += [attributes.get(TRAINED_ON), getattr(value, "model_version", None)]
     return [*parts, *(inner for part in parts for inner in parts_of(part))]
 
 

@@ -170,10 +170,9 @@ def map_chunks(
 
     With one worker, `function` sees all items at once. `min_chunk` items are worth sending.
     """
-    n_workers = effective_n_jobs(n_jobs)
-    if n_workers == 1 or len(items) <= min_chunk:
+    if len(items) <= min_chunk or effective_n_jobs(n_jobs) == 1:
         return list(function(items, *args)) if len(items) else []
-    size = max(min_chunk, -(-len(items) // (_CHUNKS_PER_WORKER * n_workers)))
+    size = max(min_chunk, -(-len(items) // (_CHUNKS_PER_WORKER * effective_n_jobs(n_jobs))))
     chunks = (items[first : first + size] for first in range(0, len(items), size))
     results = Parallel(n_jobs=n_jobs)(delayed(function)(chunk, *args) for chunk in chunks)
     return [value for chunk in results for value in chunk]

@@ -1,6 +1,7 @@
 """Quality Q of a response, given its prompt (section 4.2)."""
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -303,20 +304,41 @@ def quality_matrix(
     ndarray of shape (n, K - start), float64
         The qualities. They are the same whether draws are scored together or bit by bit.
     """
-    scorer = get_quality(quality)
-    size = check_draws(generations, "generations", start)
-    if len(prompts) != len(generations):
-        raise ValueError(
-            f"prompts and generations must be of one length, got {len(prompts)} and "
-            f"{len(generations)} instead."
-        )
-    shape = len(prompts), size - start
-    if 0 in shape:
-        return np.zeros(shape)
-    if scorer is likelihood:
-        return _likelihoods(prompts, generations, start)
-    if isinstance(scorer, DrawScorer):
-        return as_scores(scorer.score_draws(prompts, generations, start), shape, "quality", scorer)
-    # a plain callable sees one draw, and each draw once
-    pairs = [(prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]]
-    return np.array(numbers_from(scorer, "quality", pairs, n_jobs)).reshape(shape)
+    return QualityCalls(quality).matrix(prompts, generations, start=start, n_jobs=n_jobs)
+
+
+class QualityCalls:
+    """A quality and how it is called.
+
+    A rule asks for the score of one draw after another: which protocol the quality has is found out
+    once, as that takes longer than most scores.
+    """
+
+    def __init__(self, quality: str | Quality | DrawScorer | Classifier) -> None:
+        self.scorer = get_quality(quality)
+        self._draw_scorer = self.scorer if isinstance(self.scorer, DrawScorer) else None
+
+    def matrix(
+        self, prompts: Prompts, generations: Draws, *, start: int = 0, n_jobs: int | None = None
+    ) -> np.ndarray:
+        """Qualities as of :func:`quality_matrix`."""
+        size = check_draws(generations, "generations", start)
+        if len(prompts) != len(generations):
+            raise ValueError(
+                f"prompts and generations must be of one length, got {len(prompts)} and "
+                f"{len(generations)} instead."
+            )
+        shape = len(prompts), size - start
+        if 0 in shape:
+            return np.zeros(shape)
+        if self.scorer is likelihood:
+            return _likelihoods(prompts, generations, start)
+        if self._draw_scorer is not None:
+            scores = self._draw_scorer.score_draws(prompts, generations, start)
+            return as_scores(scores, shape, "quality", self.scorer)
+        # a plain callable sees one draw, and each draw once
+        pairs = [
+            (prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]
+        ]
+        values = numbers_from(cast(Quality, self.scorer), "quality", pairs, n_jobs)
+        return np.array(values).reshape(shape)

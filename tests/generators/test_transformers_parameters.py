@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from sklearn_clm import ConformalSampler
+from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import TransformersGenerator
 
 pytest.importorskip("transformers")
 import torch
 
+from sklearn_clm.generators.transformers._checkpoint import Checkpoint
 from tests import tiny_models
 from tests.generators.llama_server import write_gguf
-from tests.generators.test_transformers import HEADER, parts, recorded_tokens, responses
+from tests.generators.test_transformers import HEADER, WORDS, parts, recorded_tokens, responses
 
 
 @pytest.fixture
@@ -177,6 +180,45 @@ def test_pickles_draw_the_same(generator, llama_path, is_loaded):
     restored = pickle.loads(stored)
     assert restored.sample(["one"], 2) == draws
     assert restored.fingerprint() == fingerprint
+
+
+@pytest.fixture(params=["bare", "cached"])
+def sampler(request, generator):
+    """One that has predicted before."""
+    generator.set_params(tokenizer=copy.deepcopy(parts(generator.tokenizer)[1]))
+    if request.param == "cached":
+        generator = CachedGenerator(generator)
+    sampler = ConformalSampler(
+        generator, k_max=2, delta=0.2, epsilon=0.5, admission=lambda reference, response: True
+    )
+    prompts = [f"{a} {b}" for a in WORDS for b in WORDS]
+    sampler.fit(prompts, ["anything"] * len(prompts)).predict(["one"])
+    return sampler
+
+
+def test_a_request_does_not_describe_the_model(sampler, monkeypatch):
+    monkeypatch.setattr(Checkpoint, "description", None)
+    for word in WORDS:
+        sampler.predict([word])
+
+
+@pytest.mark.parametrize("change", ["weights", "end", "template", "vocabulary"])
+def test_a_request_refuses_a_model_that_was_changed_in_place(sampler, model, change):
+    generator = getattr(sampler.generator_, "generator", sampler.generator_)
+    tokenizer = generator.tokenizer
+    sampler.predict(["two"])
+    if change == "weights":
+        with torch.no_grad():
+            model.lm_head.weight.mul_(2.0)
+    elif change == "end":
+        model.generation_config.eos_token_id = [5, 6]
+    elif change == "template":
+        tokenizer.chat_template = "{{ messages }}"
+    else:
+        tokenizer.add_tokens(["entirely new"])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="generator_ must be"):
+            sampler.predict(["three"])
 
 
 def test_a_model_changed_since_it_was_loaded_is_not_mistaken(model, generator):

@@ -140,6 +140,7 @@ class Checkpoint:
             # longer rows would turn all tokens of the rows beside them by other angles
             self.max_positions = rope["original_max_position_embeddings"]
         self.step_times = StepTimes()
+        self._version: tuple[object, object] = (None, None)  # what was seen, and its mark
         self._forward: tuple[object, Forward] | None = None
         self._digest: tuple[object, str] | None = None
 
@@ -175,6 +176,23 @@ class Checkpoint:
         # a language code, for instance, which generation is made to begin with
         return start + _as_list(config.forced_bos_token_id)
 
+    @property
+    def version(self) -> object:
+        """Another object once what costs little to look at was changed in place.
+
+        That is weights, the tokens that begin and end a response, the chat template and the size of
+        the vocabulary.
+        """
+        weights = [
+            (name, tensor.data_ptr(), tensor._version)
+            for name, tensor in sorted(self.model.state_dict().items())
+        ]
+        template = getattr(self.tokenizer, "chat_template", None)
+        seen = [weights, self.start_ids, self.eos_ids, template, len(self.tokenizer)]
+        if self._version[0] != seen:
+            self._version = seen, object()
+        return self._version[1]
+
     def encode(
         self,
         prompt: object,
@@ -199,15 +217,14 @@ class Checkpoint:
 
     def forward(self, prompt: EncodedPrompt) -> Forward:
         """The forward passes that fit the model."""
-        start_ids = self.start_ids
-        version = (self._version(), start_ids)
-        if self._forward is not None and self._forward[0] == version:
+        version = self.version
+        if self._forward is not None and self._forward[0] is version:
             return self._forward[1]
 
         forward: Forward
         if self.has_encoder:
             pixel_values = self.pixel_values if self.takes_images else None
-            forward = EncoderDecoderForward(self.model, start_ids, pixel_values)
+            forward = EncoderDecoderForward(self.model, self.start_ids, pixel_values)
         else:
             forward = CausalForward(self.model)
 
@@ -228,8 +245,8 @@ class Checkpoint:
 
     def weights_digest(self) -> str:
         """Digest of the weights as loaded."""
-        version = self._version()
-        if self._digest is None or self._digest[0] != version:
+        version = self.version
+        if self._digest is None or self._digest[0] is not version:
             digest = hashlib.blake2b(digest_size=16)
             # as loaded: a checkpoint of the same name may have changed, or be quantised
             for name, tensor in sorted(self.model.state_dict().items()):
@@ -238,13 +255,6 @@ class Checkpoint:
                 digest.update(flat.view(torch.uint8).numpy().data)
             self._digest = version, digest.hexdigest()
         return self._digest[1]
-
-    def _version(self) -> object:
-        """A key that changes when weights are written in place."""
-        return [
-            (name, tensor.data_ptr(), tensor._version)
-            for name, tensor in sorted(self.model.state_dict().items())
-        ]
 
     def description(self) -> dict[str, object]:
         """Everything but the sampling parameters that draws depend on, serialisable."""

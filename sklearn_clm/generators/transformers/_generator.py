@@ -244,6 +244,11 @@ class TransformersGenerator(BaseGenerator):
         self._checkpoint = checkpoint_of(self)
         return self._checkpoint
 
+    @property
+    def model_version(self) -> object:  # type: ignore[override]
+        """Of weights, tokens that begin and end a response, and the chat template."""
+        return self._load().version
+
     def fingerprint(self) -> str:
         """Hexadecimal digest of all that the draws' distribution depends on.
 
