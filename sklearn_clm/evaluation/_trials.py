@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
+    LearnThenTestResult,
     critical_count,
     learn_then_test,
 )
@@ -114,7 +115,6 @@ def run_trials(
     fractions = {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction}
     n_frontier, n_testing = _part_sizes(data.n_prompts, fractions)
     n_used = n_frontier + n_testing
-    weights = {name: value for name, value in search.items() if name.endswith("_weight")}
 
     def measure(split: Split) -> dict[str, np.ndarray]:
         used = data.take(split.calibration)
@@ -123,28 +123,13 @@ def run_trials(
         costs = np.full((4, len(named), len(levels)), np.nan)
         # every method sees the same split: differences are of methods alone
         for m, method in enumerate(named.values()):
-            tests = learn_then_test(
-                used,
-                float(levels[-1]),  # the frontier and its errors are those of every epsilon
-                delta,
-                set_score=method,
-                optimization_fraction=n_frontier / n_used,
-                random_state=split.seed,
-                **search,
+            tests, certified, chosen = _choices(
+                used, method, levels, delta, n_frontier / n_used, split.seed, search
             )
-            # a fixed sequence: step m passes only if all before it do, hence their most errors
-            most = np.maximum.accumulate(tests.n_errors)
-            critical = critical_count(tests.n_calibration, levels, delta)
-            # so one run of the tests answers every epsilon: integer counts against critical counts
-            n_valid = np.searchsorted(most, critical, side="right")
-            certified = np.flatnonzero(n_valid)
             if not certified.size:
                 continue
-            # argmin takes the first of equals, which is the safest
-            objective = tests.risks.objective(**weights)
-            path = tests.frontier
-            chosen = [int(np.argmin(objective[:n])) for n in n_valid[certified]]
             # many levels choose the same configuration: each is measured once
+            path = tests.frontier
             distinct, which = np.unique(chosen, return_inverse=True)
             risks = evaluate_configurations(
                 test, path.lambdas[distinct], set_score=method, k_max=path.k_max[distinct]
@@ -181,6 +166,42 @@ def run_trials(
         },
         thresholds=thresholds,
     )
+
+
+def _choices(
+    used: CalibrationData,
+    method: Method,
+    levels: np.ndarray,
+    delta: float,
+    optimization_fraction: float,
+    seed: int,
+    search: Mapping[str, Any],
+) -> tuple[LearnThenTestResult, np.ndarray, list[int]]:
+    """Tests, the levels that certify anything, and the step that each chooses.
+
+    Levels are named by their positions. `search` are options of :func:`learn_then_test`.
+    """
+    tests = learn_then_test(
+        used,
+        float(levels[-1]),  # the frontier and its errors are those of every epsilon
+        delta,
+        set_score=method,
+        optimization_fraction=optimization_fraction,
+        random_state=seed,
+        **search,
+    )
+    # a fixed sequence: step m passes only if all before it do, hence their most errors
+    most = np.maximum.accumulate(tests.n_errors)
+    critical = critical_count(tests.n_calibration, levels, delta)
+    # so one run of the tests answers every epsilon: integer counts against critical counts
+    n_valid = np.searchsorted(most, critical, side="right")
+    certified = np.flatnonzero(n_valid)
+
+    # argmin takes the first of equals, which is the safest
+    weights = {name: value for name, value in search.items() if name.endswith("_weight")}
+    objective = tests.risks.objective(**weights)
+    chosen = [int(np.argmin(objective[:n])) for n in n_valid[certified]]
+    return tests, certified, chosen
 
 
 def run_component_trials(
