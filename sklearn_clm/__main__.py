@@ -18,7 +18,7 @@ from sklearn_clm._estimators import write_content
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.caching.verdict_files import double_verdicts, write_lines
-from sklearn_clm.calibration import CalibrationData, Claim, clopper_pearson
+from sklearn_clm.calibration import CalibrationData, Claim, Provenance, clopper_pearson
 from sklearn_clm.calibration.files import replacing
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.evaluation import plan, plan_answers, plan_audits
@@ -386,6 +386,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
                 texts=data.texts,
                 prompts=data.prompts,
                 n_draws=data.n_draws,
+                provenance=Provenance(stops=provenance.stops),
             ),
             groups=groups,
         )

@@ -138,7 +138,7 @@ def collected(arguments: argparse.Namespace) -> tuple[CalibrationData, list[str]
     # quality and verdicts of a file have no name
     unnamed = {"quality": log.quality, "admission": log.verdicts}
     nameless = {name: None for name, value in unnamed.items() if value is not None}
-    data.provenance = provenance = replace(data.provenance, **nameless)
+    data.provenance = provenance = replace(data.provenance, **nameless, stops=log.stops)
     fewest = int(data.n_draws.min())
     counts = "" if fewest == data.k_max else f"{fewest} to "
     print(
@@ -146,6 +146,8 @@ def collected(arguments: argparse.Namespace) -> tuple[CalibrationData, list[str]
         f"quality: {provenance.quality or 'of the file'}; "
         f"admission: {provenance.admission or 'verdicts of the file'}."
     )
+    if log.stops is not None:
+        print(f"Draws ended by {log.stops}: of sets, that of all draws alone is tested.")
     return data, log.groups
 
 

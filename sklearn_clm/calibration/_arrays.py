@@ -33,6 +33,9 @@ class Provenance:
         Seed of the draws, and their number for each prompt.
     shift : str or None
         A description of the shift by whose weights prompts were kept; None for all prompts.
+    stops : str or None
+        What else than its own draws ended those of a prompt, such as verdicts on other prompts: of
+        such data the set of all draws, or a vote, is certified alone. None for nothing.
 
     Examples
     --------
@@ -53,11 +56,12 @@ class Provenance:
     component_score: str | None = None
     k_max: int | None = None
     shift: str | None = None
+    stops: str | None = None
 
     @property
     def unknown(self) -> tuple[str, ...]:
         """Names of the unknown fields."""
-        optional = ["shift"]
+        optional = ["shift", "stops"]
         if self.splitter is None and self.component_score is None:
             optional += ["splitter", "component_score"]
         return tuple(

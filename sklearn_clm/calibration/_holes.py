@@ -63,8 +63,13 @@ or because an adversary who knows the rest wants it so. What does matter:
 
 *The path comes from other prompts*, and may come from anything. There a hole is filled by the known
 draws of its prompt, in turn (:func:`completed`). That shapes the path, not the guarantee, as long
-as these draws did not end by verdicts on the prompts that test it. If they did, the set of all
-draws, with which the thresholds of a frontier begin, is certified as before, and nothing else is.
+as these draws did not end by verdicts on the prompts that test it. If they did (``stops`` of a
+:class:`Provenance` says so), the path is what it is whatever was seen: the set of all draws alone,
+or the levels of a vote. Compare the table that had lacked these stops. It is split alike, by
+prompts, its frontier begins with the same set, and that passes there if it passes here. So
+whatever is certified falsely here, the procedure that knows no such stops certifies falsely there,
+and that has probability delta at most. Hence it does not matter either that the log tells only
+afterwards whether a stop looked at others. What has another beginning, or is learnt, is refused.
 
 *Shares and means.* Where draws ended on verdicts, the prompts whose stop is known are no random
 ones, and neither are the draws that were made. Means of sizes and draws are left out where a

@@ -167,8 +167,11 @@ def learn_then_test(
         tested = data.order()
         refuse_common_prompts("frontier", frontier.seen, data)
         refuse_too_few(data.n_prompts, largest)
+    table = Table(data)
+    if table.ended_by_others:
+        frontier = frontier.of_all_draws()
     # one frontier for all levels: it was fixed before the calibration part was looked at
-    path = ThresholdPath(Table(data), tested, frontier, score)
+    path = ThresholdPath(table, tested, frontier, score)
     tests = [BinomialTest(path, MISSES, level, delta) for level in epsilons]
     results = tuple(certify_frontier(test, searched=seen, weights=weights) for test in tests)
     return results[0] if np.ndim(epsilon) == 0 else results

@@ -53,6 +53,15 @@ class Frontier:
         """The thresholds of step m."""
         return Configuration(*self.lambdas[m].tolist())
 
+    def of_all_draws(self) -> "Frontier":
+        """The set of all draws alone, which no prompt has shaped."""
+        if not self.configuration(0).accepts_all or self.k_max[0] < self.k_max.max():
+            raise ValueError(
+                "frontier must begin with the set of all draws, which alone is tested where draws "
+                "ended by verdicts on other prompts, got another first configuration instead."
+            )
+        return self.ordered(np.array([0]))
+
     def ordered(self, order: np.ndarray) -> "Frontier":
         """The same configurations in another order."""
         lists = ("lambdas", "k_max", "loss", "objective")

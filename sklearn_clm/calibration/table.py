@@ -81,6 +81,11 @@ class Table:
         """Whether all draws and labels are known."""
         return not self.is_lazy and not self.has_holes
 
+    @property
+    def ended_by_others(self) -> bool:
+        """Whether missing draws may tell of labels of other prompts."""
+        return self.has_holes and self.data.provenance.stops is not None
+
     def is_hole(self, rows: np.ndarray) -> np.ndarray:
         """Which prompts at `rows` have missing draws that stay so."""
         return np.asarray(self.in_reach(rows) < self.k_max)

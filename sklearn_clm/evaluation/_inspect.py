@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn_clm._exceptions import optional_module
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration.rows import optimization_size
-from sklearn_clm.generators._logs import verdict_of
+from sklearn_clm.generators._logs import STOPS_BY_OTHERS, verdict_of
 
 
 class InspectStopping(BaseEstimator):
@@ -29,9 +29,9 @@ class InspectStopping(BaseEstimator):
         The least score that is admissible, where scores are numbers and no verdicts.
     epsilon : float, default=None
         A risk, in (0, 1), at which nothing more is drawn once it is decided that the set of all
-        draws passes its test, or fails, however the prompts are split. What passes then is that set
-        alone: smaller ones err more often, and would be searched on samples that stopped by the
-        verdicts on others. None: each sample goes on until a success.
+        draws passes its test, or fails, however the prompts are split. Of a log
+        that has ended so, that set alone is certified: smaller ones would be searched on samples
+        that stopped by the verdicts on others. None: each sample goes on until a success.
     delta : float, default=0.05
         Level of that test, in (0, 1).
     optimization_fraction : float, default=1/3
@@ -86,6 +86,7 @@ class InspectStopping(BaseEstimator):
         self._n_samples = len(samples)
         self._n_epochs = epochs
         self._left_out = 0
+        self._by_others = False  # whether verdicts on other samples left out epochs
         if self.epsilon is not None and self._allowed(self.epsilon)[1] < 0:
             raise ValueError(
                 f"epsilon={self.epsilon:g} must be one that {self._n_samples} samples can certify, "
@@ -100,6 +101,7 @@ class InspectStopping(BaseEstimator):
             reason = f"epoch {self.witnesses_[id]} is admissible"
         elif (decision := self._decision()) is not None:
             reason = decision
+            self._by_others = True
         else:
             return None
         self._left_out += 1
@@ -125,6 +127,7 @@ class InspectStopping(BaseEstimator):
             "samples": self._n_samples,
             "with an admissible response": len(self.witnesses_),
             "epochs left out": self._left_out,
+            STOPS_BY_OTHERS: self._by_others,
         }
 
     def _allowed(self, epsilon: float) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -34,6 +34,7 @@ _OF_A_DRAW = ("logprob", "n_tokens", "label", "quality")
 # the letters are Inspect's: correct, partly correct, incorrect, no answer
 SAYS = {"true": 1.0, "yes": 1.0, "c": 1.0, "p": 0.5, "false": 0.0, "no": 0.0, "i": 0.0, "n": 0.0}
 _LM_EVAL = {"doc", "resps", "filtered_resps"}
+STOPS_BY_OTHERS = "verdicts on other samples left out epochs"  # in logs of InspectStopping
 _SAMPLE = re.compile(r"samples/.*_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
 _LARGEST_MEMBER = 2**28  # bytes of a sample in an archive, unpacked
 _LARGEST_ARCHIVE = 2**32  # bytes of all of them, as they are held at once
@@ -51,6 +52,7 @@ class SampleLog:
     quality: list[list[float]] | None
     ids: list[Any]
     groups: list[str] | None
+    stops: str | None = None  # what ended draws beyond those of the prompt itself, if known
 
     @classmethod
     def of(
@@ -62,7 +64,9 @@ class SampleLog:
         """
         prompts: dict[bytes, object] = {}
         rows: dict[bytes, list[tuple[Any, ...]]] = {}
+        stops = None
         for where, record in records:
+            stops = record.get(STOPS_BY_OTHERS) or stops
             with locating_errors(where):
                 for fields in _draws_of(record, names):
                     prompt, label, quality = (fields.get(f) for f in ("prompt", "label", "quality"))
@@ -90,12 +94,13 @@ class SampleLog:
             [row[0] for row in ids],
             # as text: a cell of CSV has no other kind
             None if names_of is None else list(map(str, names_of)),
+            stops,
         )
 
     def where(self, keep: np.ndarray) -> Self:
         """The samples of the prompts to keep."""
-        parts = vars(self).items()
-        return type(self)(**{name: part and [*compress(part, keep)] for name, part in parts})
+        lists = {name: part for name, part in vars(self).items() if isinstance(part, list)}
+        return replace(self, **{name: [*compress(part, keep)] for name, part in lists.items()})
 
     @property
     def has_logprobs(self) -> bool:
@@ -283,13 +288,14 @@ def _parquet_rows(path: AnyPath) -> Iterator[Record]:
 
 
 def _inspect_rows(path: AnyPath) -> Iterator[Record]:
-    with inspect_samples(path) as samples:
-        yield from _of_inspect(samples)
+    with inspect_samples(path) as (stops, samples):
+        for where, record in _of_inspect(samples):
+            yield where, record if stops is None else {**record, STOPS_BY_OTHERS: stops}
 
 
 @contextlib.contextmanager
-def inspect_samples(path: AnyPath) -> Iterator[Iterator[tuple[str, Any]]]:
-    """Samples of a whole log of Inspect, with places."""
+def inspect_samples(path: AnyPath) -> Iterator[tuple[str | None, Iterator[tuple[str, Any]]]]:
+    """What ended epochs of a whole log of Inspect, and its samples, with places."""
     if Path(path).suffix.lower() == ".json":
         with locating_errors(str(path)):
             content = json_value(Path(path).read_bytes())
@@ -297,7 +303,8 @@ def inspect_samples(path: AnyPath) -> Iterator[Iterator[tuple[str, Any]]]:
         if not isinstance(samples, list):
             raise ValueError(f"{path} must be a log of Inspect with its samples.")
         _refuse_unfinished(path, content)
-        yield ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
+        numbered = ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
+        yield _stops_by_others(content), numbered
         return
     with contextlib.suppress(ImportError):
         import zipfile_zstd  # noqa: F401  # zipfile learns what newer versions of Inspect write
@@ -318,8 +325,10 @@ def inspect_samples(path: AnyPath) -> Iterator[Iterator[tuple[str, Any]]]:
                 f"{path} must unpack to at most {_LARGEST_ARCHIVE} bytes of samples, is {n_bytes}: "
                 "give logs of some of its samples each."
             )
-        _refuse_unfinished(path, {} if header is None else _unpacked(archive, header))
-        yield ((f"{entry.filename} in {path}", _unpacked(archive, entry)) for entry in samples)
+        content = {} if header is None else _unpacked(archive, header)
+        _refuse_unfinished(path, content)
+        unpacked = ((f"{entry.filename} in {path}", _unpacked(archive, entry)) for entry in samples)
+        yield _stops_by_others(content), unpacked
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -368,6 +377,16 @@ def _refuse_unfinished(path: AnyPath, log: Any) -> None:
             f"{path} must be of an evaluation with status 'success', got {status!r:.80} "
             "instead: the samples that were ready first are no random ones."
         )
+
+
+def _stops_by_others(log: Mapping[str, Any]) -> str | None:
+    """What else than its own draws may have ended those of a sample."""
+    stopping = (log.get("results") or {}).get("early_stopping")
+    if not stopping or stopping.get("early_stops") == []:
+        return None
+    # another manager may have looked at anything
+    looks = (stopping.get("metadata") or {}).get(STOPS_BY_OTHERS) is not False
+    return "verdicts on other samples" if looks else None
 
 
 def _of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:

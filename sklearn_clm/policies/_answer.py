@@ -331,6 +331,11 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
             self._refuse_holes(table, parts[-1].searched, claim.delta)
         return super().calibrate(table, parts, claim, judging)
 
+    def refuse_stops(self, searched: np.ndarray) -> None:
+        # a vote is the same whatever other prompts have shown
+        if not isinstance(self.path, PlainPath) and (self.path is not None or len(searched)):
+            super().refuse_stops(searched)
+
     def _refuse_holes(self, table: Table, rows: np.ndarray, delta: float) -> None:
         """Refuse draws that end before they tell what is tested."""
         if self.score == "quality":

@@ -255,7 +255,14 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
     def path_on(
         self, learnt: Frontier, table: Table, part: Part, rows: np.ndarray
     ) -> ThresholdPath:
+        if table.ended_by_others:
+            learnt = learnt.of_all_draws()
         return ThresholdPath(table, rows, learnt, self._score, self.risk)
+
+    def refuse_stops(self, searched: np.ndarray) -> None:
+        # the set of all draws is the first step where all prompts count
+        if not self.risk.counts_all:
+            super().refuse_stops(searched)
 
     def learnt_of(self, path: ThresholdPath) -> Frontier:
         return path.frontier

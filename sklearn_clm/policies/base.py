@@ -118,6 +118,19 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         share = self.searched_share(n) if isinstance(fraction, str) else fraction
         return split_of(data, share, random_state, ties)
 
+    def refuse_stops(self, searched: np.ndarray) -> None:
+        """Refuse draws that ended by verdicts on other prompts.
+
+        What is learnt from the prompts at `searched`, or was learnt from others of the same log, is
+        then not independent of the labels that test it (``calibration/_holes.py``).
+        """
+        raise ValueError(
+            "data must have draws that ended whatever other prompts showed, for "
+            f"{type(self).__name__}, got data of which verdicts on other prompts ended draws "
+            "instead: take ThresholdPolicy(abstain=False), which certifies the set of all draws "
+            "then, or let the draws of each prompt end by that prompt alone."
+        )
+
     @abstractmethod
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> LearntT:
         """Search, or learn, on the optimisation prompts at `rows`."""
@@ -280,6 +293,9 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         # while there are tests to come, people are told that any text may be asked for
         unjudged = partial(self._unjudged, table, all_prompts.rows)
         announcing_all = partial(bounding, table.judge, all_prompts.rows, unjudged)
+
+        if table.ended_by_others:
+            self.refuse_stops(all_prompts.searched)
 
         # search
         learnt = self.path

@@ -102,7 +102,7 @@ def _of_inspect(
             return [fields[columns[0]] for fields in scored]
         return [[fields[name] for name in columns] for fields in scored]
 
-    with inspect_samples(path) as samples:
+    with inspect_samples(path) as (_, samples):
         for where, sample in samples:
             with locating_errors(where):
                 steps = list((scores_of or of_messages)(sample))

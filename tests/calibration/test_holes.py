@@ -1,7 +1,9 @@
 """Tables whose draws end early: nothing is certified that the full table would not certify."""
 
 import json
+from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import (
     CalibrationData,
     Claim,
+    Provenance,
     SamplingRule,
     learn_then_test,
     search_frontier,
 )
 from sklearn_clm.calibration._answer import AnswerSteps
+from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._exit_policy import LevelPath
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._tests import BinomialTest, NestedTest
@@ -24,6 +28,7 @@ from sklearn_clm.calibration._vote import PlainModel, PlainPath, PlainSteps, few
 from sklearn_clm.calibration.certify import count_passed
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MissesIfAny, WrongAnswers
+from sklearn_clm.calibration.rows import optimization_size
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.evaluation import plan
 from sklearn_clm.generators import PrecomputedGenerator
@@ -471,6 +476,72 @@ def test_open_prompts_that_repeat_are_remarked_on():
     assert path.unfinished(step).sum() == 60
     claim = policy._tested_on(path, step, Claim(0.3, 0.05, about="responses if any"))
     assert "50 of " in claim.repeated
+
+
+def ended_by_others(data, epsilon, delta):
+    """Draws end with the prompt's success, and all of them once few enough lack one."""
+    n, k = data.quality.shape
+    allowed = critical_count(n - optimization_size(n, 1 / 3), epsilon, delta)
+    counts = np.zeros(n, dtype=int)
+    has_witness = np.zeros(n, dtype=bool)
+    for draw, i in product(range(k), range(n)):
+        if n - has_witness.sum() <= allowed:
+            break
+        counts[i] += not has_witness[i]
+        has_witness[i] |= data.admissible[i, draw]
+    holed = with_holes(data, counts)
+    if np.any(~has_witness & (counts < k)):
+        holed.provenance = Provenance(stops="verdicts on other prompts")
+    return holed
+
+
+@pytest.mark.parametrize("random_state", [None, 0])
+def test_where_verdicts_on_others_ended_draws_the_set_of_all_is_certified_alone(random_state):
+    """And no false certificate is given oftener: the truth is just above epsilon."""
+    epsilon, delta, n_runs = 0.3, 0.2, 250
+    n_false = np.zeros(2, dtype=int)
+    n_ended = 0
+    for run in range(n_runs):
+        rng = np.random.default_rng(run)
+        right = rng.random((40, 3)) < np.where(rng.random((40, 1)) < 0.71, 0.9, 0.0)
+        data = CalibrationData(rng.random((40, 3)), np.zeros((40, 3, 3)), right)
+        holed = ended_by_others(data, epsilon, delta)
+        ended = holed.provenance.stops is not None
+        n_ended += ended
+        for m, one in enumerate((data, holed)):
+            result = learn_then_test(one, epsilon, delta, random_state=random_state, n_lambdas=4)
+            n_false[m] += result.n_valid > 0
+            if m and ended:
+                assert len(result.frontier) == 1
+                assert result.frontier.configuration(0).accepts_all
+    assert n_ended > 5
+    assert n_false[1] <= n_false[0] <= binom.isf(1e-4, n_runs, delta)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_is_learnt_is_refused_where_verdicts_on_others_ended_draws(tmp_path):
+    prompts, rows = stopped_after_success()
+    sampler = sampler_of(prompts, rows, epsilon=0.2)
+    data = sampler.collect(prompts, ["right"] * 300)
+    data.provenance = replace(data.provenance, stops="verdicts on other prompts")
+    data.save(tmp_path / "data.npz")
+    again = CalibrationData.load(tmp_path / "data.npz")
+    sampler.calibrate(again)
+    assert sampler.calibration_.certified
+    assert len(sampler.frontier_) == 1
+    assert sampler.lambda_hat_.accepts_all
+    policies = [ThresholdPolicy(abstain=True), ExitPolicy(), AnswerPolicy(0.2)]
+    for policy in policies:
+        sampler = sampler_of(prompts, rows, epsilon=0.2, policy=policy)
+        with pytest.raises(ValueError, match="ended whatever other prompts showed"):
+            sampler.calibrate(again)
+    # a vote learns nothing, and where all draws are there nothing was left out
+    sampler_of(prompts, rows, policy=AnswerPolicy(0.2, score="vote")).calibrate(again)
+    assert len(learn_then_test(again.truncate(1), 0.9, random_state=0).frontier) > 1
+    frontier, _ = learnt(4)
+    reordered = frontier.ordered(np.arange(len(frontier))[::-1])
+    with pytest.raises(ValueError, match="frontier must begin with the set of all draws"):
+        reordered.of_all_draws()
 
 
 def test_losses_want_all_draws():

@@ -1,6 +1,8 @@
 """Evaluations of the real Inspect, with its mock model, that stop early."""
 
 import asyncio
+import json
+import math
 import random
 
 import pytest
@@ -9,7 +11,7 @@ inspect_ai = pytest.importorskip("inspect_ai")
 
 from inspect_ai import Task, eval  # noqa: E402
 from inspect_ai.dataset import Sample  # noqa: E402
-from inspect_ai.log import read_eval_log  # noqa: E402
+from inspect_ai.log import read_eval_log, write_eval_log  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.scorer import exact, includes  # noqa: E402
 
@@ -97,6 +99,30 @@ def test_a_decided_test_ends_the_evaluation(tmp_path):
     log = read_eval_log(evaluated(tmp_path / "hopeless", hopeless, chance=lambda question: 0.05))
     reasons = [one.reason for one in log.results.early_stopping.early_stops]
     assert "nothing can be certified" in reasons
+
+
+@pytest.mark.parametrize("log_format", ["eval", "json"])
+def test_a_log_says_whether_verdicts_on_others_ended_it(tmp_path, monkeypatch, capsys, log_format):
+    monkeypatch.chdir(tmp_path)
+    own = evaluated(tmp_path / "own", InspectStopping(), log_format=log_format)
+    decided = evaluated(tmp_path / "others", InspectStopping(epsilon=0.5), log_format=log_format)
+    undecided = evaluated(tmp_path / "all", InspectStopping(epsilon=0.2), log_format=log_format)
+    alone = "of sets, that of all draws alone is tested"
+    for path, n_tested in [(own, None), (undecided, None), (decided, 1)]:
+        command = ["calibrate", path, "--key", "mock", "--epsilon", "0.5", "-o", "thresholds.json"]
+        assert main(command) == 0
+        assert (alone in capsys.readouterr().out) == (n_tested == 1)
+        content = json.loads((tmp_path / "thresholds.json").read_text("utf-8"))
+        configuration = tuple(map(float, content["rules"][0]["lambda_hat"].values()))
+        assert (configuration == (math.inf, -math.inf, math.inf)) == (n_tested == 1)
+    # what another manager looked at is not known
+    log = read_eval_log(own)
+    log.results.early_stopping.metadata = {}
+    write_eval_log(log, str(tmp_path / "other.json"))
+    assert main([*command[:1], str(tmp_path / "other.json"), *command[2:]]) == 0
+    assert alone in capsys.readouterr().out
+    assert main([*command[:2], *command[2:], "--policy", "exit"]) == 1
+    assert "whatever other prompts showed" in capsys.readouterr().err
 
 
 def test_of_several_scorers_one_is_named(tmp_path):
