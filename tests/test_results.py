@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing
 from sklearn_clm import ComponentSet, ComponentSets, ConformalSampler, PredictionSet, PredictionSets
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.metrics import set_loss
 from sklearn_clm.policies import ExitPolicy
 from tests.pages import Page
 
@@ -222,6 +223,24 @@ def test_a_prompt_whose_draws_end_before_the_rule_stops_says_so():
     assert not sets.guaranteed
     with pytest.raises(ValueError, match="X must have all draws that the rule takes"):
         other.score(prompts[100:], ["right"] * 20)
+
+
+def test_sets_that_need_draws_are_no_part_left_out_of_what_held():
+    """Where draws ended on failures, the sets that are complete are the right ones."""
+    claim = Claim(0.1, 0.05, about="answers")
+    draw = [Generation("x")]
+    whole = PredictionSet("a", ("x",), [1.0], [0], 1, 1.0, True, True, draw, claim=claim)
+    lacking = claim.nullified("the rule wants more than its 1 draw.")
+    cut = PredictionSet(
+        "b", (), [], [], 1, -np.inf, False, False, draw, claim=lacking, needs_draws=True
+    )
+    sets = PredictionSets([whole, cut], k_max=3)
+    assert set_loss(["x", "y"], sets, admission="exact_match") == 0.5
+    assert set_loss(["x"], sets[:1], admission="exact_match") == 0.0
+    page = sets.to_html(lambda prompt, answer: answer == "x")
+    assert "held at least" in page
+    assert "50%" in page
+    assert "held at least" not in sets[:1].to_html(lambda prompt, answer: answer == "x")
 
 
 # --- text and pages -------------------------------------------------------------------------------

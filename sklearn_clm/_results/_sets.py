@@ -34,6 +34,7 @@ class SetOfOne:
 
     guaranteed: bool
     claim: Claim | None
+    needs_draws = False
 
     if TYPE_CHECKING:  # a field of one dataclass, which would take it for a default
 
@@ -302,7 +303,8 @@ class SetSequence(Sequence[_Set]):
         ]
         # sets of several levels keep at least the weakest promise
         promised = 1 - max(levels) if levels else None
-        summary = _cards.Summary(promised, held, self._numbers()) if self._sets else None
+        where = "held at least" if any(a_set.needs_draws for a_set in self) else "held"
+        summary = _cards.Summary(promised, held, self._numbers(), where) if self._sets else None
         cards = [a_set._card(row) for a_set, row in zip(self._sets[:shown], verdicts[:shown])]
         return _cards.element(
             "" if summary is None else _cards.head(summary),
@@ -311,15 +313,20 @@ class SetSequence(Sequence[_Set]):
         )
 
     def _held(self, verdicts: Sequence[Sequence[bool | None]]) -> float | None:
-        """The share of right sets, None where none counts."""
-        # sets without a guarantee promise nothing that could be held
+        """The share of right sets, None where none counts.
+
+        Where draws end early, it is a bound: draws to come may show that a set is right.
+        """
+        # sets without a guarantee promise nothing that could be held; but those that need draws are
+        # part of what the others promise, and to leave them out would choose by what ended draws
         all_guaranteed = self.guaranteed or not any(a_set.guaranteed for a_set in self)
         right = []
         for a_set, of_one in zip(self, verdicts):
             risk = self._risk(a_set)
             # a share of right sets says nothing of a mean cost
-            counts = risk.counts(np.array([len(a_set)]))[0] and not risk.has_costs
-            if counts and (all_guaranteed or a_set.guaranteed):
+            counts = a_set.needs_draws or risk.counts(np.array([len(a_set)]))[0]
+            promises = all_guaranteed or a_set.guaranteed or a_set.needs_draws
+            if counts and promises and not risk.has_costs:
                 accepted = np.ones((1, len(a_set)), dtype=bool)
                 right.append(risk.right(accepted, np.array([of_one], dtype=bool))[0])
         return float(np.mean(right)) if right else None

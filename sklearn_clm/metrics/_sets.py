@@ -96,8 +96,10 @@ def set_loss(
 
     Epsilon bounds what is expected. What an error is, and who counts, is said by the promise of the
     sets: of answers, and where thresholds may abstain, an empty set does not count; where a miss
-    has a cost, it is the mean cost. Parameters are those of :func:`set_outcomes`; ``average=False``
-    returns the values of each prompt. Whether n held-out prompts refute the promise:
+    has a cost, it is the mean cost. A set that `needs_draws` counts, as an error until a member is
+    admissible, so that the share is then the most there can be. Parameters are those of
+    :func:`set_outcomes`; ``average=False`` returns the values of each prompt. Whether n held-out
+    prompts refute the promise:
 
     >>> from scipy.stats import binomtest
     >>> missed, n, epsilon = 11, 100, 0.15
@@ -110,7 +112,11 @@ def set_loss(
     if any(risk.has_costs for risk in risks):
         costs = [risk.costs_of([a_set.prompt])[0] for a_set, risk in zip(sets, risks)]
         loss = loss * np.array(costs)
-    counts = [risk.counts(np.array([len(a_set)]))[0] for a_set, risk in zip(sets, risks)]
+    # draws to come may fill an empty set: to leave it out would choose by what ended the draws
+    counts = [
+        a_set.needs_draws or risk.counts(np.array([len(a_set)]))[0]
+        for a_set, risk in zip(sets, risks)
+    ]
     counted = np.array(counts, dtype=bool)
     if not average:
         return loss
