@@ -99,8 +99,12 @@ class SampleLog:
 
     def where(self, keep: np.ndarray) -> Self:
         """The samples of the prompts to keep."""
-        lists = {name: part for name, part in vars(self).items() if isinstance(part, list)}
-        return replace(self, **{name: [*compress(part, keep)] for name, part in lists.items()})
+        kept: dict[str, Any] = {
+            name: [*compress(part, keep)]
+            for name, part in vars(self).items()
+            if isinstance(part, list)
+        }
+        return replace(self, **kept)
 
     @property
     def has_logprobs(self) -> bool:

@@ -497,25 +497,31 @@ def ended_by_others(data, epsilon, delta):
 
 @pytest.mark.parametrize("random_state", [None, 0])
 def test_where_verdicts_on_others_ended_draws_the_set_of_all_is_certified_alone(random_state):
-    """And no false certificate is given oftener: the truth is just above epsilon."""
-    epsilon, delta, n_runs = 0.3, 0.2, 250
-    n_false = np.zeros(2, dtype=int)
+    """No oftener than by all draws: also where it errs a little more often than epsilon."""
+    epsilon, delta, n_runs = 0.3, 0.2, 120
+    n_certified = np.zeros((2, 2), dtype=int)  # by chance of a witness, and by whether all is drawn
     n_ended = 0
     for run in range(n_runs):
         rng = np.random.default_rng(run)
-        right = rng.random((40, 3)) < np.where(rng.random((40, 1)) < 0.71, 0.9, 0.0)
-        data = CalibrationData(rng.random((40, 3)), np.zeros((40, 3, 3)), right)
+        is_easy = rng.random((40, 1)) < [0.7, 0.85][run % 2]
+        data = CalibrationData(
+            rng.random((40, 3)), np.zeros((40, 3, 3)), is_easy & np.ones(3, bool)
+        )
+        data.labels[:, 0] &= rng.random(40) < 0.7
         holed = ended_by_others(data, epsilon, delta)
-        ended = holed.provenance.stops is not None
-        n_ended += ended
-        for m, one in enumerate((data, holed)):
-            result = learn_then_test(one, epsilon, delta, random_state=random_state, n_lambdas=4)
-            n_false[m] += result.n_valid > 0
-            if m and ended:
-                assert len(result.frontier) == 1
-                assert result.frontier.configuration(0).accepts_all
-    assert n_ended > 5
-    assert n_false[1] <= n_false[0] <= binom.isf(1e-4, n_runs, delta)
+        results = [
+            learn_then_test(one, epsilon, delta, random_state=random_state, n_lambdas=4)
+            for one in (data, holed)
+        ]
+        n_certified[run % 2] += [result.n_valid > 0 for result in results]
+        if holed.provenance.stops is not None:
+            n_ended += 1
+            assert len(results[1].frontier) == 1
+            assert results[1].frontier.configuration(0).accepts_all
+    assert n_ended > n_runs / 6
+    assert np.all(n_certified[:, 1] <= n_certified[:, 0])
+    assert n_certified[0, 0] <= binom.isf(1e-4, n_runs / 2, delta)
+    assert n_certified[1, 1] > n_runs / 6
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

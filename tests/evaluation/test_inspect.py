@@ -121,7 +121,7 @@ def test_a_log_says_whether_verdicts_on_others_ended_it(tmp_path, monkeypatch, c
     write_eval_log(log, str(tmp_path / "other.json"))
     assert main([*command[:1], str(tmp_path / "other.json"), *command[2:]]) == 0
     assert alone in capsys.readouterr().out
-    assert main([*command[:2], *command[2:], "--policy", "exit"]) == 1
+    assert main([*command, "--policy", "exit"]) == 2
     assert "whatever other prompts showed" in capsys.readouterr().err
 
 
