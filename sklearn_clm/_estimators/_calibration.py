@@ -365,7 +365,13 @@ class SamplerCalibration(Calibration):
             f"the draws of {n_open} of {counted(n, 'calibration prompt')} end before they show "
             f"whether the {what} is right, and each of these counts as an error."
         )
-        if len(pairs) == 1 and outcome is not None and claim.guarantee == "pac":
+        # lazily, where nothing passed, the fewest errors alone are known
+        if (
+            len(pairs) == 1
+            and outcome is not None
+            and outcome.bound != "at least "
+            and claim.guarantee == "pac"
+        ):
             n_errors, m = outcome.n_errors, outcome.n_counted
             with_them, without = (
                 rounded_up(float(smallest_epsilon(errors, m, claim.delta)))

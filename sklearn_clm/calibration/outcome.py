@@ -76,15 +76,17 @@ class Outcome:
         # where the table has no judge to ask, what is not known counts as an error
         is_most = passed or not path.table.is_lazy
         bound = "at most " if is_most else "at least "
+        of_holes = cls.of_holes(path, risk, step)
+        n_known = fewest + of_holes.get("n_open", 0)  # no verdict can settle what is open
         return cls(
             step=step if passed else None,
-            n_errors=most if is_most else fewest,
+            n_errors=most if is_most else n_known,
             n_counted=n_counted_at(path, risk, step),
             rows=path.rows,
             bound="" if fewest == most else bound,
             sizes=path.sizes(step),
             draws=path.draws(step),
-            **cls.of_holes(path, risk, step),
+            **of_holes,
             **fields,
         )
 

@@ -426,6 +426,21 @@ def test_lazily_judged_answers_are_those_of_all_labels(score):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("policy", [AnswerPolicy(0.15, score="vote"), ThresholdPolicy()])
+def test_where_nothing_passes_lazily_open_prompts_are_part_of_the_errors(policy):
+    prompts, rows, _ = answered_log(share=0.3)
+    sampler = sampler_of(prompts, rows, policy=policy, epsilon=0.01)
+    sampler.set_params(judging=LazyJudging(optimization_judgements=None))
+    sampler.fit(prompts, ["right"] * 400)
+    outcome = sampler.calibration_.outcome
+    assert not sampler.calibration_.certified
+    assert not any("Were they all right" in remark for remark in sampler.calibration_.remarks)
+    if isinstance(policy, AnswerPolicy):
+        assert outcome.n_errors >= outcome.n_open > 0
+        assert "few enough" not in sampler.calibration_.claim.why_null()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_lacking_draws_do_not_tell_is_refused_or_said():
     prompts, rows = stopped_after_success()
     sampler = sampler_of(prompts, rows, policy=AnswerPolicy(alpha=0.2))
