@@ -4,6 +4,7 @@ Other rooms enter by these names alone.
 """
 
 import sklearn_clm.policies  # noqa: F401 - whole, before parts of it
+from sklearn_clm._estimators._agreement import refuse_differences
 from sklearn_clm._estimators._calibration import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm._estimators._collection import SCORES
 from sklearn_clm._estimators._files import (
@@ -27,5 +28,6 @@ __all__ = [
     "claim_of",
     "prompts_of",
     "reading",
+    "refuse_differences",
     "write_content",
 ]

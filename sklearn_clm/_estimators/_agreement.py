@@ -33,8 +33,8 @@ def refuse_differences(
         if None not in (saved_value, value) and saved_value != value:
             raise ValueError(
                 f"{name} was made with another {key}: {saved_value!r:.200} there, {value!r:.200} "
-                f"here{f', {named}' if named else ''}. Restore it, or call fit again (kept draws "
-                f"are reused).{_ADVICE if key in _OF_CODE else ''}"
+                f"here{f', {named}' if named else ''}. Restore it, or call fit again (draws that "
+                f"were kept are reused).{_ADVICE if key in _OF_CODE else ''}"
             )
 
 

@@ -325,7 +325,7 @@ def _expected(record: Record, expected: Expected) -> Section:
     _, n_tested, _ = expected.errors
     error += "" if n_tested == n else f", of the {n_tested} {record.claim.risk.of_counted}"
     rows = [(error, *_share(*expected.errors))]
-    rows += [(name, *_mean(values)) for name, values in expected.of_prompts.items()]
+    rows += [(name, *mean_of(values)) for name, values in expected.of_prompts.items()]
     text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"
     if record.claim.holds:
         text += " The rule was chosen on these prompts, so new ones may do a little worse."
@@ -335,11 +335,12 @@ def _expected(record: Record, expected: Expected) -> Section:
 # numbers with their intervals
 
 
-def _mean(values: np.ndarray) -> tuple[str, str]:
-    if values.dtype == bool:
-        return _share(int(values.sum()), len(values))
+def mean_of(values: np.ndarray) -> tuple[str, str]:
+    """A mean, of booleans a share, with its interval; empty of none."""
     if not len(values):
         return "", ""
+    if values.dtype == bool:
+        return _share(int(values.sum()), len(values))
     mean, low, high = _mean_interval(values)
     return f"{mean:.4g}", f"{max(low, 0.0):.4g} to {high:.4g}"  # of counts, or shares
 
@@ -403,7 +404,7 @@ def _levels(record: SelectorCalibration) -> Iterable[Section]:
     for alpha in sorted({*_LEVELS, claim.level}):
         if data.n_prompts >= prompts_needed(alpha, claim.delta):
             tests = component_learn_then_test(data, alpha, claim.delta, max_wrong=claim.max_wrong)
-            means = [_mean(values) for values in selected(data, tests.gamma_hat).values()]
+            means = [mean_of(values) for values in selected(data, tests.gamma_hat).values()]
             cells = [f"{mean} ({interval})" for mean, interval in means]
             rows.append((f"{alpha:g}", f"{tests.gamma_hat:.4g}", *cells))
     text = (

@@ -16,7 +16,7 @@ runs that are going wrong, or hands them over, and promises one of two things wi
 >>> succeeded = rng.random(600) < 0.6
 >>> runs = [rng.normal(good, 1.0, size=rng.integers(2, 9)) for good in succeeded]  # yours
 >>> gate = RunGate(alpha=0.1).fit(runs[:400], succeeded[:400])
->>> gate.claims_[None].sentence()[:74]
+>>> gate.calibration_.claims[None].sentence()[:74]
 'With confidence 95 % over the calibration runs that succeed, a new run fro'
 >>> report = gate.report(runs[400:], succeeded[400:])  # prints itself, and is HTML in notebooks
 >>> [section.heading for section in report.sections]
@@ -59,8 +59,7 @@ is stopped over alpha, and when.
 
 import sklearn_clm.inspection  # noqa: F401 - whole, before parts of it
 from sklearn_clm.runs._display import GateDisplay
-from sklearn_clm.runs._gate import OpenRun, RunGate
-from sklearn_clm.runs._levels import Level
-from sklearn_clm.runs._reading import Runs, read_runs
+from sklearn_clm.runs._gate import GateCalibration, OpenRun, RunGate
+from sklearn_clm.runs._reading import read_runs
 
-__all__ = ["GateDisplay", "Level", "OpenRun", "RunGate", "Runs", "read_runs"]
+__all__ = ["GateCalibration", "GateDisplay", "OpenRun", "RunGate", "read_runs"]

@@ -10,9 +10,12 @@ from sklearn.base import clone
 
 from sklearn_clm.calibration.checks import as_array
 from sklearn_clm.inspection._figures import BLUE, DOTTED, LIMIT, RED, AxesLike, Display
-from sklearn_clm.runs._gate import RunGate, share
+from sklearn_clm.runs._gate import RunGate, errors_of
 
-_ERRORS = {"keeps": "successful runs stopped", "passes": "failures among runs let through"}
+_SHOWN = {
+    "keeps": ("stopped of those that fail", "stopped of those that succeed"),
+    "passes": ("stopped of those that fail", "failing of those let through"),
+}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -20,19 +23,17 @@ class GateDisplay(Display):
     """Runs that are stopped over alpha, and when.
 
     Left, the share of the failing runs that is stopped over alpha, with what is promised and how it
-    was kept; right, after which share of their steps runs are stopped at
-    the alpha of the gate. Create it with :meth:`from_estimator`.
+    was kept; right, after which share of their steps runs are stopped at the alpha of the gate.
+    Create it with :meth:`from_estimator`.
 
     Parameters
     ----------
     alphas : ndarray of shape (a,)
         Tolerated shares of errors.
-    failing, errors : ndarray of shape (a,)
-        Of the runs that fail the share that is stopped; and the share that alpha is about, of
-        stopped runs among those that succeed, or of failures among those that are let through. NaN
-        where nothing is certified.
-    promise : {"keeps", "passes"}
-        That of the gate.
+    shares : dict of str to ndarray of shape (a,)
+        By name the share that is stopped of the runs that fail, and the share that alpha is about:
+        of those that succeed the stopped ones, or of those let through the failing ones. NaN where
+        nothing is certified.
     stops : dict of str to ndarray
         Of the stopped runs that "fail" and of those that "succeed", the share of their steps after
         which they are stopped.
@@ -47,14 +48,13 @@ class GateDisplay(Display):
     >>> display = GateDisplay.from_estimator(
     ...     RunGate(), runs[:400], succeeded[:400], runs[400:], succeeded[400:], alphas=[0.1, 0.2]
     ... )
-    >>> bool(display.failing[0] < display.failing[1])
+    >>> failing, errors = display.shares.values()
+    >>> bool(failing[0] < failing[1])
     True
     """
 
     alphas: np.ndarray
-    failing: np.ndarray
-    errors: np.ndarray
-    promise: str
+    shares: dict[str, np.ndarray]
     stops: dict[str, np.ndarray]
 
     title = "What the gate stops, and when"
@@ -86,37 +86,30 @@ class GateDisplay(Display):
         ax
             As in :meth:`plot`.
         """
-        succeeded, counts = gate._outcomes(y_new, len(X_new))
-        fails = counts & ~succeeded
-        succeeds = counts & succeeded
         fitted = clone(gate).fit(X, y)
-        shares = fitted.predict(X_new) / np.array([len(run) for run in X_new])
-        stopped = fitted.stopped(X_new)
-        stops = {"fail": shares[stopped & fails], "succeed": shares[stopped & succeeds]}
+        taken, n_steps, stopped = fitted._followed(X_new, None)
+        outcomes, _ = gate._outcomes(y_new, len(taken))
+        stops = {
+            "fail": (taken / n_steps)[stopped & (outcomes == 0)],
+            "succeed": (taken / n_steps)[stopped & (outcomes == 1)],
+        }
 
         levels = as_array(alphas, "alphas", (None,), low=0.0, high=1.0)
-        failing = np.full(len(levels), np.nan)
-        errors = np.full(len(levels), np.nan)
+        shares = {name: np.full(len(levels), np.nan) for name in _SHOWN[gate.promise]}
         for i, alpha in enumerate(levels.tolist()):
             copy = clone(gate).set_params(alpha=alpha, on_null="raise")
             try:
-                stopped = copy.fit(X, y).stopped(X_new)
+                errors = errors_of(copy.fit(X, y).stopped(X_new), outcomes)
             except ValueError:  # nothing is certified at this alpha
                 continue
-            failing[i] = share(stopped, fails)
-            errors[i] = share(stopped, succeeds)
-            if gate.promise == "passes":
-                errors[i] = share(fails, counts & ~stopped)
-
-        display = cls(
-            alphas=levels, failing=failing, errors=errors, promise=gate.promise, stops=stops
-        )
-        return display.plot(ax=ax)
+            for name in shares:
+                shares[name][i] = errors[name].mean()
+        return cls(alphas=levels, shares=shares, stops=stops).plot(ax=ax)
 
     def _draw(self) -> None:
         shares, steps = self.axes_
-        shares.plot(self.alphas, self.failing, "o-", color=RED, label="failing runs stopped")
-        shares.plot(self.alphas, self.errors, "s-", color=BLUE, label=_ERRORS[self.promise])
+        for (name, of_alphas), color in zip(self.shares.items(), (RED, BLUE)):
+            shares.plot(self.alphas, of_alphas, "o-", color=color, label=name)
         shares.plot(self.alphas, self.alphas, linestyle=DOTTED, label="promised at most", **LIMIT)
         shares.set(xlabel="alpha", ylabel="Share of runs", ylim=(0.0, None))
         labels = [f"stopped runs that {outcome}" for outcome in self.stops]

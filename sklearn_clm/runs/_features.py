@@ -5,92 +5,105 @@ least, its largest, its mean and its last change; these, but for the largest, co
 and once times k, since the same score says more after more steps; and k and k^2 count.
 
 All of them are known after the step, whatever comes later, and follow from k and four numbers of
-each score, which a service keeps for each run (:class:`PrefixState`).
+each score, which a service keeps for each run (:func:`next_features`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_array
 
 from sklearn_clm.calibration._exit_model import probability
 
+N_FEATURES = 9  # of each score; two more are of the number of steps
 _LARGEST = 1e100  # of a score, so that no feature overflows
+_N_FOLDS = 5
+
+Features = Callable[[list[Any]], Sequence[float]]
+Risk = Callable[[np.ndarray], np.ndarray]  # of a failure, by rows of features
 
 
-def scores_of(steps: Any) -> np.ndarray | None:
-    """Scores of steps, (T, d), or None."""
-    try:
-        scores = np.asarray(steps, dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-    if scores.ndim == 1:
-        scores = scores[:, np.newaxis]
-    # NaN is not at most anything
-    fits = scores.ndim == 2 and scores.size > 0 and bool((np.abs(scores) <= _LARGEST).all())
-    return scores if fits else None
+def scores_of(steps: Any, name: str, n_scores: int | None = None) -> np.ndarray:
+    """Scores of steps, (T, d)."""
+    with suppress(TypeError, ValueError, OverflowError):
+        scores = np.asarray(steps, dtype=np.float64).reshape(len(steps), n_scores or -1)
+        if np.abs(scores).max() <= _LARGEST:  # NaN is not
+            return scores + 0.0  # -0.0 becomes 0.0
+    raise ValueError(
+        f"{name} must be finite numbers, {n_scores or 'as many'} in each step, got {steps!r:.80} "
+        "instead."
+    )
 
 
-@dataclass
-class PrefixState:
-    """What is kept of a run while it goes on.
+def next_features(
+    scores: Sequence[float], k: int, kept: list[list[float]]
+) -> tuple[list[float], list[list[float]]]:
+    """Features after step k, and what is kept for the next step.
 
-    Each list has a value for each of the d scores of a step; none before the first one.
+    Of each score its last value, least, largest and total; of no step nothing.
     """
-
-    n_steps: int = 0
-    last: list[float] = field(default_factory=list)
-    least: list[float] = field(default_factory=list)
-    largest: list[float] = field(default_factory=list)
-    total: list[float] = field(default_factory=list)
-
-    def update(self, scores: Sequence[float]) -> list[float]:
-        """Take a step; return the features of the prefix."""
-        if self.n_steps == 0:
-            self.last = [*scores]
-            self.least = [*scores]
-            self.largest = [*scores]
-            self.total = [0.0] * len(scores)
-        self.n_steps += 1
-        k = self.n_steps
-        features: list[float] = []
-        for i, score in enumerate(scores):
-            change = score - self.last[i]
-            least = min(self.least[i], score)
-            self.last[i] = score
-            self.least[i] = least
-            self.largest[i] = max(self.largest[i], score)
-            self.total[i] += score
-            mean = self.total[i] / k
-            features += [score, least, mean, change]
-            features += [score * k, least * k, mean * k, change * k, self.largest[i]]
-        return [*features, k, k * k]
+    if k == 1:
+        kept = [[score, score, score, 0.0] for score in scores]
+    features: list[float] = []
+    now: list[list[float]] = []
+    for score, (last, least, largest, total) in zip(scores, kept):
+        least = min(least, score)
+        largest = max(largest, score)
+        total += score
+        course = [score, least, total / k, score - last]
+        features += [*course, *(value * k for value in course), largest]
+        now.append([score, least, largest, total])
+    return [*features, k, k * k], now
 
 
 def features_of(run: np.ndarray) -> np.ndarray:
     """Features of all prefixes, a row each."""
     # step by step as a live run: of short runs that is no slower than by arrays
-    state = PrefixState()
-    n_features = 9 * run.shape[1] + 2
-    rows = map(state.update, run.tolist())
-    return np.fromiter(rows, np.dtype((np.float64, n_features)), len(run))
+    rows = []
+    kept: list[list[float]] = []
+    for k, scores in enumerate(run.tolist(), start=1):
+        features, kept = next_features(scores, k, kept)
+        rows.append(features)
+    return np.array(rows)
+
+
+def features_of_runs(
+    X: Any, features: Features | None, n_scores: int | None = None
+) -> list[np.ndarray]:
+    """Features of the prefixes of each run, (T, 9 d + 2)."""
+    if features is None and hasattr(X, "dtype") and (X.ndim > 1 or X.dtype != object):
+        X = check_array(X, allow_nd=True)  # whose rows are runs of equal length
+    if not hasattr(X, "__len__") or len(X) == 0:
+        raise ValueError(f"X must be a sequence of at least one run, got {X!r:.80} instead.")
+    of_runs = []
+    for i, run in enumerate(X):
+        steps = run
+        if features is not None:
+            steps = [features([*run[:k]]) for k in range(1, len(run) + 1)]
+        scores = scores_of(steps, f"X[{i}]", n_scores)
+        n_scores = scores.shape[1]
+        of_runs.append(features_of(scores))
+    return of_runs
 
 
 @dataclass(frozen=True)
 class LinearRisk:
     """Log-odds of a failure, linear in the features."""
 
-    coef: tuple[float, ...]
+    coef: list[float]
     intercept: float
 
-    def of(self, features: np.ndarray) -> np.ndarray:
+    def __call__(self, features: np.ndarray) -> np.ndarray:
         """The log-odds of rows of features."""
         # term by term: a matrix product may round a row otherwise in another batch
-        terms = np.cumsum(features * np.array(self.coef), axis=1)
+        terms = np.cumsum(features * self.coef, axis=1)
         return np.asarray(terms[:, -1] + self.intercept)
 
 
@@ -100,23 +113,18 @@ class ClassifierRisk:
 
     classifier: Any
 
-    def of(self, features: np.ndarray) -> np.ndarray:
+    def __call__(self, features: np.ndarray) -> np.ndarray:
         """Probabilities for rows of features."""
         return probability(self.classifier, features)
 
 
-Risk = LinearRisk | ClassifierRisk
-
-
-def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray, n_features: int) -> Risk:
+def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
     """The risk that a scorer predicts, from some runs.
 
     The logistic regression counts each run once, however long it is.
     """
-    if isinstance(scorer, str):  # minus the score itself
-        return LinearRisk((-1.0, *[0.0] * (n_features - 1)), 0.0)
-    if len(np.unique(failed)) < 2:
-        return LinearRisk((0.0,) * n_features, 0.0)  # nothing to learn from
+    if failed.all() or not failed.any():
+        return LinearRisk([0.0], 0.0)  # nothing to learn from: all prefixes are alike
     rows = np.vstack(features)
     lengths = [len(run) for run in features]
     outcomes = np.repeat(failed, lengths)
@@ -127,5 +135,21 @@ def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray, n_featur
     model = LogisticRegression(max_iter=1000)
     model.fit(scaler.transform(rows), outcomes, sample_weight=weights)
     coef = model.coef_[0] / scaler.scale_
-    intercept = float(model.intercept_[0] - coef @ scaler.mean_)
-    return LinearRisk(tuple(coef.tolist()), intercept)
+    intercept = model.intercept_[0] - coef @ scaler.mean_
+    return LinearRisk(coef.tolist(), float(intercept))
+
+
+def largest_risks(risk: Risk, features: list[np.ndarray]) -> np.ndarray:
+    """M of runs: the largest risk over their prefixes."""
+    return np.array([risk(rows).max() for rows in features])
+
+
+def out_of_fold(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> np.ndarray:
+    """M of runs in random order, by risks learnt from others."""
+    largest = np.empty(len(features))
+    folds = np.arange(len(features)) % _N_FOLDS
+    for fold in range(_N_FOLDS):
+        held = folds == fold
+        risk = learnt(scorer, [*compress(features, ~held)], failed[~held])
+        largest[held] = largest_risks(risk, [*compress(features, held)])
+    return largest

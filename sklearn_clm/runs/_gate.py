@@ -1,52 +1,82 @@
 """RunGate: stop, or hand over, runs that are going wrong."""
 
-import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from sklearn_clm._estimators import claim_content, claim_of, reading, write_content
+from sklearn_clm._estimators import (
+    claim_content,
+    claim_of,
+    reading,
+    refuse_differences,
+    write_content,
+)
 from sklearn_clm._exceptions import report_null
-from sklearn_clm.calibration import Claim, clopper_pearson
+from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration.claim import nothing_passed, nulls_of, too_few
-from sklearn_clm.calibration.digests import next_digests, numbered, repeated
-from sklearn_clm.calibration.rows import Part, RandomState, optimization_size, split_prompts
+from sklearn_clm.calibration.digests import numbered
+from sklearn_clm.calibration.rows import RandomState, split_prompts
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.generators.identity import score_fingerprint
-from sklearn_clm.generators.prompts import is_missing
-from sklearn_clm.generators.records import json_value, locating_errors
+from sklearn_clm.generators.prompts import CheckedPrompts
+from sklearn_clm.generators.records import json_value, key_digest, locating_errors
 from sklearn_clm.inspection import CalibrationReport, Section
-from sklearn_clm.policies import Groups
-from sklearn_clm.policies._groups import asked_groups, groups_of
+from sklearn_clm.inspection._sections import mean_of
+from sklearn_clm.policies._groups import Groups, asked_groups, groups_of
 from sklearn_clm.runs._features import (
+    N_FEATURES,
+    Features,
     LinearRisk,
-    PrefixState,
     Risk,
-    features_of,
+    features_of_runs,
+    largest_risks,
     learnt,
+    next_features,
+    out_of_fold,
     scores_of,
 )
-from sklearn_clm.runs._levels import (
-    Level,
-    level_that_keeps,
-    level_that_passes,
-    levels_to_test,
-    start_of,
-)
+from sklearn_clm.runs._levels import keeping_level, let_through, levels_to_test, passing_level
 
-_FORMAT = "sklearn_clm.run_gate/2"
-_N_FOLDS = 5
+_FORMAT = "sklearn_clm.run_gate/3"
+_OPTIMIZATION_FRACTION = 1 / 3
+_STATE = ("n_steps", "stopped", "_kept", "_steps")  # of a live run, in JSON
+_UNFINISHED = {"raise": np.nan, "leave_out": np.nan, "failed": 0.0, "succeeded": 1.0}
+
+
+@dataclass(frozen=True)
+class GateCalibration:
+    """What the predictions of a gate depend on.
+
+    `levels` and `claims` are of each group, or under None of all runs. A level is +inf or -inf,
+    where no run is stopped, or each one, since nothing is certified.
+    """
+
+    asked: dict[str, Any]  # parameters that a file must agree with
+    features: Features | None
+    risk: Risk
+    n_scores: int  # d of each step
+    n_unfinished: int  # runs in `fit`
+    levels: dict[Hashable | None, float]
+    claims: dict[Hashable | None, Claim]
+
+    def level_of(self, group: Hashable | None) -> float:
+        """The level of a group of runs."""
+        if group not in self.levels:
+            raise ValueError(
+                f"groups must be among those that were calibrated, got {group!r:.80} instead."
+            )
+        return self.levels[group]
 
 
 class RunGate(BaseEstimator):
@@ -59,11 +89,10 @@ class RunGate(BaseEstimator):
 
     Parameters
     ----------
-    scorer : classifier or "score", default=None
-        Predicts failure from the features of a prefix. None: a logistic regression that is learnt
-        on the optimisation part, and that a service evaluates in microseconds. A classifier with
-        ``predict_proba`` is cloned and learnt there. "score": minus the score itself, larger scores
-        being better; nothing is learnt.
+    scorer : classifier with ``predict_proba``, default=None
+        Predicts failure from the features of a prefix; a clone of it is learnt on the optimisation
+        part, a third of the runs. None: a logistic regression, which a service evaluates in
+        microseconds.
     alpha : float, default=0.1
         Tolerated share of errors, in (0, 1).
     delta : float, default=0.05
@@ -74,15 +103,15 @@ class RunGate(BaseEstimator):
     features : callable, default=None
         ``features(prefix) -> sequence of d numbers``, of the list of steps so far: its last values,
         their course and the number of steps are then features of the prefix. None where steps are
-        numbers or sequences of d numbers.
+        numbers or sequences of d numbers. A live run keeps its steps for it, and hands over that
+        very list after each one, without a copy: a function that looks at the last steps alone
+        takes as long after the thousandth step as after the first.
     groups : Groups, default=None
         A level and a claim for each group of runs: known before the run begins.
     unfinished : {"raise", "failed", "succeeded", "leave_out"}, default="raise"
         What becomes of runs whose success is None or NaN, as a budget or an error ended them. They
         are neither successes nor failures by themselves. Left out, they have no part in the
         promise either. `score` and reports count them in the same way.
-    optimization_fraction : float, default=1/3
-        Share of the runs from which risk and levels are learnt, in (0, 1).
     on_null : {"warn", "raise"}, default="warn"
         What happens where nothing is certified.
     random_state : int, RandomState instance or None, default=None
@@ -90,17 +119,9 @@ class RunGate(BaseEstimator):
 
     Attributes
     ----------
-    threshold_ : float
-        Level of risk at which runs are stopped; with groups that of all runs together, which no
-        prediction uses.
-    levels_ : dict
-        The :class:`~sklearn_clm.runs.Level` of each group, and of all runs under None.
-    claims_ : dict
-        The claim of each group, and of all runs under None.
-    n_scores_ : int
-        Number d of scores of a step.
-    n_unfinished_ : int
-        Unfinished runs in ``fit``.
+    calibration_ : GateCalibration
+        What predictions depend on, whatever parameters are set later: ``levels`` of risk at which
+        runs are stopped and ``claims``, by group, or under None of all runs.
 
     Notes
     -----
@@ -124,14 +145,13 @@ class RunGate(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "scorer": [None, StrOptions({"score"}), HasMethods(["fit", "predict_proba"])],
+        "scorer": [None, HasMethods(["fit", "predict_proba"])],
         "alpha": [Interval(Real, 0, 1, closed="neither")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "promise": [StrOptions({"keeps", "passes"})],
         "features": [None, callable],
         "groups": [None, Groups],
-        "unfinished": [StrOptions({"raise", "failed", "succeeded", "leave_out"})],
-        "optimization_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "unfinished": [StrOptions(set(_UNFINISHED))],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
     }
@@ -143,10 +163,9 @@ class RunGate(BaseEstimator):
         alpha: float = 0.1,
         delta: float = 0.05,
         promise: Literal["keeps", "passes"] = "keeps",
-        features: Callable[[list[Any]], Sequence[float]] | None = None,
+        features: Features | None = None,
         groups: Groups | None = None,
         unfinished: Literal["raise", "failed", "succeeded", "leave_out"] = "raise",
-        optimization_fraction: float = 1 / 3,
         on_null: Literal["warn", "raise"] = "warn",
         random_state: RandomState = None,
     ) -> None:
@@ -157,7 +176,6 @@ class RunGate(BaseEstimator):
         self.features = features
         self.groups = groups
         self.unfinished = unfinished
-        self.optimization_fraction = optimization_fraction
         self.on_null = on_null
         self.random_state = random_state
 
@@ -180,120 +198,94 @@ class RunGate(BaseEstimator):
             If the runs that count are too few for any level to be certified.
         """
         self._validate_params()
-        if self.groups is not None:
-            self.groups._validate_params()
-        runs = self._arrays(X)
-        succeeded, counts = self._outcomes(y, len(runs))
-        names = groups_of(self.groups, groups, len(runs), list(X))  # type: ignore[arg-type]
-        kept = np.flatnonzero(counts)
-        if len(kept) < 2:
+        features = features_of_runs(X, self.features)
+        outcomes, n_unfinished = self._outcomes(y, len(features))
+        names = groups_of(self.groups, groups, len(features), list(X))  # type: ignore[arg-type]
+        counts = ~np.isnan(outcomes)
+        if counts.sum() < 2:
             raise ValueError(
-                f"X must hold at least 2 runs that are finished, got {len(kept)} sample instead."
+                f"y must be of at least 2 runs that end, got {counts.sum()} sample instead."
             )
-        runs = [runs[i] for i in kept]
-        succeeded = succeeded[kept]
-        names = None if names is None else [names[i] for i in kept]
+        features = [*compress(features, counts)]
+        succeeded = outcomes[counts] == 1
+        names = None if names is None else [*compress(names, counts)]
 
-        searched, tested = self._split(runs, succeeded)
-        features = [features_of(run) for run in runs]
+        # outcomes have a part in it, or a fixed share of equal runs would always test
+        contents = CheckedPrompts([*zip(features, succeeded.tolist())], numeric=False)
+        n_first = round(_OPTIMIZATION_FRACTION * len(features))
+        digests = numbered(contents.digests)
+        searched, tested = split_prompts(digests, n_first, self.random_state)
         to_learn = [features[i] for i in searched]
-        failed = ~succeeded[searched]
-        risk = learnt(self.scorer, to_learn, failed, features[0].shape[1])
-        largest_risks = np.array([risk.of(rows).max() for rows in features])
-        out_of_fold = (
-            self._out_of_fold(to_learn, failed) if self.promise == "passes" else failed[:0]
+        risk = learnt(self.scorer, to_learn, ~succeeded[searched])
+        largest = largest_risks(risk, features)
+        if self.promise == "passes":
+            largest[searched] = out_of_fold(self.scorer, to_learn, ~succeeded[searched])
+        levels, claims = self._levels(largest, succeeded, searched, tested, names)
+        # of nulls the first, if there are any
+        shown = min(claims.values(), key=lambda claim: claim.holds)
+        report_null(nulls_of(claims.values()), self.on_null, shown.sentence())
+
+        self.calibration_ = GateCalibration(
+            asked=self._asked(),
+            features=self.features,
+            risk=risk,
+            n_scores=features[0].shape[1] // N_FEATURES,
+            n_unfinished=n_unfinished,
+            levels=levels,
+            claims=claims,
         )
-
-        def calibrated(part: Part) -> Level:
-            risks = largest_risks[part.rows]
-            outcomes = succeeded[part.rows]
-            if self.promise == "keeps":
-                return level_that_keeps(risks, outcomes, self.alpha, part.delta)
-            levels = levels_to_test(out_of_fold)
-            start = start_of(levels, out_of_fold, ~failed, len(risks), self.alpha, part.delta)
-            return level_that_passes(levels, start, risks, outcomes, self.alpha, part.delta)
-
-        claims: dict[Hashable | None, Claim] = {}
-        levels: dict[Hashable | None, Level] = {}
-        for part in (self.groups or Groups()).parts(searched, tested, self.delta, names):
-            levels[part.group] = calibrated(part)
-            claims[part.group] = self._claim(part, levels[part.group], succeeded, names is not None)
-        nulls = [claim for claim in _in_use(claims).values() if not claim.holds]
-        if nulls:
-            report_null(nulls_of(nulls), self.on_null, nulls[0].sentence())
-
-        self._fitted_with = self._asked()
-        self._risk = risk
-        self.levels_ = levels
-        self.claims_ = claims
-        self.n_scores_ = runs[0].shape[1]
-        self.n_unfinished_ = _n_unfinished(y)
         return self
-
-    @property
-    def threshold_(self) -> float:
-        """Level of all runs together."""
-        return self.levels_[None].level
 
     def decision_function(self, X: Sequence[Any]) -> list[np.ndarray]:
         """Predicted risk after each step of each run.
 
-        Log-odds of a failure by the default scorer, a probability by a classifier, minus the score
-        by "score".
+        Log-odds of a failure by the default scorer, a probability by a classifier.
         """
-        check_is_fitted(self, "levels_")
-        return [self._risk.of(features_of(run)) for run in self._arrays(X, self.n_scores_)]
+        check_is_fitted(self)
+        record = self.calibration_
+        features = features_of_runs(X, record.features, record.n_scores)
+        return [record.risk(rows) for rows in features]
 
     def predict(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
         """Steps until each run is stopped, or all."""
-        stops = self._stops(X, groups)
-        return np.where(stops > 0, stops, [len(run) for run in X])
+        taken, _, _ = self._followed(X, groups)
+        return taken
 
     def stopped(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
         """Whether each run is stopped, bool (n,)."""
-        return self._stops(X, groups) > 0
+        _, _, stopped = self._followed(X, groups)
+        return stopped
 
     def score(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> float:
         """Share of failing runs stopped; -inf where null."""
-        check_is_fitted(self, "levels_")
-        if not any(claim.holds for claim in _in_use(self.claims_).values()):
+        stopped = self.stopped(X, groups=groups)
+        outcomes, _ = self._outcomes(y, len(stopped))
+        if not any(claim.holds for claim in self.calibration_.claims.values()):
             return -np.inf
-        succeeded, counts = self._outcomes(y, len(X))
-        return share(self.stopped(X, groups=groups), counts & ~succeeded)
+        return float(errors_of(stopped, outcomes)["stopped of those that fail"].mean())
 
     def report(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> CalibrationReport:
         """Report on new runs.
 
         It is Markdown in print and HTML in a notebook; its ``save`` writes a file.
         """
-        stops = self._stops(X, groups)
-        stopped = stops > 0
-        succeeded, counts = self._outcomes(y, len(X))
-        lengths = np.array([len(run) for run in X])
-        saved = 1.0 - np.where(stopped, stops, lengths).sum() / lengths.sum()
-
-        def row(name: str, chosen: np.ndarray, errors: np.ndarray) -> tuple[str, ...]:
-            n = int(chosen.sum())
-            k = int(errors[chosen].sum())
-            if n == 0:
-                return name, "0 of 0", ""
-            low, high = clopper_pearson(k, n)
-            return name, f"{k} of {n}", f"{percent(k / n)} ({percent(low)} to {percent(high)})"
-
-        table = (
-            ("what", "runs", "share (95 % interval)"),
-            row("succeed, and are stopped", counts & succeeded, stopped),
-            row("fail, and are stopped", counts & ~succeeded, stopped),
-            row("are let through, and fail", counts & ~stopped, ~succeeded),
-        )
+        taken, n_steps, stopped = self._followed(X, groups)
+        outcomes, n_unfinished = self._outcomes(y, len(stopped))
+        saved = 1.0 - taken.sum() / n_steps.sum()
+        record = self.calibration_
         remarks = (
             f"Steps not taken: {percent(saved)}.",
-            f"Unfinished runs: {_n_unfinished(y)}; in calibration {self.n_unfinished_} "
+            f"Unfinished runs: {n_unfinished}; in calibration {record.n_unfinished} "
             f"(unfinished={self.unfinished!r}).",
         )
-        promises = tuple(claim.sentence() for claim in _in_use(self.claims_).values())
-        sections = (Section("Guarantee", promises), Section("New runs", remarks, table))
-        return CalibrationReport(sections)
+        rows = [
+            (name, str(len(errors)), *mean_of(errors))
+            for name, errors in errors_of(stopped, outcomes).items()
+        ]
+        promises = tuple(claim.sentence() for claim in record.claims.values())
+        table = (("what", "of runs", "share", "95 % interval"), *rows)
+        guarantee = Section("Guarantee", promises)
+        return CalibrationReport((guarantee, Section("New runs", remarks, table)))
 
     def open(self, *, group: Hashable | None = None, state: str | None = None) -> "OpenRun":
         """Begin a live run, or continue a kept one.
@@ -305,55 +297,44 @@ class RunGate(BaseEstimator):
         state : str, default=None
             What ``to_json`` gave of a run of this gate, to go on with.
         """
-        check_is_fitted(self, "levels_")
-        level = self._level_of(group)
-        return OpenRun(self._risk, level, self.n_scores_, self.features, state)
+        check_is_fitted(self)
+        return OpenRun(self.calibration_, self.calibration_.level_of(group), state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the gate as JSON, for default scorer and "score"."""
-        check_is_fitted(self, "levels_")
-        if self._fitted_with["scorer"] not in (None, "score"):
-            raise TypeError(
-                "scorer must be None or 'score' for a JSON file, got a classifier instead; pickle "
-                "the gate."
-            )
-        rules = [
-            {**claim_content(group, claim), "of_level": asdict(self.levels_[group])}
-            for group, claim in self.claims_.items()
+        """Write the gate as JSON, for the default scorer."""
+        check_is_fitted(self)
+        record = self.calibration_
+        levels = [
+            {**claim_content(group, claim), "level": record.levels[group]}
+            for group, claim in record.claims.items()
         ]
         content = {
             "format": _FORMAT,
-            **self._fitted_with,
-            "risk": asdict(self._risk),
-            "n_scores": self.n_scores_,
-            "n_unfinished": self.n_unfinished_,
-            "rules": rules,
+            "asked": record.asked,
+            "risk": vars(record.risk),
+            "n_scores": record.n_scores,
+            "n_unfinished": record.n_unfinished,
+            "levels": levels,
         }
-        write_content(path, content)
+        with locating_errors("scorer must be None for a JSON file; pickle the gate"):
+            write_content(path, content)
 
     def load(self, path: str | os.PathLike[str]) -> Self:
         """Take over a saved gate of the same parameters."""
         self._validate_params()
-        levels: dict[Hashable | None, Level] = {}
-        claims: dict[Hashable | None, Claim] = {}
         with reading(path, _FORMAT) as content:
-            risk = LinearRisk(tuple(content["risk"]["coef"]), content["risk"]["intercept"])
-            for rule in content["rules"]:
-                level = float(rule["of_level"].pop("level"))  # which may be "inf"
-                levels[rule["group"]] = Level(level, **rule["of_level"])
-                claims[rule["group"]] = claim_of(rule)
-        for name, value in self._asked().items():
-            if content[name] != value:
-                raise ValueError(
-                    f"{name} must be {content[name]!r}, as calibrated in {os.fspath(path)!r}, got "
-                    f"{value!r} instead."
-                )
-        self._fitted_with = self._asked()
-        self._risk = risk
-        self.levels_ = levels
-        self.claims_ = claims
-        self.n_scores_ = content["n_scores"]
-        self.n_unfinished_ = content["n_unfinished"]
+            levels = content.pop("levels")
+            record = GateCalibration(
+                asked=content["asked"],
+                features=self.features,
+                risk=LinearRisk(**content["risk"]),
+                n_scores=content["n_scores"],
+                n_unfinished=content["n_unfinished"],
+                levels={one["group"]: float(one["level"]) for one in levels},  # or "inf"
+                claims={one["group"]: claim_of(one) for one in levels},
+            )
+        refuse_differences(repr(os.fspath(path)), record.asked, self._asked())
+        self.calibration_ = record
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -361,136 +342,95 @@ class RunGate(BaseEstimator):
         tags.target_tags.required = True
         return tags
 
+    def _followed(
+        self, X: Sequence[Any], groups: object
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Steps taken of each run, its steps, and whether it is stopped."""
+        risks = self.decision_function(X)
+        n_steps = np.array([len(risk) for risk in risks])
+        names = groups_of(self.groups, groups, len(risks), list(X))  # type: ignore[arg-type]
+        before = np.empty(len(risks), dtype=np.intp)
+        for i, risk in enumerate(risks):
+            level = self.calibration_.level_of(None if names is None else names[i])
+            # at the latest after all steps
+            before[i] = np.argmax(np.append(risk >= level, True))
+        return np.minimum(before + 1, n_steps), n_steps, before < n_steps
+
     def _asked(self) -> dict[str, Any]:
         """Parameters that a file must agree with."""
-        return {
+        asked = {
             "scorer": self.scorer,
-            "promise": self.promise,
             "alpha": self.alpha,
             "delta": self.delta,
+            "promise": self.promise,
             "features": None if self.features is None else score_fingerprint(self.features),
             **asked_groups(self.groups),
         }
+        # None would agree with anything
+        return {name: "none" if value is None else value for name, value in asked.items()}
 
-    def _arrays(self, X: Any, n_scores: int | None = None) -> list[np.ndarray]:
-        """Runs as arrays of shape (T, d)."""
-        is_table = isinstance(X, np.ndarray) and (X.ndim > 1 or X.dtype != object)
-        if issparse(X) or (is_table and self.features is None):
-            X = check_array(X, allow_nd=True)  # whose rows are runs of equal length
-        if isinstance(X, (str, bytes)) or not hasattr(X, "__len__"):
-            raise TypeError(f"X must be a sequence of runs, got {type(X).__name__} instead.")
-        if len(X) == 0:
-            raise ValueError("X must hold at least one run, got none instead.")
-        arrays: list[np.ndarray] = []
-        for i, run in enumerate(X):
-            steps = run if self.features is None else self._described(run)
-            array = scores_of(steps)
-            if array is None:
-                by = "" if self.features is None else " by features"
-                raise ValueError(
-                    f"X[{i}] must be{by} a non-empty run of finite numbers, or of d in each "
-                    f"step, got {steps!r:.80} instead."
-                )
-            n_scores = n_scores or array.shape[1]
-            if array.shape[1] != n_scores:
-                raise ValueError(
-                    f"X[{i}] must have {n_scores} scores in a step, got {array.shape[1]} instead."
-                )
-            arrays.append(array)
-        return arrays
-
-    def _described(self, run: Sequence[Any]) -> list[Sequence[float]]:
-        """What `features` says of each prefix."""
-        prefix: list[Any] = []
-        described = []
-        for step in run:
-            prefix.append(step)
-            described.append(self.features(prefix))  # type: ignore[misc]
-        return described
-
-    def _outcomes(self, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Whether runs succeed, and whether they count, bool (n,)."""
-        if y is None:
-            raise ValueError("RunGate requires y to be passed, but the target y is None.")
-        outcomes = np.asarray(y, dtype=object)
-        if outcomes.shape != (n,):
-            raise ValueError(
-                f"y must have shape ({n},), one for each run, got {outcomes.shape} instead."
-            )
-        unfinished = np.array([is_missing(outcome) for outcome in outcomes])
-        for outcome in outcomes[~unfinished]:
-            if outcome not in (0, 1):
-                raise ValueError(f"y must be booleans, or 0 and 1, got {outcome!r:.40} instead.")
-        if self.unfinished == "raise" and unfinished.any():
+    def _outcomes(self, y: ArrayLike, n: int) -> tuple[np.ndarray, int]:
+        """Success of runs, 1 or 0, or NaN; how many are unfinished."""
+        with locating_errors(f"y must be {n} booleans, or 0 and 1, and None for unfinished runs"):
+            outcomes = column_or_1d(y, dtype=np.float64)
+            unfinished = np.isnan(outcomes)
+            if len(outcomes) != n or not np.isin(outcomes[~unfinished], (0.0, 1.0)).all():
+                raise ValueError(f"got {y!r:.80}")
+        n_unfinished = int(unfinished.sum())
+        if self.unfinished == "raise" and n_unfinished:
             raise ValueError(
                 "y must say of each run whether it succeeds, got None or NaN for "
-                f"{unfinished.sum()} instead; unfinished='failed', 'succeeded' or 'leave_out' says "
+                f"{n_unfinished} instead; unfinished='failed', 'succeeded' or 'leave_out' says "
                 "what these are."
             )
-        succeeded = np.where(unfinished, self.unfinished == "succeeded", outcomes).astype(bool)
-        return succeeded, ~unfinished | (self.unfinished != "leave_out")
+        return np.where(unfinished, _UNFINISHED[self.unfinished], outcomes), n_unfinished
 
-    def _split(
-        self, runs: list[np.ndarray], succeeded: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the two parts, by content."""
-        if self.promise == "keeps" and self.scorer == "score":
-            return np.arange(0), np.arange(len(runs))  # nothing to learn
-        contents = np.array([_digest(run) for run in runs], dtype=np.uint64)
-        # outcomes of equal runs have a part in the seed, or a fixed share of them would always test
-        tied = repeated(contents)
-        contents[tied] = next_digests(contents[tied], succeeded[tied, np.newaxis])
-        n_first = optimization_size(len(runs), self.optimization_fraction)
-        return split_prompts(numbered(contents), n_first, self.random_state)
-
-    def _out_of_fold(self, features: list[np.ndarray], failed: np.ndarray) -> np.ndarray:
-        """M of runs by risks learnt from others."""
-        largest = np.empty(len(features))
-        folds = np.arange(len(features)) % _N_FOLDS  # runs are in the order of their digests
-        for fold in range(_N_FOLDS):
-            other_folds = [rows for rows, k in zip(features, folds) if k != fold]
-            risk = learnt(self.scorer, other_folds, failed[folds != fold], features[0].shape[1])
-            for i in np.flatnonzero(folds == fold):
-                largest[i] = risk.of(features[i]).max()
-        return largest
-
-    def _claim(self, part: Part, level: Level, succeeded: np.ndarray, grouped: bool) -> Claim:
-        claim = Claim(
-            self.alpha,
-            part.delta,
-            about="runs that succeed" if self.promise == "keeps" else "runs that pass",
-            group=part.group,
-            within_groups=(self.groups or Groups()).guarantee if grouped else None,
-        )
-        if level.certified:
-            return claim
-        n = int(succeeded[part.rows].sum()) if self.promise == "keeps" else len(part.rows)
-        if n < claim.fewest_prompts and not grouped:
-            raise ValueError(f"X must hold more runs: {too_few(n, claim)}")
-        if n < claim.fewest_prompts:
-            return claim.nullified(too_few(n, claim))
-        first = f"Of {level.n} that the first level lets through {level.n_errors} fail."
-        return claim.nullified(nothing_passed(claim, n, "level", np.nan, advice=first))
-
-    def _stops(self, X: Sequence[Any], groups: object) -> np.ndarray:
-        """Step after which each run is stopped, or 0."""
-        risks = self.decision_function(X)
-        names: Sequence[Hashable | None] | None = None
-        if self.groups is not None or groups is not None:
-            names = groups_of(self.groups, groups, len(risks), list(X))  # type: ignore[arg-type]
-        levels = [self._level_of(name) for name in names or [None] * len(risks)]
-        reached = [risk >= level for risk, level in zip(risks, levels)]
-        return np.array(
-            [int(is_reached.argmax()) + 1 if is_reached.any() else 0 for is_reached in reached],
-            np.intp,
-        )
-
-    def _level_of(self, group: Hashable | None) -> float:
-        if group not in _in_use(self.levels_):
-            raise ValueError(
-                f"groups must be among those that were calibrated, got {group!r:.80} instead."
+    def _levels(
+        self,
+        largest: np.ndarray,
+        succeeded: np.ndarray,
+        searched: np.ndarray,
+        tested: np.ndarray,
+        names: list[Hashable] | None,
+    ) -> tuple[dict[Hashable | None, float], dict[Hashable | None, Claim]]:
+        """Level and claim of each group, or of all runs, by their M."""
+        options = self.groups or Groups()
+        options._validate_params()
+        keeps = self.promise == "keeps"
+        rows = tested[succeeded[tested]] if keeps else tested
+        parts = options.parts(searched, rows, self.delta, names)
+        levels: dict[Hashable | None, float] = {}
+        claims: dict[Hashable | None, Claim] = {}
+        # the last part is all runs together: with groups no prediction asks for it
+        for part in parts[:-1] or parts:
+            claim = Claim(
+                self.alpha,
+                part.delta,
+                about="runs that succeed" if keeps else "runs that pass",
+                group=part.group,
+                within_groups=None if names is None else options.guarantee,
             )
-        return self.levels_[group].level
+            n = len(part.rows)
+            risks = largest[part.rows]
+            if n < claim.fewest_prompts:
+                if names is None:
+                    raise ValueError(f"X must hold more runs: {too_few(n, claim)}")
+                level = np.inf if keeps else -np.inf
+                claim = claim.nullified(too_few(n, claim))
+            elif keeps:
+                level = keeping_level(risks, largest[tested], claim)
+            else:
+                ends = succeeded[part.rows]
+                to_test = levels_to_test(largest[searched], succeeded[searched], n, claim)
+                level = passing_level(to_test, risks, ends, claim)
+                if level == -np.inf:
+                    m, n_failed = let_through(to_test[:1], risks, ends)
+                    first = f"Of {m[0]} that the first level lets through {n_failed[0]} fail."
+                    null = nothing_passed(claim, n, "level", np.nan, advice=first)
+                    claim = claim.nullified(null)
+            levels[part.group] = level
+            claims[part.group] = claim
+        return levels, claims
 
 
 class OpenRun:
@@ -498,6 +438,8 @@ class OpenRun:
 
     Attributes
     ----------
+    n_steps : int
+        Steps so far.
     risk : float
         The risk after the last step; -inf before the first one.
     stopped : bool
@@ -519,86 +461,58 @@ class OpenRun:
     False
     """
 
-    def __init__(
-        self,
-        risk: Risk,
-        level: float,
-        n_scores: int,
-        features: Callable[[list[Any]], Sequence[float]] | None,
-        state: str | None,
-    ) -> None:
-        self._risk = risk
-        self._level = level
-        self._n_scores = n_scores
-        self._features = features
-        self._steps: list[Any] = []  # kept only where `features` looks at them
-        self._state = PrefixState()
-        self._lock = threading.Lock()
+    def __init__(self, gate: GateCalibration, level: float, state: str | None) -> None:
+        self.n_steps = 0
         self.risk = float("-inf")
         self.stopped = False
+        self._kept: list[list[float]] = []
+        self._steps: list[Any] = []  # for `features` alone
+        self._gate = gate
+        self._level = level
+        self._lock = threading.Lock()
         if state is not None:
-            self._restore(state)
-
-    @property
-    def n_steps(self) -> int:
-        """Steps so far."""
-        return self._state.n_steps
+            with locating_errors("state must be what to_json gave of a run of this gate and group"):
+                content = json_value(state)
+                if content.pop("digest") != self._digest(content):
+                    raise ValueError("it is of another one, or was changed")
+            vars(self).update(content)
 
     def step(self, score: Any) -> bool:
         """Take a step's score; return whether to go on.
 
         Once a run is stopped it stays so, whatever comes. A step that is refused does not count.
         """
+        gate = self._gate
         with self._lock:
-            steps = self._steps if self._features is None else [*self._steps, score]
-            described = score if self._features is None else self._features(steps)
-            scores = scores_of([described])
-            if scores is None or scores.shape[1] != self._n_scores:
-                raise ValueError(
-                    f"score must be {self._n_scores} finite numbers, got {score!r:.80} instead."
-                )
-            self._steps = steps
-            features = self._state.update(scores[0].tolist())
-            self.risk = float(self._risk.of(np.array([features]))[0])
+            if gate.features is not None:
+                # the very list, not a copy; a step that was refused is replaced
+                self._steps[self.n_steps :] = [score]
+                score = gate.features(self._steps)
+            (scores,) = scores_of([score], "score", gate.n_scores).tolist()
+            features, kept = next_features(scores, self.n_steps + 1, self._kept)
+            self.risk = float(gate.risk(np.array([features]))[0])
+            self._kept = kept
+            self.n_steps += 1
             self.stopped = self.stopped or self.risk >= self._level
             return not self.stopped
 
     def to_json(self) -> str:
         """The state, for a restart."""
         with self._lock:
-            state = {**asdict(self._state), "steps": self._steps, "stopped": self.stopped}
+            del self._steps[self.n_steps :]  # what a step that was refused left
+            state = {name: getattr(self, name) for name in _STATE}
             return json.dumps({**state, "digest": self._digest(state)})
-
-    def _restore(self, state: str) -> None:
-        with locating_errors("state must be what to_json gave of a run of this gate and group"):
-            content = json_value(state)
-            if content.pop("digest") != self._digest(content):
-                raise ValueError("it is of another one, or was changed")
-            self.stopped = content.pop("stopped")
-            self._steps = content.pop("steps")
-            self._state = PrefixState(**content)
 
     def _digest(self, state: dict[str, Any]) -> str:
         """Digest of a state and of its gate."""
-        content = [repr(self._risk), self._level, state]
-        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return key_digest([repr(self._gate.risk), self._level, state]).hex()
 
 
-def share(errors: np.ndarray, chosen: np.ndarray) -> float:
-    """Share of errors among chosen runs; NaN without any."""
-    return float(errors[chosen].mean()) if chosen.any() else np.nan
-
-
-def _in_use(by_group: dict[Hashable | None, Any]) -> dict[Hashable | None, Any]:
-    """What is of each group, or of all runs."""
-    groups = {group: rule for group, rule in by_group.items() if group is not None}
-    return groups or by_group
-
-
-def _n_unfinished(y: Any) -> int:
-    return sum(map(is_missing, y))
-
-
-def _digest(run: np.ndarray) -> int:
-    content = np.ascontiguousarray(run + 0.0).tobytes()  # -0.0 becomes 0.0
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+def errors_of(stopped: np.ndarray, outcomes: np.ndarray) -> dict[str, np.ndarray]:
+    """Which runs err, bool, of those that count for it."""
+    passing = ~stopped & ~np.isnan(outcomes)
+    return {
+        "stopped of those that succeed": stopped[outcomes == 1],
+        "stopped of those that fail": stopped[outcomes == 0],
+        "failing of those let through": outcomes[passing] == 0,
+    }

@@ -20,103 +20,63 @@ pass; then come less selective ones, up to the first that fails. At a level fixe
 calibration runs are let through, and of these Bin(m, share) fail, given m.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from sklearn_clm.calibration import critical_count
+from sklearn_clm.calibration import Claim, critical_count, fixed_sequence_test
 from sklearn_clm.calibration._answer import chances_to_pass
 from sklearn_clm.calibration._between import middles_above, middles_below
-from sklearn_clm.calibration.certify import count_passed, nth_largest
+from sklearn_clm.calibration._tests import step_p_values
+from sklearn_clm.calibration.certify import nth_largest
 
 _N_LEVELS = 60
 _NEARLY = 0.95  # of the greatest chance to pass
 
 
-@dataclass(frozen=True)
-class Level:
-    """A level, and what the calibration runs say of it.
-
-    Of `n` runs that count `n_errors` are errors: those that succeed and are stopped, or those that
-    are let through and fail. `level` is +inf or -inf where nothing is certified.
-    """
-
-    level: float
-    n: int
-    n_errors: int
-    certified: bool
-
-
-def level_that_keeps(
-    largest_risks: np.ndarray, succeeded: np.ndarray, alpha: float, delta: float
-) -> Level:
+def keeping_level(of_successes: np.ndarray, largest_risks: np.ndarray, claim: Claim) -> float:
     """The lowest level that keeps the successes.
 
-    `largest_risks` are the M of n calibration runs, and `succeeded` whether they succeed.
+    `of_successes` are the M of the n1 calibration runs that succeed, enough for the claim; the
+    level stands in a gap of all `largest_risks`.
     """
-    of_successes = largest_risks[succeeded]
-    n = len(of_successes)
-    allowed = int(critical_count(n, alpha, delta)) if n else -1
-    if allowed < 0:
-        return Level(np.inf, n, 0, False)
+    allowed = critical_count(len(of_successes), claim.level, claim.delta)
     highest_kept = nth_largest(of_successes, allowed + 1)
     (between,) = middles_above(largest_risks, np.array([highest_kept]))
-    level = max(float(between), float(np.nextafter(highest_kept, np.inf)))
-    return Level(level, n, int(np.sum(of_successes >= level)), True)
+    return max(float(between), float(np.nextafter(highest_kept, np.inf)))
 
 
-def level_that_passes(
-    levels: np.ndarray,
-    start: int,
-    largest_risks: np.ndarray,
-    succeeded: np.ndarray,
-    alpha: float,
-    delta: float,
-) -> Level:
-    """The last level at which few failures pass.
+def levels_to_test(
+    largest_risks: np.ndarray, succeeded: np.ndarray, n: int, claim: Claim
+) -> np.ndarray:
+    """Ascending levels, by the M of other runs than the n that test.
 
-    `levels` ascend, and the tests begin at position `start`; both were fixed before.
+    The first is the least selective one of nearly the greatest chance to pass: its chance is
+    estimated from the most runs. The last stops nothing.
     """
-
-    def counts(step: int) -> tuple[int, int]:
-        passing = largest_risks < levels[start + step]
-        return int(passing.sum()), int(np.sum(passing & ~succeeded))
-
-    def passes(step: int) -> bool:
-        n, n_failed = counts(step)
-        return n > 0 and n_failed <= critical_count(n, alpha, delta)
-
-    n_passed = count_passed(passes, len(levels) - start)
-    if n_passed == 0:
-        return Level(-np.inf, *counts(0), False)
-    return Level(float(levels[start + n_passed - 1]), *counts(n_passed - 1), True)
-
-
-def levels_to_test(largest_risks: np.ndarray) -> np.ndarray:
-    """Ascending levels between the M of other runs."""
-    ordered = np.sort(largest_risks)
-    chosen = np.linspace(0, len(ordered) - 1, min(_N_LEVELS, len(ordered)))
-    between = middles_below(largest_risks, ordered[chosen.astype(np.intp)])
-    # +inf stops nothing
-    return np.append(np.unique(between)[1:], np.inf)
-
-
-def start_of(
-    levels: np.ndarray,
-    largest_risks: np.ndarray,
-    succeeded: np.ndarray,
-    n: int,
-    alpha: float,
-    delta: float,
-) -> int:
-    """A level of nearly the greatest chance to pass.
-
-    Of those the least selective: its chance is estimated from the most runs.
-    """
-    passing = largest_risks[:, np.newaxis] < levels
+    shares = np.linspace(0.0, 1.0, _N_LEVELS)
+    quantiles = np.quantile(largest_risks, shares, method="lower")
+    between = np.unique(middles_below(largest_risks, quantiles))
+    levels = np.append(between[1:], np.inf)
+    n_passing, n_failed = let_through(levels, largest_risks, succeeded)
     n_seen = len(largest_risks)
-    n_failed = np.sum(passing & ~succeeded[:, np.newaxis], axis=0)
-    shares = passing.mean(axis=0)
-    risks = (n_failed + 0.5) / (passing.sum(axis=0) + 1.0)
-    chances = chances_to_pass(shares, risks, n_seen, n, alpha, delta)
-    return int(np.flatnonzero(chances >= _NEARLY * chances.max())[-1])
+    risks = (n_failed + 0.5) / (n_passing + 1.0)
+    chances = chances_to_pass(n_passing / n_seen, risks, n_seen, n, claim.level, claim.delta)
+    start = np.flatnonzero(chances >= _NEARLY * chances.max())[-1]
+    return levels[start:]
+
+
+def passing_level(
+    levels: np.ndarray, largest_risks: np.ndarray, succeeded: np.ndarray, claim: Claim
+) -> float:
+    """The last of ascending levels before one fails; -inf if none."""
+    n_passing, n_failed = let_through(levels, largest_risks, succeeded)
+    p_values = step_p_values(n_failed, n_passing, claim.level)
+    n_passed = fixed_sequence_test(p_values, claim.delta).sum()
+    return float(np.append(-np.inf, levels)[n_passed])
+
+
+def let_through(
+    levels: np.ndarray, largest_risks: np.ndarray, succeeded: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many runs each level lets through; of these, how many fail."""
+    passing = largest_risks[:, np.newaxis] < levels
+    return passing.sum(axis=0), passing[~succeeded].sum(axis=0)

@@ -12,11 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_clm import NullCalibrationWarning
-from sklearn_clm.calibration import critical_count
+from sklearn_clm.calibration import Claim, critical_count
 from sklearn_clm.policies import Groups
 from sklearn_clm.runs import RunGate
 from sklearn_clm.runs._features import features_of
-from sklearn_clm.runs._levels import level_that_keeps, level_that_passes
+from sklearn_clm.runs._levels import keeping_level, let_through, passing_level
 
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=40)
 
@@ -37,21 +37,17 @@ NEW, NEW_SUCCEEDED = made(400, 1)
 def test_the_level_that_keeps_is_the_lowest_that_an_independent_walk_admits(values, seed, alpha):
     risks = np.array(values, dtype=float)
     succeeded = np.random.default_rng(seed).random(len(risks)) < 0.7
-    found = level_that_keeps(risks, succeeded, alpha, 0.2)
-    n = int(succeeded.sum())
+    of_successes = risks[succeeded]
+    n = len(of_successes)
     allowed = critical_count(n, alpha, 0.2) if n else -1
+    if allowed < 0:  # too few for any claim
+        return
+    found = keeping_level(of_successes, risks, Claim(alpha, 0.2))
     # every level, from one that stops all to one that stops nothing
     levels = np.append(np.arange(-0.5, 7.0), np.inf)
-    kept = [t for t in levels if np.sum(risks[succeeded] >= t) <= allowed]
-    if allowed < 0:
-        assert not found.certified
-        assert found.level == np.inf
-        return
-    assert found.certified
+    lowest = min(t for t in levels if np.sum(of_successes >= t) <= allowed)
     # it stops the same calibration runs that succeed as the lowest
-    expected = risks[succeeded] >= min(kept)
-    np.testing.assert_array_equal(risks[succeeded] >= found.level, expected)
-    assert found.n_errors == expected.sum()
+    np.testing.assert_array_equal(of_successes >= found, of_successes >= lowest)
 
 
 @settings(deadline=None)
@@ -60,7 +56,7 @@ def test_the_level_that_passes_is_the_last_before_the_first_failure(values, seed
     risks = np.array(values, dtype=float)
     succeeded = np.random.default_rng(seed).random(len(risks)) < 0.8
     levels = np.append(np.arange(0.5, 7.0), np.inf)
-    found = level_that_passes(levels, start, risks, succeeded, 0.4, 0.3)
+    found = passing_level(levels[start:], risks, succeeded, Claim(0.4, 0.3))
     last = -np.inf
     for level in levels[start:]:
         passing = risks < level
@@ -68,7 +64,10 @@ def test_the_level_that_passes_is_the_last_before_the_first_failure(values, seed
         if not passing.any() or n_failed > critical_count(int(passing.sum()), 0.4, 0.3):
             break
         last = level
-    assert found.level == last
+    assert found == last
+    n_passing, n_failed = let_through(levels, risks, succeeded)
+    assert n_passing.tolist() == [np.sum(risks < level) for level in levels]
+    assert n_failed.tolist() == [np.sum((risks < level) & ~succeeded) for level in levels]
 
 
 @settings(deadline=None)
@@ -100,13 +99,12 @@ def test_the_order_of_runs_changes_nothing(promise, random_state, is_grouped):
             SUCCEEDED[order],
             groups=names[order] if is_grouped else None,
         )
-        assert other.levels_.keys() == gate.levels_.keys()
-        for name, level in gate.levels_.items():
-            assert other.levels_[name].n_errors == level.n_errors
-            assert other.levels_[name].level == pytest.approx(level.level, rel=1e-6)
+        assert other.calibration_.claims == gate.calibration_.claims
+        for name, level in gate.calibration_.levels.items():
+            assert other.calibration_.levels[name] == pytest.approx(level, rel=1e-6)
 
 
-@pytest.mark.parametrize("scorer", [None, "score", LogisticRegression()])
+@pytest.mark.parametrize("scorer", [None, LogisticRegression()])
 @pytest.mark.parametrize("promise", ["keeps", "passes"])
 def test_predictions_are_what_live_runs_do(scorer, promise):
     gate = RunGate(scorer, promise=promise, alpha=0.3).fit(RUNS, SUCCEEDED)
@@ -129,14 +127,15 @@ def test_most_failures_are_stopped_and_few_successes():
     assert gate.score(NEW, NEW_SUCCEEDED) > 0.3
     assert gate.stopped(NEW)[NEW_SUCCEEDED].mean() <= 0.1
     report = gate.report(NEW, NEW_SUCCEEDED)
-    assert "| succeed, and are stopped |" in str(report)
-    assert "<td>succeed, and are stopped</td>" in report.to_html()
-    assert "calibration runs that succeed, a new run" in gate.claims_[None].sentence()
+    n_successes = int(NEW_SUCCEEDED.sum())
+    assert f"| stopped of those that succeed | {n_successes} |" in str(report)
+    assert "<td>stopped of those that succeed</td>" in report.to_html()
+    assert "calibration runs that succeed, a new run" in gate.calibration_.claims[None].sentence()
     passing = RunGate(promise="passes", alpha=0.3).fit(RUNS, SUCCEEDED)
     through = ~passing.stopped(NEW)
     assert through.mean() > 0.2
     assert np.mean(~NEW_SUCCEEDED[through]) <= 0.3
-    assert "that is let through" in passing.claims_[None].sentence()
+    assert "that is let through" in passing.calibration_.claims[None].sentence()
 
 
 def test_a_null_is_said_and_harmless():
@@ -156,25 +155,30 @@ def test_a_null_is_said_and_harmless():
     names = np.array(["rare"] * 12 + ["frequent"] * 288)
     with pytest.warns(NullCalibrationWarning, match="Group 'rare'"):
         gate = RunGate(groups=Groups()).fit(RUNS, SUCCEEDED, groups=names)
-    assert gate.levels_["rare"].level == np.inf
-    assert gate.claims_["frequent"].holds
+    assert gate.calibration_.levels["rare"] == np.inf
+    assert gate.calibration_.claims["frequent"].holds
+    # nothing is said of all runs together, which no prediction uses
+    assert set(gate.calibration_.claims) == {"rare", "frequent"}
     with pytest.raises(ValueError, match="groups must be among"):
         gate.predict(NEW[:1], groups=["other"])
     with pytest.raises(ValueError, match="groups must be among"):
         gate.open()
     assert gate.open(group="frequent").step(9.0)
-    assert "for group 'rare', so each of its runs goes on" in gate.claims_["rare"].sentence()
+    assert (
+        "for group 'rare', so each of its runs goes on"
+        in gate.calibration_.claims["rare"].sentence()
+    )
 
 
 def test_vectors_and_features_of_steps():
     runs, succeeded = made(300, 2, n_scores=3)
     runs = [run.round(3) for run in runs]
     gate = RunGate(alpha=0.2).fit(runs, succeeded)
-    assert gate.n_scores_ == 3
+    assert gate.calibration_.n_scores == 3
     texts = [[f"{score:.3f} {other:.3f} {last:.3f}" for score, other, last in run] for run in runs]
     described = RunGate(alpha=0.2, features=lambda prefix: [float(x) for x in prefix[-1].split()])
     described.fit(texts, succeeded)
-    assert described.levels_[None].n == gate.levels_[None].n
+    assert described.calibration_.levels[None] == pytest.approx(gate.calibration_.levels[None])
     live = described.open()
     for step in texts[0]:
         live.step(step)
@@ -186,13 +190,13 @@ def test_runs_that_did_not_finish():
     with pytest.raises(ValueError, match="got None or NaN for 30 instead"):
         RunGate().fit(RUNS, outcomes)
     left_out = RunGate(unfinished="leave_out").fit(RUNS, outcomes)
-    assert left_out.n_unfinished_ == 30
+    assert left_out.calibration_.n_unfinished == 30
     finished = [i for i, one in enumerate(outcomes) if one is not None]
     same = RunGate().fit([RUNS[i] for i in finished], SUCCEEDED[finished])
-    assert left_out.threshold_ == pytest.approx(same.threshold_)
+    assert left_out.calibration_.levels == same.calibration_.levels
     for unfinished in ("failed", "succeeded", "leave_out"):
         gate = RunGate(unfinished=unfinished).fit(RUNS, outcomes)
-        assert gate.n_unfinished_ == 30
+        assert gate.calibration_.n_unfinished == 30
         report = str(gate.report(RUNS, outcomes))
         assert "Unfinished runs: 30; in calibration 30 (unfinished=" in report
         # they count as in calibration
@@ -205,7 +209,7 @@ def test_runs_that_did_not_finish():
 def test_a_missing_outcome_of_pandas_is_unfinished():
     pd = pytest.importorskip("pandas")
     outcomes = pd.Series([*SUCCEEDED[:-1], pd.NA], dtype="boolean")
-    assert RunGate(unfinished="leave_out").fit(RUNS, outcomes).n_unfinished_ == 1
+    assert RunGate(unfinished="leave_out").fit(RUNS, outcomes).calibration_.n_unfinished == 1
 
 
 def test_a_fit_that_fails_leaves_the_gate_as_it_was():
@@ -216,42 +220,62 @@ def test_a_fit_that_fails_leaves_the_gate_as_it_was():
     np.testing.assert_array_equal(gate.predict(NEW), before)
 
 
-@pytest.mark.parametrize("scorer", [None, "score"])
-def test_saved_and_loaded(scorer, tmp_path):
+def test_saved_and_loaded(tmp_path):
     names = np.array(["short" if len(run) < 5 else "long" for run in RUNS])
-    gate = RunGate(scorer, alpha=0.2, groups=Groups()).fit(RUNS, SUCCEEDED, groups=names)
+    gate = RunGate(alpha=0.2, groups=Groups()).fit(RUNS, SUCCEEDED, groups=names)
     gate.save(tmp_path / "gate.json")
-    loaded = RunGate(scorer, alpha=0.2, groups=Groups()).load(tmp_path / "gate.json")
+    loaded = RunGate(alpha=0.2, groups=Groups()).load(tmp_path / "gate.json")
+    assert loaded.calibration_ == gate.calibration_
     new_names = ["short" if len(run) < 5 else "long" for run in NEW]
     before = gate.predict(NEW, groups=new_names)
     np.testing.assert_array_equal(loaded.predict(NEW, groups=new_names), before)
-    assert loaded.claims_ == gate.claims_
-    other = "score" if scorer is None else None
     for params, message in (
-        ({"alpha": 0.1}, r"alpha must be 0\.2, as calibrated in .*, got 0\.1 instead"),
-        ({"scorer": other}, "scorer must be"),
-        ({"promise": "passes"}, "promise must be"),
-        ({"features": lambda prefix: prefix[-1:]}, "features must be None"),
-        ({"groups": None}, "groups must be 'each'"),
-        ({"groups": Groups(by=len)}, "groups__by must be 'none'"),
+        ({"alpha": 0.1}, r"made with another alpha: 0\.2 there, 0\.1 here"),
+        ({"delta": 0.1}, "another delta"),
+        ({"scorer": LogisticRegression()}, r"another scorer: 'none' there, LogisticRegression\(\)"),
+        ({"promise": "passes"}, "another promise"),
+        ({"features": lambda prefix: prefix[-1:]}, "another features"),
+        ({"groups": None}, "another groups"),
+        ({"groups": Groups(by=len)}, "another groups__by"),
     ):
-        unlike = RunGate(scorer, alpha=0.2, groups=Groups()).set_params(**params)
+        unlike = RunGate(alpha=0.2, groups=Groups()).set_params(**params)
         with pytest.raises(ValueError, match=message):
             unlike.load(tmp_path / "gate.json")
-        assert not hasattr(unlike, "levels_")
+        assert not hasattr(unlike, "calibration_")
     content = json.loads((tmp_path / "gate.json").read_text())
-    content["rules"][0]["of_level"]["level"] = 9.0
+    content["levels"][0]["level"] = 9.0
     (tmp_path / "gate.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="digest"):
-        RunGate(scorer, alpha=0.2).load(tmp_path / "gate.json")
+        RunGate(alpha=0.2).load(tmp_path / "gate.json")
     for broken in (b"\x80\x04N.", b"{}", b"[1]", b""):
         (tmp_path / "gate.json").write_bytes(broken)
         with pytest.raises(ValueError, match="not an intact file"):
-            RunGate(scorer, alpha=0.2).load(tmp_path / "gate.json")
+            RunGate(alpha=0.2).load(tmp_path / "gate.json")
     gate.set_params(alpha=0.1).save(tmp_path / "gate.json")  # what it was fitted with
-    assert RunGate(scorer, alpha=0.2, groups=Groups()).load(tmp_path / "gate.json").n_scores_ == 1
-    with pytest.raises(TypeError, match="scorer must be None or 'score'"):
-        RunGate(LogisticRegression()).fit(RUNS, SUCCEEDED).save(tmp_path / "other.json")
+    RunGate(alpha=0.2, groups=Groups()).load(tmp_path / "gate.json")
+    learnt = RunGate(LogisticRegression(max_iter=1000)).fit(RUNS, SUCCEEDED)
+    with pytest.raises(ValueError, match="scorer must be None for a JSON file"):
+        learnt.save(tmp_path / "other.json")
+    assert not (tmp_path / "other.json").exists()
+
+
+def test_a_null_is_kept_with_its_level(tmp_path):
+    hard = np.zeros(300, dtype=bool)
+    hard[:60] = True
+    with pytest.warns(NullCalibrationWarning):
+        gate = RunGate(promise="passes", alpha=0.05).fit(RUNS, hard)
+    gate.save(tmp_path / "gate.json")
+    loaded = RunGate(promise="passes", alpha=0.05).load(tmp_path / "gate.json")
+    assert loaded.calibration_ == gate.calibration_
+    assert loaded.predict(NEW).tolist() == [1] * len(NEW)
+
+
+def test_parameters_that_are_set_later_reach_no_prediction():
+    gate = RunGate(alpha=0.2, features=lambda prefix: [prefix[-1]]).fit(RUNS, SUCCEEDED)
+    before = gate.predict(NEW)
+    gate.set_params(alpha=0.4, features=lambda prefix: [0.0])
+    np.testing.assert_array_equal(gate.predict(NEW), before)
+    assert gate.open().step(9.0)
 
 
 def test_steps_from_many_threads_are_counted_once():
@@ -266,28 +290,34 @@ def test_steps_from_many_threads_are_counted_once():
 
 
 def test_a_gate_stays_closed():
-    gate = RunGate("score", alpha=0.2).fit(RUNS, SUCCEEDED)
-    live = gate.open()
+    live = RunGate(alpha=0.2).fit(RUNS, SUCCEEDED).open()
     assert live.step(5.0)
     assert not live.step(-50.0)
-    assert not live.step(5.0)
+    assert not live.step(500.0)
+    assert live.risk < live._level
 
 
 @pytest.mark.parametrize(
     ("runs", "outcomes", "message"),
     [
-        ("abc", [True] * 3, "X must be a sequence of runs"),
-        ([], [], "X must hold at least one run"),
-        ([[], [1.0]], [True, False], r"X\[0\] must be a non-empty run"),
-        ([[1.0], [np.nan]], [True, False], r"X\[1\] must be a non-empty run of finite numbers"),
-        ([[1.0], [1e300, 1.0]], [True, False], r"X\[1\] must be a non-empty run of finite numbers"),
+        ("abc", [True] * 3, r"X\[0\] must be finite numbers, .* got 'a' instead"),
+        ([], [], r"X must be a sequence of at least one run, got \[\] instead"),
+        ([1.0, 2.0], [True, False], r"X\[0\] must be finite numbers, .* got 1\.0 instead"),
+        ([[], [1.0]], [True, False], r"X\[0\] must be finite numbers, .* got \[\] instead"),
+        ([[1.0], []], [True, False], r"X\[1\] must be finite numbers, .* got \[\] instead"),
+        ([[1.0], [np.nan]], [True, False], r"X\[1\] must be finite numbers, .* got \[nan\]"),
+        ([[1.0], [1e300, 1.0]], [True, False], r"X\[1\] must be finite numbers"),
+        ([[1.0], [10**400]], [True, False], r"X\[1\] must be finite numbers"),
         ([[1.0], ["a"]], [True, False], r"X\[1\] must be .* got \['a'\] instead"),
-        ([[1.0], [[1.0, 2.0], [1.0]]], [True, False], r"X\[1\] must be a non-empty run"),
+        ([[1.0], [[1.0, 2.0], [1.0]]], [True, False], r"X\[1\] must be finite numbers, 1 in each"),
         ([[1.0], (one for one in "12")], [True, False], r"X\[1\] must be .* got <generator"),
-        ((run for run in RUNS), SUCCEEDED, "X must be a sequence of runs, got generator"),
-        ([[[1.0, 2.0]], [[1.0]]], [True, False], r"X\[1\] must have 2 scores in a step, got 1"),
-        ([[1.0], [2.0]], [True], r"y must have shape \(2,\)"),
-        ([[1.0], [2.0]], [True, 2], "y must be booleans, or 0 and 1, got 2 instead"),
+        ((run for run in RUNS), SUCCEEDED, "X must be a sequence of .* run, got <generator"),
+        (None, [True], "X must be a sequence of at least one run, got None"),
+        ([[[1.0, 2.0]], [[1.0]]], [True, False], r"X\[1\] must be .* 2 in each step, got \[\[1\.0"),
+        ([[1.0], [2.0]], [True], r"y must be 2 booleans, .* got \[True\]"),
+        ([[1.0], [2.0]], [True, 2], r"y must be 2 booleans, .* got \[True, 2\]"),
+        ([[1.0], [2.0]], ["yes", "no"], "y must be 2 booleans, .* could not convert .* 'yes'"),
+        ([[1.0], [2.0]], None, "y must be 2 booleans"),
     ],
 )
 def test_what_does_not_fit_is_refused(runs, outcomes, message):
@@ -296,12 +326,19 @@ def test_what_does_not_fit_is_refused(runs, outcomes, message):
 
 
 def test_parameters_and_steps_are_checked():
-    for params in ({"alpha": 0}, {"delta": 1}, {"promise": "stops"}, {"scorer": "other"}):
+    for params in (
+        {"alpha": 0},
+        {"delta": 1},
+        {"promise": "stops"},
+        {"scorer": "other"},
+        {"features": 3},
+        {"groups": 3},
+    ):
         with pytest.raises(ValueError, match=next(iter(params))):
             RunGate(**params).fit(RUNS, SUCCEEDED)
     live = RunGate().fit(RUNS, SUCCEEDED).open()
     for score in (np.nan, np.inf, 1e300, [1.0, 2.0], [], None, "high", {}):
-        with pytest.raises(ValueError, match="score must be 1 finite numbers"):
+        with pytest.raises(ValueError, match="score must be finite numbers, 1 in each step"):
             live.step(score)
     assert live.n_steps == 0
 
@@ -309,7 +346,7 @@ def test_parameters_and_steps_are_checked():
 def test_features_that_are_no_numbers_are_named():
     gate = RunGate(features=lambda prefix: [1.0] * len(prefix))
     with pytest.raises(
-        ValueError, match=r"X\[0\] must be by features .* got \[\[1\.0\], \[1\.0, 1"
+        ValueError, match=r"X\[0\] must be finite numbers, .* got \[\[1\.0\], \[1\.0, 1"
     ):
         gate.fit([[1.0, 2.0], [3.0]], [True, False])
 
@@ -319,9 +356,24 @@ def test_a_step_that_is_refused_does_not_count():
     live = gate.fit(RUNS, SUCCEEDED).open()
     live.step(1.0)
     before = live.to_json()
-    with pytest.raises(ValueError, match="score must be 2 finite numbers"):
+    with pytest.raises(ValueError, match="score must be finite numbers, 2 in each step"):
         live.step(np.inf)
     assert live.to_json() == before
+
+
+def test_features_of_a_live_run_see_one_list_that_is_not_copied():
+    lists = []
+
+    def last(prefix):
+        lists.append(prefix)
+        return [prefix[-1]]
+
+    live = RunGate(alpha=0.2, features=last).fit(RUNS, SUCCEEDED).open()
+    lists.clear()
+    for k in range(1, 30):
+        live.step(float(k))
+        assert lists[-1] is lists[0]
+        assert lists[0] == [float(i) for i in range(1, k + 1)]
 
 
 def test_the_state_of_a_run_is_strict_json_of_its_gate_alone():
@@ -336,7 +388,8 @@ def test_the_state_of_a_run_is_strict_json_of_its_gate_alone():
         json.loads(state, parse_constant=refuse)  # neither Infinity nor NaN
         live.step(score)
     content = json.loads(live.to_json())
-    assert content["steps"] == []  # scores are not kept
+    assert content["_steps"] == []  # scores are not kept
+    assert np.shape(content["_kept"]) == (1, 4)
     other = RunGate(alpha=0.3).fit(RUNS, SUCCEEDED)
     for broken in (
         json.dumps({**content, "stopped": True}),

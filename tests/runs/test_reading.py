@@ -10,7 +10,7 @@ from sklearn_clm.runs import GateDisplay, RunGate, read_runs
 from .test_gate import NEW, NEW_SUCCEEDED, RUNS, SUCCEEDED
 
 ROWS = [("a", 1, 0.9, 1), ("b", 1, 0.2, ""), ("a", 2, 0.8, 1), ("c", 2, 0.1, 0), ("c", 1, 0.3, 0)]
-FOUND = ([[0.9, 0.8], [0.2], [0.3, 0.1]], [True, None, False], ["a", "b", "c"])
+FOUND = ([[0.9, 0.8], [0.2], [0.3, 0.1]], [True, None, False])
 
 
 def table(path, rows, names=("run", "step", "score", "success")):
@@ -28,10 +28,20 @@ def test_a_table_with_a_step_in_a_row(tmp_path, suffix):
 
 
 def test_names_of_columns_and_several_scores(tmp_path):
-    rows = [("x", 1, 0.5, 2, "true"), ("x", 2, 0.6, 3, "true")]
-    path = table(tmp_path / "runs.jsonl", rows, ("id", "n", "p", "logprob", "ok"))
-    found = read_runs(path, run="id", step="n", score=["p", "logprob"], success="ok")
-    assert found == ([[[0.5, 2.0], [0.6, 3.0]]], [True], ["x"])
+    rows = [("x", 1, [0.5, 2], "true"), ("x", 2, [0.6, 3], "true")]
+    path = table(tmp_path / "runs.jsonl", rows, ("id", "n", "scores", "ok"))
+    found = read_runs(path, run="id", step="n", score="scores", success="ok")
+    assert found == ([[[0.5, 2.0], [0.6, 3.0]]], [True])
+
+
+def test_what_is_read_is_what_a_gate_is_fitted_on(tmp_path):
+    rows = [
+        (f"run {i}", step, score, int(good))
+        for i, (run, good) in enumerate(zip(RUNS, SUCCEEDED))
+        for step, score in enumerate(run.tolist())
+    ]
+    gate = RunGate(alpha=0.2).fit(*read_runs(table(tmp_path / "runs.csv", rows)))
+    assert gate.calibration_ == RunGate(alpha=0.2).fit(RUNS, SUCCEEDED).calibration_
 
 
 @pytest.mark.parametrize(
@@ -41,7 +51,7 @@ def test_names_of_columns_and_several_scores(tmp_path):
         ([("a", "nan", 0.9, 1)], "line 2.* must be distinct numbers, got nan"),
         ([("a", 1, 0.9, 1), ("a", 2, 0.8, 0)], "line 3.* must succeed or fail, got both"),
         ([("a", 1, "high", 1)], "line 2.*could not convert"),
-        ([("a", 1, 0.9, "perhaps")], "line 2.*success must be true or false"),
+        ([("a", 1, 0.9, "perhaps")], "line 2.*must be a verdict, true or false, got 'perhaps'"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(tmp_path, rows, message):
@@ -50,7 +60,7 @@ def test_rows_that_do_not_fit_are_named(tmp_path, rows, message):
 
 
 def test_a_lacking_column_is_named(tmp_path):
-    with pytest.raises(ValueError, match="must have a column 'reward'"):
+    with pytest.raises(ValueError, match=r"must have columns .'reward'."):
         read_runs(table(tmp_path / "runs.csv", ROWS), score="reward")
 
 
@@ -73,21 +83,20 @@ def inspect_log(path, *, metadata=True, status="success"):
 
 
 def test_a_log_of_agents(tmp_path):
-    found = read_runs(inspect_log(tmp_path / "log.json"), score="p")
-    assert found.succeeded == [True, False, True, None]  # a limit ended the last
+    runs, succeeded = read_runs(inspect_log(tmp_path / "log.json"), score="p")
+    assert succeeded == [True, False, True, None]  # a limit ended the last
     for outcome in ("1", 1.0, True, "C", "0", 0, False, "I", "N", "", None):
         table(tmp_path / "one.jsonl", [("a", 1, 0.5, outcome)])
         expected = None if outcome in ("", None) else outcome in ("1", 1.0, "C")
-        assert read_runs(tmp_path / "one.jsonl").succeeded == [expected]
-    assert found.names == ["0 (1)", "0 (2)", "1 (1)", "1 (2)"]
-    np.testing.assert_allclose(found.runs, [[0.0, 1.0], [0.1, 1.1], [0.2, 1.2], [0.3, 1.3]])
+        assert read_runs(tmp_path / "one.jsonl")[1] == [expected]
+    np.testing.assert_allclose(runs, [[0.0, 1.0], [0.1, 1.1], [0.2, 1.2], [0.3, 1.3]])
     bare = inspect_log(tmp_path / "bare.json", metadata=False)
     with pytest.raises(ValueError, match="give scores_of"):
         read_runs(bare, score="p")
     with pytest.raises(ValueError, match="status 'success', got 'cancelled'"):
         read_runs(inspect_log(tmp_path / "part.json", status="cancelled"), score="p")
-    counted = read_runs(bare, scores_of=lambda sample: [len(sample["messages"])] * 2)
-    assert counted.runs == [[3, 3]] * 4 + [[1, 1]]
+    counted, _ = read_runs(bare, scores_of=lambda sample: [len(sample["messages"])] * 2)
+    assert counted == [[3, 3]] * 4 + [[1, 1]]
 
 
 def test_pictures():
@@ -96,8 +105,9 @@ def test_pictures():
     display = GateDisplay.from_estimator(
         gate, RUNS, SUCCEEDED, NEW, NEW_SUCCEEDED, alphas=[0.001, 0.1, 0.3]
     )
-    assert np.isnan(display.failing[0])  # too few runs for so small a share
-    assert (display.errors[1:] <= display.alphas[1:]).all()
+    failing, errors = display.shares.values()
+    assert np.isnan(failing[0])  # too few runs for so small a share
+    assert (errors[1:] <= display.alphas[1:]).all()
     shares, steps = display.axes_
     assert len(shares.lines) == 3
     stopped = gate.fit(RUNS, SUCCEEDED).stopped(NEW)
@@ -105,4 +115,4 @@ def test_pictures():
     passing = GateDisplay.from_estimator(
         RunGate(promise="passes"), RUNS, SUCCEEDED, NEW, NEW_SUCCEEDED, alphas=[0.2, 0.3]
     )
-    assert (passing.errors <= passing.alphas).all()
+    assert (passing.shares["failing of those let through"] <= passing.alphas).all()

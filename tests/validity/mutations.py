@@ -34,6 +34,7 @@ from .policies import (
 )
 from .precision import exit_levels_of_a_batch, on_the_scores, risk_at_three_tenths
 from .procedures import Setting, components, groups_each
+from .runs import RUN_MUTATIONS
 from .study import (
     PROCEDURES,
     Cell,
@@ -263,6 +264,14 @@ MUTATIONS = {
         procedure=rho_of_the_calibration_part,
         cost=10,
     ),
+    **{
+        name: Mutation(
+            Cell(procedure, "mixed", "by_outcome", Setting(300, 0.1, 0.1)),
+            partial(patch.multiple, "sklearn_clm.runs._gate", **broken),
+            cost=10,
+        )
+        for name, (procedure, broken) in RUN_MUTATIONS.items()
+    },
     "a tier is skipped by the level": Mutation(
         Cell("cascade", "mixed", "exit policy", Setting(300, 0.45, 0.1)),
         procedure=skip_by_the_level,

@@ -20,6 +20,7 @@ from .policies import POLICY_PROCEDURES
 from .precision import PRECISION_PROCEDURES, rare_error, risk_at_three_tenths
 from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, groups_of, mean_quality
+from .runs import RUN_ORDERS, RUN_PROCEDURES
 from .worlds import ALL_WORLDS, K_MAX, WORLDS, make_world, named
 
 PROCEDURES = (
@@ -32,6 +33,7 @@ PROCEDURES = (
     | CLAIM_PROCEDURES
     | ORDER_PROCEDURES
     | PRECISION_PROCEDURES
+    | RUN_PROCEDURES
     | named(estimators, files, command_line, component_files)
 )
 
@@ -77,6 +79,7 @@ class Cell:
     def cost(self) -> int:
         """Roughly how many calibrations of arrays one calibration takes as long as."""
         slow = ("estimators", "files", "command_line", "coin_choices", *LEVELS_IN_ORDERS)
+        slow += tuple(RUN_PROCEDURES)
         return 10 if self.procedure in slow else 1
 
     @property
@@ -165,6 +168,18 @@ def order_cell(procedure: str, world: str) -> Cell:
     return Cell(procedure, world, "first_k", Setting(150, epsilon, 0.1))
 
 
+def run_cells() -> Iterator[Cell]:
+    """Gates of runs: each certificate that is counted is an error.
+
+    The set score of such a cell is the order of its runs.
+    """
+    for procedure in RUN_PROCEDURES:
+        world = "mixed" if procedure == "passed_runs" else "heavy_ties"
+        for order in RUN_ORDERS:
+            for n, alpha in ((60, 0.2), (300, 0.1), (1000, 0.1)):
+                yield Cell(procedure, world, order, Setting(n, alpha, 0.1))
+
+
 def all_cells() -> Iterator[Cell]:
     """Every cell of the study."""
     for world in WORLDS:
@@ -233,6 +248,7 @@ def all_cells() -> Iterator[Cell]:
             yield order_cell(procedure, world)
     for procedure in LEVELS_IN_ORDERS:
         yield order_cell(procedure, "wrong_on_one_topic")
+    yield from run_cells()
     for world in ("mixed", "heavy_ties"):
         for name in ("estimators", "files", "command_line"):
             yield Cell(name, world, "max", Setting(60, first_k_error(world) + 0.1, 0.1))

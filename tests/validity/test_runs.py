@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sklearn_clm.calibration import critical_count
-from sklearn_clm.calibration.certify import nth_largest
+from sklearn_clm.calibration import Claim
 from sklearn_clm.policies import Groups
 from sklearn_clm.runs import RunGate
-from sklearn_clm.runs._levels import level_that_keeps, level_that_passes, levels_to_test, start_of
+from sklearn_clm.runs._levels import keeping_level, levels_to_test, passing_level
+
+from .runs import LowScores
 
 N_TRIALS = 300
 DELTA = 0.1
@@ -42,11 +43,6 @@ def risk_of(world, level):
     return float(np.clip(1.0 - level, 0.0, 1.0))
 
 
-def from_all_runs(risks, succeeded, alpha, delta):
-    """Broken: the level of a share of all runs."""
-    return nth_largest(risks, int(critical_count(len(risks), alpha, delta)) + 1)
-
-
 def keeping(calibrate, world, n, alpha, n_trials=N_TRIALS):
     """How often a level stops too many."""
     n_false = 0
@@ -56,22 +52,35 @@ def keeping(calibrate, world, n, alpha, n_trials=N_TRIALS):
         risks = world(rng, n, succeeded)
         if not succeeded.any():
             continue
-        level = calibrate(risks, succeeded, alpha, DELTA)
-        n_false += risk_of(world, getattr(level, "level", level)) > alpha
+        level = calibrate(risks, succeeded, Claim(alpha, DELTA, "runs that succeed"))
+        n_false += risk_of(world, level) > alpha
     return n_false
+
+
+def of_levels(risks, succeeded, claim):
+    """The level of runs by their M; +inf where they are too few."""
+    of_successes = risks[succeeded]
+    if len(of_successes) < claim.fewest_prompts:
+        return np.inf
+    return keeping_level(of_successes, risks, claim)
 
 
 @pytest.mark.parametrize("world", [continuous, tied, misleading])
 @pytest.mark.parametrize("n", [30, 100, 300, 1000])
 @pytest.mark.parametrize("alpha", [0.1, 0.2])
 def test_of_the_runs_that_would_succeed_few_are_stopped(world, n, alpha):
-    assert keeping(level_that_keeps, world, n, alpha) <= n_at_most(N_TRIALS)
+    assert keeping(of_levels, world, n, alpha) <= n_at_most(N_TRIALS)
 
 
-def of_one_step(risks, succeeded, alpha, delta):
+def of_one_step(risks, succeeded, claim):
     """The level of a gate whose runs have one step, scored by minus the risk."""
-    gate = RunGate("score", alpha=alpha, delta=delta)
-    return gate.fit([[-risk] for risk in risks], succeeded).levels_[None]
+    gate = RunGate(LowScores(), alpha=claim.level, delta=claim.delta)
+    try:
+        gate.fit([[-risk] for risk in risks], succeeded)
+    except ValueError:  # too few
+        return np.inf
+    level = gate.calibration_.levels[None]
+    return np.log(level / (1.0 - level)) if level < 1.0 else np.inf  # of its log-odds
 
 
 @pytest.mark.parametrize("world", [continuous, tied])
@@ -81,10 +90,6 @@ def test_gates_of_runs_of_one_step_stop_few_that_would_succeed(world, n):
     assert n_false <= n_at_most(N_TRIALS)
     # and not by stopping none: in a continuum the promise is broken nearly as often as it may be
     assert n_false > N_TRIALS * DELTA / 10 or world is tied
-
-
-def test_a_level_from_all_runs_is_noticed():
-    assert keeping(from_all_runs, misleading, 300, 0.1) > n_at_most(N_TRIALS)
 
 
 # the share of failures among the runs of each value of M, from the least to the largest: those let
@@ -97,34 +102,17 @@ def drawn(rng, n):
     return values.astype(float), rng.random(n) >= RISK_OF_VALUE[values]
 
 
-def passing(calibrate, n, n_trials=N_TRIALS):
-    """How often a level is certified: each is false in this world."""
-    n_false = 0
-    for seed in range(n_trials):
-        rng = np.random.default_rng([seed, n])
-        searched, searched_succeeded = drawn(rng, n // 2)
-        levels = levels_to_test(searched)
-        start = start_of(levels, searched, searched_succeeded, n, 0.2, DELTA)
-        n_false += calibrate(levels, start, *drawn(rng, n), 0.2, DELTA).certified
-    return n_false
-
-
-def largest_that_passes(levels, start, risks, succeeded, alpha, delta):
-    """Broken: of all levels the largest whose test passes."""
-    for step in range(len(levels) - 1, 0, -1):
-        level = level_that_passes(levels[step : step + 1], 0, risks, succeeded, alpha, delta)
-        if level.certified:
-            break
-    return level
-
-
 @pytest.mark.parametrize("n", [30, 100, 300, 1000])
 def test_of_the_runs_that_are_let_through_few_fail(n):
-    assert passing(level_that_passes, n) <= n_at_most(N_TRIALS)
-
-
-def test_the_largest_level_that_passes_is_noticed():
-    assert passing(largest_that_passes, 300) > n_at_most(N_TRIALS)
+    claim = Claim(0.2, DELTA, "runs that pass")
+    n_false = 0
+    for seed in range(N_TRIALS):
+        rng = np.random.default_rng([seed, n])
+        searched, searched_succeeded = drawn(rng, n // 2)
+        levels = levels_to_test(searched, searched_succeeded, n, claim)
+        # whatever is certified is false in this world
+        n_false += passing_level(levels, *drawn(rng, n), claim) > -np.inf
+    assert n_false <= n_at_most(N_TRIALS)
 
 
 @pytest.mark.slow
