@@ -336,7 +336,7 @@ def _expected(record: Record, expected: Expected) -> Section:
 
 
 def mean_of(values: np.ndarray) -> tuple[str, str]:
-    """A mean, of booleans a share, with its interval; empty of none."""
+    """A mean, of booleans a share, with its interval."""
     if not len(values):
         return "", ""
     if values.dtype == bool:

@@ -53,8 +53,9 @@ is what a service begins with.
 ## Reading runs
 
 :func:`read_runs` reads tables with a step in each row, and logs of Inspect, whose agents' messages
-hold scores in their metadata, or of which a function makes scores. :class:`GateDisplay` draws what
-is stopped over alpha, and when.
+hold scores in their metadata, or of which a function makes scores:
+``gate.fit(*read_runs("runs.csv"))``. :class:`GateDisplay` draws what is stopped over alpha, and
+when.
 """
 
 import sklearn_clm.inspection  # noqa: F401 - whole, before parts of it

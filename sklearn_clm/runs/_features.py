@@ -31,7 +31,7 @@ Risk = Callable[[np.ndarray], np.ndarray]  # of a failure, by rows of features
 
 
 def scores_of(steps: Any, name: str, n_scores: int | None = None) -> np.ndarray:
-    """Scores of steps, (T, d)."""
+    """Scores of T steps, (T, d)."""
     with suppress(TypeError, ValueError, OverflowError):
         scores = np.asarray(steps, dtype=np.float64).reshape(len(steps), n_scores or -1)
         if np.abs(scores).max() <= _LARGEST:  # NaN is not
@@ -45,9 +45,9 @@ def scores_of(steps: Any, name: str, n_scores: int | None = None) -> np.ndarray:
 def next_features(
     scores: Sequence[float], k: int, kept: list[list[float]]
 ) -> tuple[list[float], list[list[float]]]:
-    """Features after step k, and what is kept for the next step.
+    """Features after step k, and what is kept.
 
-    Of each score its last value, least, largest and total; of no step nothing.
+    Of each score its last value, least, largest and total; before the first step nothing.
     """
     if k == 1:
         kept = [[score, score, score, 0.0] for score in scores]
@@ -77,7 +77,10 @@ def features_of(run: np.ndarray) -> np.ndarray:
 def features_of_runs(
     X: Any, features: Features | None, n_scores: int | None = None
 ) -> list[np.ndarray]:
-    """Features of the prefixes of each run, (T, 9 d + 2)."""
+    """Features of the prefixes of each run.
+
+    Of T steps with d scores they have shape (T, 9 d + 2).
+    """
     if features is None and hasattr(X, "dtype") and (X.ndim > 1 or X.dtype != object):
         X = check_array(X, allow_nd=True)  # whose rows are runs of equal length
     if not hasattr(X, "__len__") or len(X) == 0:
@@ -145,7 +148,10 @@ def largest_risks(risk: Risk, features: list[np.ndarray]) -> np.ndarray:
 
 
 def out_of_fold(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> np.ndarray:
-    """M of runs in random order, by risks learnt from others."""
+    """M of runs by risks learnt from others.
+
+    The runs stand in random order.
+    """
     largest = np.empty(len(features))
     folds = np.arange(len(features)) % _N_FOLDS
     for fold in range(_N_FOLDS):

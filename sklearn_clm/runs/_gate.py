@@ -210,8 +210,9 @@ class RunGate(BaseEstimator):
         succeeded = outcomes[counts] == 1
         names = None if names is None else [*compress(names, counts)]
 
-        # outcomes have a part in it, or a fixed share of equal runs would always test
-        contents = CheckedPrompts([*zip(features, succeeded.tolist())], numeric=False)
+        # equal runs of other outcomes or groups differ, or the order of rows would split them
+        of_groups = [""] * len(features) if names is None else [*map(repr, names)]
+        contents = CheckedPrompts([*zip(features, succeeded.tolist(), of_groups)], numeric=False)
         n_first = round(_OPTIMIZATION_FRACTION * len(features))
         digests = numbered(contents.digests)
         searched, tested = split_prompts(digests, n_first, self.random_state)
@@ -345,7 +346,7 @@ class RunGate(BaseEstimator):
     def _followed(
         self, X: Sequence[Any], groups: object
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Steps taken of each run, its steps, and whether it is stopped."""
+        """Steps taken, steps, and whether a run is stopped."""
         risks = self.decision_function(X)
         n_steps = np.array([len(risk) for risk in risks])
         names = groups_of(self.groups, groups, len(risks), list(X))  # type: ignore[arg-type]
@@ -370,7 +371,10 @@ class RunGate(BaseEstimator):
         return {name: "none" if value is None else value for name, value in asked.items()}
 
     def _outcomes(self, y: ArrayLike, n: int) -> tuple[np.ndarray, int]:
-        """Success of runs, 1 or 0, or NaN; how many are unfinished."""
+        """How runs end, and how many are unfinished.
+
+        1 stands for success, 0 for failure, and NaN for what does not count.
+        """
         with locating_errors(f"y must be {n} booleans, or 0 and 1, and None for unfinished runs"):
             outcomes = column_or_1d(y, dtype=np.float64)
             unfinished = np.isnan(outcomes)
@@ -393,7 +397,11 @@ class RunGate(BaseEstimator):
         tested: np.ndarray,
         names: list[Hashable] | None,
     ) -> tuple[dict[Hashable | None, float], dict[Hashable | None, Claim]]:
-        """Level and claim of each group, or of all runs, by their M."""
+        """Level and claim of each group, or of all runs.
+
+        `largest` and `succeeded`, of shape (n,), are of all runs, the M of those `searched`
+        out-of-fold; `tested` are the positions of those that calibrate, and `names` the groups.
+        """
         options = self.groups or Groups()
         options._validate_params()
         keeps = self.promise == "keeps"

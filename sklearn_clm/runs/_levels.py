@@ -47,10 +47,11 @@ def keeping_level(of_successes: np.ndarray, largest_risks: np.ndarray, claim: Cl
 def levels_to_test(
     largest_risks: np.ndarray, succeeded: np.ndarray, n: int, claim: Claim
 ) -> np.ndarray:
-    """Ascending levels, by the M of other runs than the n that test.
+    """Ascending levels to test, by other runs.
 
-    The first is the least selective one of nearly the greatest chance to pass: its chance is
-    estimated from the most runs. The last stops nothing.
+    `largest_risks` are their M, and n runs will test. The first is the least selective one of
+    nearly the greatest chance to pass: its chance is estimated from the most runs. The last stops
+    nothing.
     """
     shares = np.linspace(0.0, 1.0, _N_LEVELS)
     quantiles = np.quantile(largest_risks, shares, method="lower")
@@ -67,7 +68,10 @@ def levels_to_test(
 def passing_level(
     levels: np.ndarray, largest_risks: np.ndarray, succeeded: np.ndarray, claim: Claim
 ) -> float:
-    """The last of ascending levels before one fails; -inf if none."""
+    """The last of ascending levels that passes.
+
+    It is -inf where the first one fails.
+    """
     n_passing, n_failed = let_through(levels, largest_risks, succeeded)
     p_values = step_p_values(n_failed, n_passing, claim.level)
     n_passed = fixed_sequence_test(p_values, claim.delta).sum()
@@ -77,6 +81,6 @@ def passing_level(
 def let_through(
     levels: np.ndarray, largest_risks: np.ndarray, succeeded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How many runs each level lets through; of these, how many fail."""
+    """Runs let through by each level, and failures among them."""
     passing = largest_risks[:, np.newaxis] < levels
     return passing.sum(axis=0), passing[~succeeded].sum(axis=0)

@@ -104,6 +104,20 @@ def test_the_order_of_runs_changes_nothing(promise, random_state, is_grouped):
             assert other.calibration_.levels[name] == pytest.approx(level, rel=1e-6)
 
 
+@pytest.mark.parametrize("promise", ["keeps", "passes"])
+def test_nor_does_that_of_equal_runs_in_different_groups(promise):
+    runs = [run[:2].round() for run in RUNS]
+    names = np.random.default_rng(3).choice(["even", "odd"], size=len(runs))
+    gate = RunGate(promise=promise, alpha=0.4, groups=Groups())
+    gate.fit(runs, SUCCEEDED, groups=names)
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(len(runs))
+        other = clone(gate).fit([runs[i] for i in order], SUCCEEDED[order], groups=names[order])
+        for name, level in gate.calibration_.levels.items():
+            assert other.calibration_.levels[name] == pytest.approx(level, rel=1e-6)
+        assert other.calibration_.claims == gate.calibration_.claims
+
+
 @pytest.mark.parametrize("scorer", [None, LogisticRegression()])
 @pytest.mark.parametrize("promise", ["keeps", "passes"])
 def test_predictions_are_what_live_runs_do(scorer, promise):
