@@ -10,6 +10,7 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count
 from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps
+from sklearn_clm.calibration._vote import PlainModel, votes_of
 from sklearn_clm.calibration.certify import count_passed
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
@@ -134,17 +135,43 @@ class _StartByLabels(AnswerPolicy):
         return steps
 
 
-def coin_votes(
-    world: World, set_score, setting: Setting, rng, *, score="vote", policy=AnswerPolicy
-) -> bool | None:
-    """Is a vote certified where all answers are wrong just above alpha?
+@functools.cache
+def _risks(name: str, alpha: float, order: str) -> np.ndarray:
+    """How often each prompt's answer is wrong: just above alpha at all levels, or down to one.
 
-    Right and wrong prompts are drawn anew, whatever their draws, so that of "auto" those of the
+    "level": at all of them. With "rising" risk the votes of half of the prompts are wrong just
+    above alpha, and those of more votes less often.
+    """
+    population = _population(name)
+    votes = votes_of(population, PlainModel("vote", population.k_max))
+    above = (votes[:, np.newaxis] < votes).mean(axis=1)
+    reached = (votes[:, np.newaxis] <= votes).mean(axis=1)
+    half = reached[np.abs(reached - 0.5).argmin()]
+    place = (above + reached) / 2
+    # so steep that the surest prompts certify something
+    slope = {"level": 0.0, "rising": 4 * alpha}[order]
+    return np.clip(alpha + 0.002 + slope * (place - place[reached <= half].mean()), 0.0, 1.0)
+
+
+def coin_votes(
+    world: World,
+    set_score,
+    setting: Setting,
+    rng,
+    *,
+    score="vote",
+    policy=AnswerPolicy,
+    order="level",
+) -> bool | None:
+    """Is a vote certified at a level where answers are wrong just above alpha?
+
+    Right and wrong prompts are drawn anew, by their votes at most, so that of "auto" those of the
     optimisation part choose by luck alone.
     """
     n, alpha, delta = setting.n, setting.epsilon, setting.delta
     chosen = world.draw(n, rng)
-    right = rng.random((n, 1)) > alpha + 0.002
+    risks = _risks(world.name, alpha, order)
+    right = rng.random((n, 1)) > risks[chosen, np.newaxis]
     population = _population(world.name)
     labels = np.broadcast_to(right, (n, population.k_max)).astype(np.int8)
     data = population.take(chosen).with_labels(labels)
@@ -153,12 +180,20 @@ def coin_votes(
     searched, tested = own.split(data, "auto", int(rng.integers(2**31)))
     parts, claim = [Part(tested, searched, delta)], Claim(alpha, delta, about="answers")
     rule = own.calibrate(Table(data), parts, claim, judging_of("all"))[None]
-    return True if rule.claim.holds else None
+    if not rule.claim.holds:
+        return None
+    answered = rule.members(population, set_score).any(axis=1)
+    return bool(risks[answered].mean() > alpha)
 
+
+#: A vote, or what is learnt, whichever answers more.
+CHOICES = {
+    "coin_choices": functools.partial(coin_votes, score="auto"),
+    "choices_of_rising_risk": functools.partial(coin_votes, score="auto", order="rising"),
+}
 
 ANSWER_PROCEDURES = named(answers, coin_answers, coin_votes) | {
-    # a vote, or what is learnt, whichever answers more
-    "coin_choices": functools.partial(coin_votes, score="auto"),
+    **CHOICES,
     # by a path that was learnt from prompts without labels
     "unlabeled_answers": functools.partial(answers, kind="unlabeled"),
 }

@@ -9,7 +9,7 @@ from scipy.stats import binom, binomtest
 
 from sklearn_clm.calibration import critical_count
 
-from .answers import ANSWER_PROCEDURES
+from .answers import ANSWER_PROCEDURES, CHOICES
 from .audits import AUDIT_PROCEDURES, JUDGES, risk_of_all
 from .claims import CLAIM_LEVELS, CLAIM_PROCEDURES, EXACT_PROCEDURES
 from .deployed import DEPLOYED_PROCEDURES
@@ -78,7 +78,7 @@ class Cell:
     @property
     def cost(self) -> int:
         """Roughly how many calibrations of arrays one calibration takes as long as."""
-        slow = ("estimators", "files", "command_line", "coin_choices", *LEVELS_IN_ORDERS)
+        slow = ("estimators", "files", "command_line", *CHOICES, *LEVELS_IN_ORDERS)
         slow += tuple(RUN_PROCEDURES)
         return 10 if self.procedure in slow else 1
 
@@ -219,8 +219,10 @@ def all_cells() -> Iterator[Cell]:
         yield Cell("lazy_thresholds", world, "max", Setting(400, within_reach, 0.1))
     for world in ("mixed", "heavy_ties", "useless_quality"):
         for procedure in ANSWER_PROCEDURES:
-            for n in (60, 300, 1500):
+            # of 60 prompts a choice is a vote
+            for n in (300,) if procedure in CHOICES else (60, 300, 1500):
                 yield Cell(procedure, world, "answers", Setting(n, 0.2, 0.1))
+        yield Cell("coin_choices", world, "answers", Setting(1500, 0.2, 0.1))
     for world in ("mixed", "useless_quality", "all_duplicates"):
         for procedure in DEPLOYMENT_PROCEDURES:
             for n in (60, 300, 1500):

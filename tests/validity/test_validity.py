@@ -89,7 +89,10 @@ def test_answers_that_are_wrong_just_above_alpha_are_rarely_claimed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("procedure", "n"), [("coin_votes", 400), ("coin_choices", 150)])
+@pytest.mark.parametrize(
+    ("procedure", "n"),
+    [("coin_votes", 400), ("coin_choices", 150), ("choices_of_rising_risk", 100)],
+)
 def test_votes_that_are_wrong_just_above_alpha_are_rarely_claimed(procedure, n):
     cell = Cell(procedure, "useless_quality", "answers", Setting(300, 0.2, 0.1))
     result = run_cell(cell, n_calibrations=n)
