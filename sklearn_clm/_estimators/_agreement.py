@@ -69,7 +69,7 @@ def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
 
 
 def takes_numbers(estimator: object) -> bool | None:
-    """Whether an estimator was fitted on rows of numbers; None is unknown."""
+    """Whether rows of numbers were fitted; None is unknown."""
     numeric: bool | None = getattr(estimator, "_numeric_prompts", None)  # a loaded one lacks it
     return numeric
 

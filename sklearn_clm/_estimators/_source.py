@@ -174,7 +174,7 @@ class DrawSource:
         return np.isin(prompts.digests, self.trained_on)
 
     def limits(self, prompts: CheckedPrompts, n_draws: int) -> np.ndarray:
-        """How many of `n_draws` draws of each prompt can be had."""
+        """Draws of each prompt within reach, at most `n_draws`."""
         if not isinstance(self.generator, PrecomputedGenerator):
             return np.full(len(prompts), n_draws)
         # none at all is an error, which the generator names

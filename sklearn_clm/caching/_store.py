@@ -297,7 +297,7 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _create(connection: sqlite3.Connection, path: str | None) -> None:
-    """Make the tables of a new file, and of no other."""
+    """Make the tables of a new file alone."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         if _number(connection, "application_id") == _APPLICATION_ID:

@@ -1,4 +1,4 @@
-"""Files of verdicts: CSV that people fill in by spreadsheet, signed."""
+"""Files of verdicts: signed CSV that people fill in."""
 
 import csv
 import io

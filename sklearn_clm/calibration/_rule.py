@@ -134,7 +134,7 @@ class SamplingRule:
 
 
 def first_admissible(admissible: np.ndarray) -> np.ndarray:
-    """S*: the first admissible draw, counted from 1, or 0 for none.
+    """S*: the first admissible draw from 1 on, or 0.
 
     `admissible` is bool of shape (n, K).
     """

@@ -54,7 +54,7 @@ class Frontier:
         return Configuration(*self.lambdas[m].tolist())
 
     def of_all_draws(self) -> "Frontier":
-        """The set of all draws alone, which no prompt has shaped."""
+        """The set of all draws, which no prompt has shaped."""
         if not self.configuration(0).accepts_all or self.k_max[0] < self.k_max.max():
             raise ValueError(
                 "frontier must begin with the set of all draws, which alone is tested where draws "

@@ -1,4 +1,4 @@
-"""Files: written at once or not at all, read without running code."""
+"""Files: written whole or not at all, read without code."""
 
 import contextlib
 import os

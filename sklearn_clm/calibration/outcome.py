@@ -1,4 +1,4 @@
-"""Outcomes: what certification found of one step, and of epsilons in reach."""
+"""Outcomes: what certification found, and the epsilons in reach."""
 
 import math
 from collections.abc import Mapping

@@ -91,7 +91,7 @@ class Table:
         return np.asarray(self.in_reach(rows) < self.k_max)
 
     def in_reach(self, rows: np.ndarray) -> np.ndarray:
-        """How many draws of prompts at `rows` are, or can be, made."""
+        """How many draws of prompts at `rows` are possible."""
         can_draw = self._draw is not None
         return np.asarray(np.where(can_draw, self.k_max, self.n_draws[rows]))
 

@@ -245,7 +245,7 @@ def plan_audits(
 def _checked_pilot(
     by_model: ArrayLike, by_people: ArrayLike | Sequence[bool | None]
 ) -> tuple[np.ndarray, Counter[tuple[bool, bool | None]]]:
-    """What the model said of each prompt, and how often with what people said."""
+    """Verdicts of the model, and pairs with those of people."""
     model = np.asarray(by_model)
     people = np.asarray(by_people, dtype=object)
     pairs = Counter(zip(model.ravel().tolist(), people.ravel().tolist()))
@@ -261,7 +261,7 @@ def _checked_pilot(
 def _verdicts_needed(
     of_sizes: Sequence[tuple[np.ndarray, Any]], power: float, shape: tuple[int, ...], most: int
 ) -> np.ndarray:
-    """People's verdicts of the first size with enough power, for each truth.
+    """Verdicts of people that give enough power, for each truth.
 
     `of_sizes` are power, and mean number of verdicts, by ascending size; `most` is the number where
     no size has enough. A mean over truths would compare others.

@@ -177,7 +177,7 @@ def _choices(
     seed: int,
     search: Mapping[str, Any],
 ) -> tuple[LearnThenTestResult, np.ndarray, list[int]]:
-    """Tests, the levels that certify anything, and the step that each chooses.
+    """Tests, levels that certify anything, the step each chooses.
 
     Levels are named by their positions. `search` are options of :func:`learn_then_test`.
     """

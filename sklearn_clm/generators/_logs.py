@@ -299,7 +299,7 @@ def _inspect_rows(path: AnyPath) -> Iterator[Record]:
 
 @contextlib.contextmanager
 def inspect_samples(path: AnyPath) -> Iterator[tuple[str | None, Iterator[tuple[str, Any]]]]:
-    """What ended epochs of a whole log of Inspect, and its samples, with places."""
+    """What ended the epochs of a log, and its samples."""
     if Path(path).suffix.lower() == ".json":
         with locating_errors(str(path)):
             content = json_value(Path(path).read_bytes())
@@ -384,7 +384,7 @@ def _refuse_unfinished(path: AnyPath, log: Any) -> None:
 
 
 def _stops_by_others(log: Mapping[str, Any]) -> str | None:
-    """What else than its own draws may have ended those of a sample."""
+    """What beside its draws may have ended a sample's."""
     stopping = (log.get("results") or {}).get("early_stopping")
     if not stopping or stopping.get("early_stops") == []:
         return None

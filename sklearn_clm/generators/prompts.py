@@ -98,7 +98,7 @@ def _check_items(items: Sequence[Prompt]) -> CheckedPrompts:
 
 
 def _check_table(X: Any) -> CheckedPrompts:
-    """Prompts of a data frame: numbers, or one column of anything."""
+    """Prompts of a data frame: numbers, or one column."""
     if np.asarray(X).dtype.kind in "biufc":
         return _check_numbers(X)
     columns = [listed(X[name]) for name in X.columns]

@@ -207,7 +207,7 @@ class JudgingSession:
         return f"Taken back: {'yes' if verdict.verdict else 'no'}."
 
     def _turn(self, notice: str) -> Turn:
-        """What is shown now, what can be undone, and how much is left."""
+        """What is shown, what can be undone, what is left."""
         if not self._unjudged and not self._conclusion:
             notice = self._next_round() or notice
         # somebody else may have judged what this person is shown

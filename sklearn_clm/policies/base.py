@@ -216,7 +216,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         return Everything(claim.nullified(why), path.table.k_max, outcome)
 
     def _tested_on(self, path: PathT, step: int, claim: Claim) -> Claim:
-        """The claim, tested on the rows that count at a step."""
+        """The claim, of the rows that count at a step."""
         if self.risk.counts_all:
             return claim
         # those that count may be the popular prompts, which repeat more often than others

@@ -173,7 +173,7 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
 
 
 def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray:
-    """Likelihoods of the draws from `start` on, (n, K - start)."""
+    """Likelihoods of draws from `start` on, (n, K - start)."""
     # the log-probability of a draw is its own: earlier draws are not looked at
     rows = [row[start:] for row in generations]
     logprob = np.array([[g.logprob for g in row] for row in rows], dtype=np.float64)

@@ -178,7 +178,7 @@ class Checkpoint:
 
     @property
     def version(self) -> object:
-        """Another object once what costs little to look at was changed in place.
+        """Another object once the model was changed in place.
 
         That is weights, the tokens that begin and end a response, the chat template and the size of
         the vocabulary.

@@ -246,7 +246,7 @@ class TransformersGenerator(BaseGenerator):
 
     @property
     def model_version(self) -> object:  # type: ignore[override]
-        """Of weights, tokens that begin and end a response, and the chat template."""
+        """Of weights, start and end tokens, and the chat template."""
         return self._load().version
 
     def fingerprint(self) -> str:
