@@ -155,7 +155,7 @@ def _summary(record: Record, expected: Expected | None) -> Summary:
         if n_tested and not bound:  # a bound is no share
             held = 1 - n_errors / n_tested
             n = len(next(iter(expected.of_prompts.values())))
-            who = "prompts that tested it" if n_tested == n else record.claim.risk.of_counted
+            who = "calibration prompts" if n_tested == n else record.claim.risk.of_counted
             where = f"{where}, of the {n_tested} {who}"
     if expected is not None and isinstance(record, SelectorCalibration):
         # before all else: an empty selection keeps the promise and tells nothing

@@ -357,4 +357,4 @@ def test_a_gate_takes_scores_step_by_step(server, capsys):
     recipe = run_recipe("Agents", server, runs=runs, succeeded=succeeded)
     goes_on = json.loads(capsys.readouterr().out.lower())
     assert goes_on == sorted(goes_on, reverse=True)
-    assert recipe["gate"].claims_[None].null is None
+    assert recipe["gate"].calibration_.claims[None].null is None

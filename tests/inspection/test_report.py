@@ -285,7 +285,7 @@ def test_what_matters_comes_first(data, epsilon, n, answer, others):
     page = report.to_html()
     assert page.count("<details") == sum(part.folded for part in report.sections) >= 4
     assert page.index("What to expect") < page.index("enough?") < page.index("<details")
-    # the promise stands against the errors of the prompts that tested it
+    # the promise stands against the errors of the calibration prompts
     summary = report.sections[0].summary
     assert (summary.held is not None) == one.calibration_.certified
     if summary.held is not None:
