@@ -292,14 +292,17 @@ def _parquet_rows(path: AnyPath) -> Iterator[Record]:
 
 
 def _inspect_rows(path: AnyPath) -> Iterator[Record]:
-    with inspect_samples(path) as (stops, samples):
+    with inspect_samples(path) as (log, samples):
+        stops = _stops_by_others(log)
         for where, record in _of_inspect(samples):
             yield where, record if stops is None else {**record, STOPS_BY_OTHERS: stops}
 
 
 @contextlib.contextmanager
-def inspect_samples(path: AnyPath) -> Iterator[tuple[str | None, Iterator[tuple[str, Any]]]]:
-    """What ended the epochs of a log, and its samples."""
+def inspect_samples(
+    path: AnyPath,
+) -> Iterator[tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]]:
+    """The head of a log of Inspect, and its samples."""
     if Path(path).suffix.lower() == ".json":
         with locating_errors(str(path)):
             content = json_value(Path(path).read_bytes())
@@ -308,7 +311,7 @@ def inspect_samples(path: AnyPath) -> Iterator[tuple[str | None, Iterator[tuple[
             raise ValueError(f"{path} must be a log of Inspect with its samples.")
         _refuse_unfinished(path, content)
         numbered = ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
-        yield _stops_by_others(content), numbered
+        yield content, numbered
         return
     with contextlib.suppress(ImportError):
         import zipfile_zstd  # noqa: F401  # zipfile learns what newer versions of Inspect write
@@ -332,7 +335,7 @@ def inspect_samples(path: AnyPath) -> Iterator[tuple[str | None, Iterator[tuple[
         content = {} if header is None else _unpacked(archive, header)
         _refuse_unfinished(path, content)
         unpacked = ((f"{entry.filename} in {path}", _unpacked(archive, entry)) for entry in samples)
-        yield _stops_by_others(content), unpacked
+        yield content, unpacked
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -385,12 +388,22 @@ def _refuse_unfinished(path: AnyPath, log: Any) -> None:
 
 def _stops_by_others(log: Mapping[str, Any]) -> str | None:
     """What beside its draws may have ended a sample's."""
-    stopping = (log.get("results") or {}).get("early_stopping")
-    if not stopping or stopping.get("early_stops") == []:
+    stopping = early_stopping(log)
+    if stopping is None:
         return None
     # another manager may have looked at anything
-    looks = (stopping.get("metadata") or {}).get(STOPS_BY_OTHERS) is not False
+    metadata = stopping.get("metadata")
+    looks = not isinstance(metadata, dict) or metadata.get(STOPS_BY_OTHERS) is not False
     return "verdicts on other samples" if looks else None
+
+
+def early_stopping(log: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a log of Inspect says of epochs left out."""
+    results = log.get("results")
+    stopping = results.get("early_stopping") if isinstance(results, dict) else None
+    if not isinstance(stopping, dict) or stopping.get("early_stops") == []:
+        return None
+    return stopping
 
 
 def _of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:

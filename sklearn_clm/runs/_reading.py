@@ -8,7 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sklearn_clm.generators._logs import inspect_samples, read_records, verdict_of
+from sklearn_clm.generators._logs import (
+    early_stopping,
+    inspect_samples,
+    read_records,
+    verdict_of,
+)
 from sklearn_clm.generators.prompts import is_missing
 from sklearn_clm.generators.records import locating_errors
 
@@ -92,7 +97,13 @@ def _of_inspect(
     """Epochs as runs, unfinished after an error or a limit."""
     runs: list[list[Any]] = []
     succeeded: list[bool | None] = []
-    with inspect_samples(path) as (_, samples):
+    with inspect_samples(path) as (log, samples):
+        if early_stopping(log) is not None:
+            raise ValueError(
+                f"{path} must hold all epochs of its samples, got a log of which early stopping "
+                "left out some instead: where it looked at successes, the runs that are left are "
+                "no random ones."
+            )
         for where, sample in samples:
             with locating_errors(where):
                 if scores_of is not None:

@@ -64,7 +64,7 @@ def test_a_lacking_column_is_named(tmp_path):
         read_runs(table(tmp_path / "runs.csv", ROWS), score="reward")
 
 
-def inspect_log(path, *, metadata=True, status="success"):
+def inspect_log(path, *, metadata=True, status="success", early_stops=()):
     """A log of Inspect of two epochs of a task with steps."""
     samples = []
     for i in range(4):
@@ -78,8 +78,16 @@ def inspect_log(path, *, metadata=True, status="success"):
     samples[3]["limit"] = {"type": "message", "limit": 2}
     crash = {"id": 2, "epoch": 1, "messages": [{"role": "user", "content": "go"}], "scores": {}}
     samples.append(crash | {"error": {"message": "before the first step"}})
-    path.write_text(json.dumps({"status": status, "samples": samples}))
+    results = {"early_stopping": {"manager": "any", "early_stops": list(early_stops)}}
+    path.write_text(json.dumps({"status": status, "results": results, "samples": samples}))
     return path
+
+
+def test_a_log_that_stopped_samples_early_holds_no_random_runs(tmp_path):
+    """A gate of which each sample has one success would forget those that succeed often."""
+    stop = {"id": 1, "epoch": 3, "reason": "epoch 2 is admissible"}
+    with pytest.raises(ValueError, match="must hold all epochs of its samples"):
+        read_runs(inspect_log(tmp_path / "log.json", early_stops=[stop]), score="p")
 
 
 def test_a_log_of_agents(tmp_path):
