@@ -57,6 +57,8 @@ or because an adversary who knows the rest wants it so. What does matter:
 * *Known draws are the first ones.* Draws that are picked, or sorted, are no first draws. A gap ends
   what is known.
 * *Prompts are all there.* A prompt that is dropped because of its draws is no random one.
+* *A verdict belongs to a text.* Of a judge who contradicts himself the strictest verdict on equal
+  texts counts; where draws end at a success, nobody has heard those that might contradict it.
 * *Other losses and audits want all draws.* A stake depends on the losses before it, and the order
   of bets on all of them, so that a loss that is raised to its bound may end in more capital: there
   is no inequality for every table. Audits speak of witnesses in sets that are known.
