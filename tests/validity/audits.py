@@ -178,7 +178,7 @@ class RefusedOnesAudited(_Broken):
 @cache
 def _rejected(n_prompts: int, n_audited: int, level: float, delta: float) -> np.ndarray:
     """For each number of refusals the most rejections with which the test still certifies."""
-    return _Design(n_prompts, n_audited, level).rejected(delta)
+    return _Design(n_prompts, n_audited, level).most_missed_certified(delta)
 
 
 class NumberAfterTheRefusals(_Broken):
