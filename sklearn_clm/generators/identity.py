@@ -4,7 +4,8 @@ The chapter on scores says what an object and a function are. A function is the 
 whatever its file says by now: the source, where that compiles to this very code, and else the byte
 code, which is another one under another Python. Functions without source, as those of ``exec``, and
 several lambdas on one line are their byte code. A class is its functions and plain attributes.
-Classes and functions of Python and of installed packages are their names.
+Classes and functions of Python and of installed packages are their names; those of this package
+are named by where users find them, not by the module that holds them.
 """
 
 import __future__
@@ -294,7 +295,7 @@ def _object(value: Any, inner: _Inner) -> Any:
         return [inner(type(value)), inner(parameters_of(value))]
 
     # of an installed class: its version names its code, and what it reduces to names its state
-    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    name = _full_name(type(value).__module__, type(value).__qualname__)
     neighbors = sys.modules.get("sklearn.neighbors")
     if neighbors is not None and isinstance(value, (neighbors.KDTree, neighbors.BallTree)):
         return [name, inner(np.asarray(value.data))]  # its state counts its uses
@@ -364,7 +365,7 @@ def _function(function: types.FunctionType, inner: _Inner) -> list[Any]:
     # where it was written, which a decorator's `wraps` does not change
     module = function.__globals__.get("__name__")
     if _is_installed(module) and "<lambda>" not in code.co_qualname:
-        return [f"{module}.{code.co_qualname}", name, cells]
+        return [_full_name(module, code.co_qualname), name, cells]
     defaults = [inner(function.__defaults__), inner(function.__kwdefaults__)]
     return [name, cells, _content_of(code), *defaults]
 
@@ -380,7 +381,7 @@ def _class(cls: type, inner: _Inner) -> Any:
     """Identity of a class: name, functions and plain attributes."""
     name = cls.__qualname__
     if _is_installed(cls.__module__):
-        return f"{cls.__module__}.{name}"
+        return _full_name(cls.__module__, name)
     methods = [[each, _method(cls, value, inner)] for each, value in sorted(vars(cls).items())]
     methods = [method for method in methods if method[1] is not None]
     return [name, methods, _plain_attributes(cls), *map(inner, cls.__bases__)]
@@ -544,6 +545,17 @@ def _body(node: Any) -> Any:
     documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     has_docstring = isinstance(node, documented) and ast.get_docstring(node) is not None
     return node.body[1:] if has_docstring else node.body
+
+
+def _full_name(module: str | None, qualified_name: str) -> str:
+    """Where a class or function of an installed package stands."""
+    package, *rest = str(module).split(".")
+    if package != __name__.partition(".")[0]:
+        return f"{module}.{qualified_name}"
+    # Ours: only the package that users import from. A module within it may move, and files that
+    # were saved before must still agree.
+    public = [name for name in rest[:1] if not name.startswith("_")]
+    return ".".join([package, *public, qualified_name])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -3,8 +3,10 @@
 import copy
 import functools
 import importlib
+import inspect
 import os
 import pickle
+import pkgutil
 import subprocess
 import sys
 
@@ -19,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.metaestimators import available_if
 
+import sklearn_clm
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.generators.identity import (
     digest_of,
@@ -26,7 +29,7 @@ from sklearn_clm.generators.identity import (
     identity,
     strictly,
 )
-from sklearn_clm.scoring import rouge_l, threshold_admission
+from sklearn_clm.scoring import component_match, rouge_l, threshold_admission
 
 MODULE = '''
 from dataclasses import dataclass
@@ -215,7 +218,52 @@ def test_digests_are_equal_under_every_python(tmp_path, monkeypatch):
     module = imported(MODULE + SYNTAX, tmp_path, "golden", monkeypatch)
     parts = {**identities_of(module), "various": identity(module.various)}
     told = {name: parts[name] for name in ("template", "closed", "judge", "mine", "various")}
-    assert digest_of(dict, told) == "88ed7f6a49dfe083b9e45d7cbb4f343f"
+    assert digest_of(dict, told) == "4f3a39b5cd7abd9d22f5319d5c8f4a01"
+
+
+def modules_of_the_package():
+    found = pkgutil.walk_packages(sklearn_clm.__path__, "sklearn_clm.")
+    return [importlib.import_module(each.name) for each in found if "__main__" not in each.name]
+
+
+def texts_in(value):
+    if isinstance(value, list):
+        return [text for each in value for text in texts_in(each)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_no_module_of_the_package_is_part_of_an_identity():
+    """A file that was saved still agrees after a module was renamed, or split."""
+    modules = {module.__name__: module for module in modules_of_the_package()}
+    rooms = {name for name in modules if name.count(".") == 1 and "._" not in name}
+    public = [getattr(modules[room], name) for room in rooms for name in modules[room].__all__]
+    public += [getattr(sklearn_clm, name) for name in sklearn_clm.__all__]
+    parts = [part for part in public if inspect.isclass(part) or inspect.isfunction(part)]
+    assert len(parts) > 100
+
+    parts += [
+        rouge_l,
+        rouge_l.pairwise,
+        threshold_admission(rouge_l, 0.4),
+        component_match(rouge_l),
+    ]
+    for part in parts:
+        names = [text for text in texts_in(identity(part)) if text.startswith("sklearn_clm.")]
+        assert names, part
+        inner = tuple(f"{module}." for module in modules.keys() - rooms)
+        assert not any(name.startswith(inner) for name in names), names
+
+
+def test_no_two_classes_of_the_package_have_one_identity():
+    """The room and the name tell them apart, as modules do not count."""
+    classes = {
+        cls
+        for module in modules_of_the_package()
+        for cls in vars(module).values()
+        if inspect.isclass(cls) and cls.__module__.startswith("sklearn_clm.")
+    }
+    assert len(classes) > 150
+    assert len({identity(cls) for cls in classes}) == len(classes)
 
 
 def test_a_partial_is_its_function_and_arguments():
