@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from sklearn_clm.calibration.checks import as_array
 from sklearn_clm.inspection._figures import BLUE, DOTTED, LIMIT, RED, AxesLike, Display
-from sklearn_clm.runs._gate import RunGate, errors_of
+from sklearn_clm.runs._gate import RunGate, errors_of, outcomes_of
 
 _SHOWN = {
     "keeps": ("stopped of those that fail", "stopped of those that succeed"),
@@ -87,8 +87,8 @@ class GateDisplay(Display):
             As in :meth:`plot`.
         """
         fitted = clone(gate).fit(X, y)
-        taken, n_steps, stopped = fitted._followed(X_new, None)
-        outcomes, _ = gate._outcomes(y_new, len(taken))
+        taken, n_steps, stopped = fitted.calibration_.followed(X_new, None)
+        outcomes, _ = outcomes_of(y_new, len(taken), gate.unfinished)
         stops = {
             "fail": (taken / n_steps)[stopped & (outcomes == 0)],
             "succeed": (taken / n_steps)[stopped & (outcomes == 1)],

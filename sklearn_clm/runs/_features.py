@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,11 @@ Risk = Callable[[np.ndarray], np.ndarray]  # of a failure, by rows of features
 def scores_of(steps: Any, name: str, n_scores: int | None = None) -> np.ndarray:
     """Scores of T steps, (T, d)."""
     with suppress(TypeError, ValueError, OverflowError):
-        scores = np.asarray(steps, dtype=np.float64).reshape(len(steps), n_scores or -1)
-        if np.abs(scores).max() <= _LARGEST:  # NaN is not
-            return scores + 0.0  # -0.0 becomes 0.0
+        given = np.asarray(steps)
+        if given.dtype.kind in "biufO":  # text, dates and complex numbers would be converted, too
+            scores = given.astype(np.float64).reshape(len(steps), n_scores or -1)
+            if np.abs(scores).max() <= _LARGEST:  # NaN is not
+                return scores + 0.0  # -0.0 becomes 0.0
     raise ValueError(
         f"{name} must be finite numbers, {n_scores or 'as many'} in each step, got {steps!r:.80} "
         "instead."
@@ -89,11 +92,24 @@ def features_of_runs(
     for i, run in enumerate(X):
         steps = run
         if features is not None:
-            steps = [features([*run[:k]]) for k in range(1, len(run) + 1)]
+            steps = [_described(features, [*run[:k]]) for k in range(1, len(run) + 1)]
         scores = scores_of(steps, f"X[{i}]", n_scores)
         n_scores = scores.shape[1]
         of_runs.append(features_of(scores))
     return of_runs
+
+
+def _described(features: Features, prefix: list[Any]) -> Sequence[float]:
+    """What a function makes of a prefix."""
+    steps = tuple(prefix)
+    described = features(prefix)
+    # a live run has one list, which must hold its steps after the next one as well
+    if len(prefix) != len(steps) or not all(map(is_, prefix, steps)):
+        raise ValueError(
+            f"features must leave the list of steps as it is, got {prefix!r:.80} after a call with "
+            f"{list(steps)!r:.80} instead."
+        )
+    return described
 
 
 @dataclass(frozen=True)
@@ -118,7 +134,13 @@ class ClassifierRisk:
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Probabilities for rows of features."""
-        return probability(self.classifier, features)
+        risks = probability(self.classifier, features)
+        if np.isnan(risks).any():  # which no level would stop
+            raise ValueError(
+                "scorer must predict probabilities, got NaN for "
+                f"{features[np.isnan(risks)][0].tolist()!r:.80} instead."
+            )
+        return risks
 
 
 def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
@@ -134,7 +156,8 @@ def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
     if scorer is not None:
         return ClassifierRisk(clone(scorer).fit(rows, outcomes))
     weights = np.repeat(1.0 / np.array(lengths), lengths)
-    scaler = StandardScaler().fit(rows, sample_weight=weights)
+    with np.errstate(invalid="ignore"):  # of a constant, whose weighted variance may be below 0
+        scaler = StandardScaler().fit(rows, sample_weight=weights)
     model = LogisticRegression(max_iter=1000)
     model.fit(scaler.transform(rows), outcomes, sample_weight=weights)
     coef = model.coef_[0] / scaler.scale_

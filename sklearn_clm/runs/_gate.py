@@ -4,10 +4,10 @@ import json
 import os
 import threading
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from numbers import Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +28,7 @@ from sklearn_clm.calibration.claim import nothing_passed, nulls_of, too_few
 from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import RandomState, split_prompts
 from sklearn_clm.calibration.words import percent
-from sklearn_clm.generators.identity import score_fingerprint
+from sklearn_clm.generators.identity import frozen, score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.generators.records import json_value, key_digest, locating_errors
 from sklearn_clm.inspection import CalibrationReport, Section
@@ -48,10 +48,18 @@ from sklearn_clm.runs._features import (
 )
 from sklearn_clm.runs._levels import keeping_level, let_through, levels_to_test, passing_level
 
-_FORMAT = "sklearn_clm.run_gate/3"
+_FORMAT = "sklearn_clm.run_gate/4"
 _OPTIMIZATION_FRACTION = 1 / 3
 _STATE = ("n_steps", "stopped", "_kept", "_steps")  # of a live run, in JSON
 _UNFINISHED = {"raise": np.nan, "leave_out": np.nan, "failed": 0.0, "succeeded": 1.0}
+
+
+class Followed(NamedTuple):
+    """What a gate does with n runs."""
+
+    taken: np.ndarray  # (n,): steps until a run is stopped, or all
+    n_steps: np.ndarray  # (n,): all steps
+    stopped: np.ndarray  # bool (n,)
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,10 @@ class GateCalibration:
 
     asked: dict[str, Any]  # parameters that a file must agree with
     features: Features | None
+    groups: Groups | None = field(compare=False)  # in `asked` by its fingerprint
     risk: Risk
     n_scores: int  # d of each step
+    unfinished: str  # what becomes of such runs
     n_unfinished: int  # runs in `fit`
     levels: dict[Hashable | None, float]
     claims: dict[Hashable | None, Claim]
@@ -77,6 +87,23 @@ class GateCalibration:
                 f"groups must be among those that were calibrated, got {group!r:.80} instead."
             )
         return self.levels[group]
+
+    def risks_of(self, X: Sequence[Any]) -> list[np.ndarray]:
+        """Predicted risk after each step of each run."""
+        features = features_of_runs(X, self.features, self.n_scores)
+        return [self.risk(rows) for rows in features]
+
+    def followed(self, X: Sequence[Any], groups: object) -> Followed:
+        """When runs are stopped, and which."""
+        risks = self.risks_of(X)
+        n_steps = np.array([len(risk) for risk in risks])
+        names = groups_of(self.groups, groups, len(risks), list(X))  # type: ignore[arg-type]
+        before = np.empty(len(risks), dtype=np.intp)
+        for i, risk in enumerate(risks):
+            level = self.level_of(None if names is None else names[i])
+            # at the latest after all steps
+            before[i] = np.argmax(np.append(risk >= level, True))
+        return Followed(np.minimum(before + 1, n_steps), n_steps, before < n_steps)
 
 
 class RunGate(BaseEstimator):
@@ -199,7 +226,7 @@ class RunGate(BaseEstimator):
         """
         self._validate_params()
         features = features_of_runs(X, self.features)
-        outcomes, n_unfinished = self._outcomes(y, len(features))
+        outcomes, n_unfinished = outcomes_of(y, len(features), self.unfinished)
         names = groups_of(self.groups, groups, len(features), list(X))  # type: ignore[arg-type]
         counts = ~np.isnan(outcomes)
         if counts.sum() < 2:
@@ -228,9 +255,11 @@ class RunGate(BaseEstimator):
 
         self.calibration_ = GateCalibration(
             asked=self._asked(),
-            features=self.features,
+            features=frozen(self.features),
+            groups=frozen(self.groups),
             risk=risk,
             n_scores=features[0].shape[1] // N_FEATURES,
+            unfinished=self.unfinished,
             n_unfinished=n_unfinished,
             levels=levels,
             claims=claims,
@@ -243,41 +272,46 @@ class RunGate(BaseEstimator):
         Log-odds of a failure by the default scorer, a probability by a classifier.
         """
         check_is_fitted(self)
-        record = self.calibration_
-        features = features_of_runs(X, record.features, record.n_scores)
-        return [record.risk(rows) for rows in features]
+        return self.calibration_.risks_of(X)
 
     def predict(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
         """Steps until each run is stopped, or all."""
-        taken, _, _ = self._followed(X, groups)
-        return taken
+        check_is_fitted(self)
+        return self.calibration_.followed(X, groups).taken
 
     def stopped(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
         """Whether each run is stopped, bool (n,)."""
-        _, _, stopped = self._followed(X, groups)
-        return stopped
+        check_is_fitted(self)
+        return self.calibration_.followed(X, groups).stopped
 
     def score(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> float:
-        """Share of failing runs stopped; -inf where null."""
-        stopped = self.stopped(X, groups=groups)
-        outcomes, _ = self._outcomes(y, len(stopped))
-        if not any(claim.holds for claim in self.calibration_.claims.values()):
+        """Share of failing runs stopped; -inf where null.
+
+        NaN where no run fails.
+        """
+        check_is_fitted(self)
+        record = self.calibration_  # once: another thread may fit meanwhile
+        stopped = record.followed(X, groups).stopped
+        outcomes, _ = outcomes_of(y, len(stopped), record.unfinished)
+        if not any(claim.holds for claim in record.claims.values()):
             return -np.inf
-        return float(errors_of(stopped, outcomes)["stopped of those that fail"].mean())
+        of_failing = errors_of(stopped, outcomes)["stopped of those that fail"]
+        return float(of_failing.mean()) if len(of_failing) else np.nan
 
     def report(self, X: Sequence[Any], y: ArrayLike, *, groups: object = None) -> CalibrationReport:
         """Report on new runs.
 
         It is Markdown in print and HTML in a notebook; its ``save`` writes a file.
         """
-        taken, n_steps, stopped = self._followed(X, groups)
-        outcomes, n_unfinished = self._outcomes(y, len(stopped))
-        saved = 1.0 - taken.sum() / n_steps.sum()
+        check_is_fitted(self)
         record = self.calibration_
+        taken, n_steps, stopped = record.followed(X, groups)
+        outcomes, n_unfinished = outcomes_of(y, len(stopped), record.unfinished)
+        saved = 1.0 - taken.sum() / n_steps.sum()
         remarks = (
             f"Steps not taken: {percent(saved)}.",
             f"Unfinished runs: {n_unfinished}; in calibration {record.n_unfinished} "
-            f"(unfinished={self.unfinished!r}).",
+            f"(unfinished={record.unfinished!r}).",
         )
         rows = [
             (name, str(len(errors)), *mean_of(errors))
@@ -299,7 +333,8 @@ class RunGate(BaseEstimator):
             What ``to_json`` gave of a run of this gate, to go on with.
         """
         check_is_fitted(self)
-        return OpenRun(self.calibration_, self.calibration_.level_of(group), state)
+        record = self.calibration_
+        return OpenRun(record, record.level_of(group), state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the gate as JSON, for the default scorer."""
@@ -314,6 +349,7 @@ class RunGate(BaseEstimator):
             "asked": record.asked,
             "risk": vars(record.risk),
             "n_scores": record.n_scores,
+            "unfinished": record.unfinished,
             "n_unfinished": record.n_unfinished,
             "levels": levels,
         }
@@ -327,9 +363,11 @@ class RunGate(BaseEstimator):
             levels = content.pop("levels")
             record = GateCalibration(
                 asked=content["asked"],
-                features=self.features,
+                features=frozen(self.features),
+                groups=frozen(self.groups),
                 risk=LinearRisk(**content["risk"]),
                 n_scores=content["n_scores"],
+                unfinished=content["unfinished"],
                 n_unfinished=content["n_unfinished"],
                 levels={one["group"]: float(one["level"]) for one in levels},  # or "inf"
                 claims={one["group"]: claim_of(one) for one in levels},
@@ -343,20 +381,6 @@ class RunGate(BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def _followed(
-        self, X: Sequence[Any], groups: object
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Steps taken, steps, and whether a run is stopped."""
-        risks = self.decision_function(X)
-        n_steps = np.array([len(risk) for risk in risks])
-        names = groups_of(self.groups, groups, len(risks), list(X))  # type: ignore[arg-type]
-        before = np.empty(len(risks), dtype=np.intp)
-        for i, risk in enumerate(risks):
-            level = self.calibration_.level_of(None if names is None else names[i])
-            # at the latest after all steps
-            before[i] = np.argmax(np.append(risk >= level, True))
-        return np.minimum(before + 1, n_steps), n_steps, before < n_steps
-
     def _asked(self) -> dict[str, Any]:
         """Parameters that a file must agree with."""
         asked = {
@@ -369,25 +393,6 @@ class RunGate(BaseEstimator):
         }
         # None would agree with anything
         return {name: "none" if value is None else value for name, value in asked.items()}
-
-    def _outcomes(self, y: ArrayLike, n: int) -> tuple[np.ndarray, int]:
-        """How runs end, and how many are unfinished.
-
-        1 stands for success, 0 for failure, and NaN for what does not count.
-        """
-        with locating_errors(f"y must be {n} booleans, or 0 and 1, and None for unfinished runs"):
-            outcomes = column_or_1d(y, dtype=np.float64)
-            unfinished = np.isnan(outcomes)
-            if len(outcomes) != n or not np.isin(outcomes[~unfinished], (0.0, 1.0)).all():
-                raise ValueError(f"got {y!r:.80}")
-        n_unfinished = int(unfinished.sum())
-        if self.unfinished == "raise" and n_unfinished:
-            raise ValueError(
-                "y must say of each run whether it succeeds, got None or NaN for "
-                f"{n_unfinished} instead; unfinished='failed', 'succeeded' or 'leave_out' says "
-                "what these are."
-            )
-        return np.where(unfinished, _UNFINISHED[self.unfinished], outcomes), n_unfinished
 
     def _levels(
         self,
@@ -509,11 +514,36 @@ class OpenRun:
         with self._lock:
             del self._steps[self.n_steps :]  # what a step that was refused left
             state = {name: getattr(self, name) for name in _STATE}
-            return json.dumps({**state, "digest": self._digest(state)})
+            with locating_errors("steps must be values of JSON, such as text, for a restart"):
+                after_restart = json_value(json.dumps(state))
+                digest = self._digest(state)
+                if self._digest(after_restart) != digest:
+                    raise ValueError("JSON gives back others")
+            return json.dumps({**state, "digest": digest})
 
     def _digest(self, state: dict[str, Any]) -> str:
         """Digest of a state and of its gate."""
         return key_digest([repr(self._gate.risk), self._level, state]).hex()
+
+
+def outcomes_of(y: ArrayLike, n: int, unfinished: str) -> tuple[np.ndarray, int]:
+    """How n runs end, and how many are unfinished.
+
+    1 stands for success, 0 for failure, and NaN for what does not count.
+    """
+    with locating_errors(f"y must be {n} booleans, or 0 and 1, and None for unfinished runs"):
+        outcomes = column_or_1d(y, dtype=np.float64)
+        is_unfinished = np.isnan(outcomes)
+        if len(outcomes) != n or not np.isin(outcomes[~is_unfinished], (0.0, 1.0)).all():
+            raise ValueError(f"got {y!r:.80}")
+    n_unfinished = int(is_unfinished.sum())
+    if unfinished == "raise" and n_unfinished:
+        raise ValueError(
+            "y must say of each run whether it succeeds, got None or NaN for "
+            f"{n_unfinished} instead; unfinished='failed', 'succeeded' or 'leave_out' says "
+            "what these are."
+        )
+    return np.where(is_unfinished, _UNFINISHED[unfinished], outcomes), n_unfinished
 
 
 def errors_of(stopped: np.ndarray, outcomes: np.ndarray) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_clm import NullCalibrationWarning
@@ -292,6 +293,36 @@ def test_parameters_that_are_set_later_reach_no_prediction():
     assert gate.open().step(9.0)
 
 
+def test_nor_do_groups_and_unfinished_runs_that_are_set_later():
+    gate = RunGate(alpha=0.2, groups=Groups(by=lambda run: run[0] > 0.5), unfinished="leave_out")
+    gate.fit(RUNS, [None, *SUCCEEDED[1:]])
+    assert len(set(gate.calibration_.levels.values())) == 2
+    before = gate.predict(NEW)
+    report = str(gate.report(NEW, [None, *NEW_SUCCEEDED[1:]]))
+    gate.set_params(groups__by=lambda run: True, unfinished="failed")  # the same object of groups
+    np.testing.assert_array_equal(gate.predict(NEW), before)
+    gate.set_params(groups=None)
+    np.testing.assert_array_equal(gate.predict(NEW), before)
+    assert str(gate.report(NEW, [None, *NEW_SUCCEEDED[1:]])) == report
+    assert "1 (unfinished='leave_out')" in report
+
+
+def test_a_loaded_gate_counts_unfinished_runs_as_calibration_did(tmp_path):
+    gate = RunGate(alpha=0.2, unfinished="failed").fit(RUNS, [None, *SUCCEEDED[1:]])
+    gate.save(tmp_path / "gate.json")
+    loaded = RunGate(alpha=0.2).load(tmp_path / "gate.json")
+    outcomes = [None, *NEW_SUCCEEDED[1:]]
+    assert loaded.score(NEW, outcomes) == gate.score(NEW, outcomes)
+
+
+def test_where_no_run_fails_there_is_no_share_of_those_that_are_stopped():
+    everybody = np.ones(len(RUNS))
+    gate = RunGate(alpha=0.2).fit(RUNS, everybody)
+    assert np.isnan(gate.score(RUNS, everybody))
+    # a constant has no scale, and a level for it no warning
+    RunGate(alpha=0.5).fit([[0.1] * len(run) for run in RUNS], SUCCEEDED)
+
+
 def test_steps_from_many_threads_are_counted_once():
     gate = RunGate(alpha=0.2).fit(RUNS, SUCCEEDED)
     live = gate.open()
@@ -323,6 +354,11 @@ def test_a_gate_stays_closed():
         ([[1.0], [1e300, 1.0]], [True, False], r"X\[1\] must be finite numbers"),
         ([[1.0], [10**400]], [True, False], r"X\[1\] must be finite numbers"),
         ([[1.0], ["a"]], [True, False], r"X\[1\] must be .* got \['a'\] instead"),
+        ([[1.0], ["2.5"]], [True, False], r"X\[1\] must be .* got \['2.5'\] instead"),
+        ([[1.0], [b"2.5"]], [True, False], r"X\[1\] must be .* got \[b'2.5'\] instead"),
+        ([[1.0], [1j]], [True, False], r"X\[1\] must be .* got \[1j\] instead"),
+        ([np.array(["2026-01-01"], "M8[s]")], [True], r"X\[0\] must be finite numbers"),
+        ("0110", [True] * 4, r"X\[0\] must be finite numbers, .* got '0' instead"),
         ([[1.0], [[1.0, 2.0], [1.0]]], [True, False], r"X\[1\] must be finite numbers, 1 in each"),
         ([[1.0], (one for one in "12")], [True, False], r"X\[1\] must be .* got <generator"),
         ((run for run in RUNS), SUCCEEDED, "X must be a sequence of .* run, got <generator"),
@@ -388,6 +424,46 @@ def test_features_of_a_live_run_see_one_list_that_is_not_copied():
         live.step(float(k))
         assert lists[-1] is lists[0]
         assert lists[0] == [float(i) for i in range(1, k + 1)]
+
+
+@pytest.mark.parametrize("change", [list.sort, list.clear, lambda prefix: prefix.append(0.0)])
+def test_features_that_change_the_list_are_refused(change):
+    """In a live run they would change what the next steps see."""
+
+    def changing(prefix):
+        last = prefix[-1]
+        change(prefix)
+        return [last]
+
+    with pytest.raises(ValueError, match="features must leave the list of steps as it is, got"):
+        RunGate(features=changing).fit([[2.0, 1.0], [3.0]], [True, False])
+
+
+def test_steps_that_json_changes_are_refused_before_a_restart():
+    gate = RunGate(alpha=0.2, features=lambda prefix: [prefix[-1]["score"]])
+    gate.fit([[{"score": score} for score in run] for run in RUNS], SUCCEEDED)
+    live = gate.open()
+    live.step({"score": np.float64(1.0), "texts": ("a", "b")})
+    assert gate.open(state=live.to_json()).n_steps == 1
+    for other in ({3: "a number as key"}, {"an object": object()}, {"an array": np.ones(2)}):
+        live = gate.open()
+        live.step({"score": 1.0, **other})
+        with pytest.raises(ValueError, match="steps must be values of JSON"):
+            live.to_json()
+
+
+class Unsure(DecisionTreeClassifier):
+    """A classifier that does not know of some prefixes."""
+
+    def predict_proba(self, X):
+        return np.where(X[:, :1] < 0.0, np.nan, super().predict_proba(X))
+
+
+@pytest.mark.parametrize("promise", ["keeps", "passes"])
+def test_a_scorer_that_does_not_know_is_refused(promise):
+    """No level would stop such a run, so that it would be let through unseen."""
+    with pytest.raises(ValueError, match="scorer must predict probabilities, got NaN for"):
+        RunGate(Unsure(), promise=promise).fit(RUNS, SUCCEEDED)
 
 
 def test_the_state_of_a_run_is_strict_json_of_its_gate_alone():
