@@ -5,8 +5,9 @@
 
 ``my_models:sampler`` names a function of yours that returns the estimator as it was calibrated. A
 reply is one response, or a refusal that says "escalated"; beside it, in the field ``sklearn_clm``,
-stand the claim and the whole set. Only with an AnswerPolicy is the promise about the single answer;
-with other policies it is about the set, of which the response of highest quality is shown. With
+stand the claim and the whole set. A model that fails or takes too long is a refusal, too; the log
+has the error. Only with an AnswerPolicy is the promise about the single answer; with other policies
+it is about the set, of which the response of highest quality is shown. With
 ``stream=True`` each draw that joins the set is sent at once in that field, and the reply at the
 end. A share of the replies waits at ``/audits`` for people; ``/risk`` says what they found.
 
@@ -20,6 +21,7 @@ import argparse
 import asyncio
 import importlib
 import json
+import logging
 import random
 import sys
 import time
@@ -106,8 +108,10 @@ class Endpoint:
                 async with asyncio.timeout(self.time_limit):
                     (one,) = await self.sampler.apredict([prompt], on_accept=on_accept)
             except TimeoutError:
-                why = f"escalated: no set within {self.time_limit:g} seconds"
-                return message_of(None, why), {"escalated": True, "claim": claim, "set": None}
+                return without_set(f"no set within {self.time_limit:g} seconds", claim)
+            except Exception:  # of the model, and its retries failed too
+                logging.getLogger("sklearn_clm").exception("no set for %s", name)
+                return without_set("the model failed", claim)
             if span:
                 span.set_attributes({"sklearn_clm.draws": one.n_samples})
 
@@ -178,6 +182,11 @@ async def disconnection(request):
     """Wait until the client has left."""
     while not await request.is_disconnected():
         await asyncio.sleep(0.1)
+
+
+def without_set(why, claim):
+    """An escalation, and the field beside it."""
+    return message_of(None, f"escalated: {why}"), {"escalated": True, "claim": claim, "set": None}
 
 
 def message_of(content, refusal=None):

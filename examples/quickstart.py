@@ -144,7 +144,8 @@ sections = [
     (
         "Sentences that can be trusted",
         "What the model wrote about cities it was not calibrated on. Tinted sentences are "
-        "trusted; a cross marks those that are wrong. Cities with a trusted sentence come first.",
+        "trusted; a cross marks those that are wrong. Cities with a trusted sentence come first. "
+        "Claims take apart the sentences that list several languages; most are the sentences.",
         {
             "New cities": with_trusted_first.to_html(tasks.true_sentence, shown=6),
             "Claims in place of sentences": with_kept_first.to_html(tasks.true_sentence, shown=6),

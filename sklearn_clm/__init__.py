@@ -19,6 +19,7 @@ The chapters of this guide are the pages of the packages:
 | `sklearn_clm.policies` | stopping earlier, judging less, answer or escalate |
 | `sklearn_clm.metrics` | measuring sets and selections; parameter searches; pipelines |
 | `sklearn_clm.evaluation` | trials; planning; production (async, latency); a watch; the shell |
+| `sklearn_clm.runs` | stopping or handing over runs of an agent |
 | `sklearn_clm.inspection` | reports and figures |
 
 ## The first calibration

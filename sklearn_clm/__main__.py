@@ -402,17 +402,19 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         report_null("\n".join(filter(None, nulls)), "raise", "")
     write_content(arguments.output, record.content())
     print(claim.sentence(), *claim.named_judge())
-    score = f"set score {arguments.set_score}, " if arguments.policy == "thresholds" else ""
+    score = f" ({arguments.set_score})" if arguments.policy == "thresholds" else ""
     for name, rule in record.in_use.items():
         if rule.certified:
             of_group = "" if name is None else f"Group {name!r}: "
-            words = f"{of_group}{rule.heading}: {rule.words}, {score}"
-            print(f"{words}at most {counted(rule.k_max, 'draw')}.")
+            words = f"{of_group}{rule.heading}: {rule.words}{score}"
+            print(f"{words}, at most {counted(rule.k_max, 'draw')}.")
     print(*filter(None, nulls), sep="\n", end="\n" * bool(nulls))
     if unnamed := ", ".join(
         field for field in provenance.unknown if field != "admission" or not judge
     ):
         print(f"The data do not name their {unnamed}: the promise is about whatever was used.")
+        if "admission" in unnamed:
+            print("--judge NAME says in the promise who gave the verdicts.")
     print(f"Wrote {arguments.output}.")
 
 

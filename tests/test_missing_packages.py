@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from sklearn_clm import PredictionSets
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.evaluation import InspectStopping, RiskMonitor
 from sklearn_clm.generators import OpenAIGenerator, TransformersGenerator
@@ -30,9 +31,14 @@ def draw_a_figure():
     RiskMonitorDisplay.from_monitor(RiskMonitor(0.3).update([1, 0]))
 
 
+def make_a_data_frame():
+    PredictionSets([], k_max=1).to_frame()
+
+
 @pytest.mark.parametrize(
     ("package", "use", "extra"),
     [
+        ("pandas", make_a_data_frame, "plot"),
         ("torch", draw_from_a_model, "transformers"),
         ("transformers", draw_from_a_model, "transformers"),
         ("openai", draw_from_a_service, "openai"),

@@ -16,7 +16,7 @@ h1 { margin: .5rem 0; font-size: 1.75rem; line-height: 1.25 }
 h2 { margin: 2.5rem 0 .3rem; font-size: 1.25rem; line-height: 1.3 }
 p { margin: .3rem 0 .8rem; max-width: 75ch }
 ul { margin: 1.2rem 0; padding: 0; list-style: none }
-li.row { display: grid; grid-template-columns: minmax(0, 1fr) 11rem; gap: 0 1rem;
+li.row { display: grid; grid-template-columns: minmax(0, 1fr) 12.5rem; gap: 0 1rem;
   padding: .45rem 0 .6rem; border-top: 1px solid var(--line); align-items: end }
 .held { font-size: 1.75rem; font-weight: 600; line-height: 1.1; color: var(--yes) }
 .broken { color: var(--no) }

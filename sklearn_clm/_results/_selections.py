@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm._results import _cards, _views
 from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm._results._sets import PredictionSet, SetOfOne, SetSequence, as_json
@@ -252,6 +253,7 @@ class ComponentSets(SetSequence[ComponentSet]):
             and "guaranteed"; with `left_out` `kept`, `span` and `citations`; `group` and
             `provenance` as for sets of responses.
         """
+        optional_module("pandas", "plot", "a data frame")
         import pandas as pd
 
         shown = [a_set.claims if left_out else a_set.claims[: len(a_set)] for a_set in self]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm._results import _cards, _views
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration.claim import NO_GUARANTEE
@@ -637,6 +638,7 @@ class PredictionSets(SetSequence[PredictionSet]):
             say, call ``explode(["responses", "quality", "agreement", "indices", "repeats"])`` on
             it.
         """
+        optional_module("pandas", "plot", "a data frame")
         import pandas as pd
 
         columns: dict[str, Sequence[Any]] = {

@@ -187,7 +187,12 @@ class Claim:
         texts += self.named_judge()
         if self.approximate:
             texts.append("The guarantee is approximate: weights are estimated.")
-        if self.unknown:
+        if self.unknown == ("admission",):
+            texts.append(
+                "The data do not say who judged them (provenance unknown): the guarantee is about "
+                "what that judge calls right."
+            )
+        elif self.unknown:
             texts.append(
                 f"The data do not say with which {', '.join(self.unknown)} they were collected "
                 "(provenance unknown): the guarantee holds only if these are the estimator's own."

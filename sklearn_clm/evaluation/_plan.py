@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import binom
 
-from sklearn_clm._exceptions import DECIDE_BEFOREHAND
+from sklearn_clm._exceptions import DECIDE_BEFOREHAND, optional_module
 from sklearn_clm.calibration import (
     CalibrationData,
     clopper_pearson,
@@ -77,6 +77,7 @@ class Plan:
 
     def to_frame(self) -> "pd.DataFrame":
         """One row per size; intervals are columns `_low` and `_high`."""
+        optional_module("pandas", "plot", "a data frame")
         import pandas as pd
 
         columns = {"n_prompts": self.n_prompts, "n_calibration": self.n_calibration}

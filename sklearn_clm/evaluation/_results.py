@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm.metrics import normalized_auc
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class TrialResults:
             with a reference the `mean` of the differences, and `low` and `high`, which hold 95 %
             of the trials.
         """
+        optional_module("pandas", "plot", "a data frame")
         import pandas as pd
 
         columns: dict[tuple[str, str], Any] = {}
@@ -150,6 +152,7 @@ class TrialResults:
 
     def to_frame(self) -> "pd.DataFrame":
         """All values, one row for each method, trial and level."""
+        optional_module("pandas", "plot", "a data frame")
         import pandas as pd
 
         names = ["method", "trial", self.level_name]

@@ -84,8 +84,22 @@ and a pair that somebody judged is shown to nobody else. Where two meet at a pai
 name, the first verdict counts, and the other one is told so.
 
 People elsewhere judge by mail: :func:`export_questionnaire` writes one file, which they open in a
-browser, without a server; it saves their verdicts as JSON, and
-:meth:`sklearn_clm.caching.HumanJudge.import_` reads them.
+browser, without a server, and which saves their verdicts as JSON. Lazy rounds are small and mail is
+slow, so ask at once for all that may be wanted, here of two people, each half of it:
+
+>>> from sklearn_clm.caching import VerdictsWanted
+>>> from sklearn_clm.judging import export_questionnaire
+>>> by_mail = HumanJudge(judge.path, question="Is it the sum, in digits?")
+>>> sampler = sampler.set_params(admission=by_mail, judging="lazy")
+>>> try:
+...     sampler = sampler.fit(prompts, by_mail.asked(prompts))
+... except VerdictsWanted as error:
+...     pairs = [*error.wanted, *error.later]
+...     export_questionnaire(by_mail, os.path.join(folder.name, "ada.html"), pairs[::2])
+...     export_questionnaire(by_mail, os.path.join(folder.name, "grace.html"), pairs[1::2])
+
+``by_mail.import_("verdicts-Ada.json")`` keeps what came back, and the same ``fit`` goes on, or
+raises again for what is still missing.
 
 ## Who may see it
 

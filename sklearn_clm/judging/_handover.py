@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sklearn_clm._exceptions import optional_module
 from sklearn_clm._results import PredictionSet, PredictionSets
 from sklearn_clm.caching import HumanJudge, VerdictsWanted, WantedVerdict
 from sklearn_clm.caching.verdict_files import read_lines, text_of, write_lines
@@ -61,6 +62,7 @@ def hand_over(sets: PredictionSets, to: Handover) -> "pd.DataFrame":
     0    2+2?        4     model
     1  17*23?      391  handover
     """
+    optional_module("pandas", "plot", "a data frame")
     import pandas as pd
 
     if not isinstance(sets, PredictionSets):

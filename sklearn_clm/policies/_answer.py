@@ -97,14 +97,10 @@ class AnswerLevel(LevelRule):
         level = self.level
         most = self.patience[0]
         at_first = f"{1 - (1 - level) / most:.6g}"
+        chance = "least chance to be right, as it was learnt, of an answer after"
         rows = [
-            (
-                "level",
-                f"{level:.6g}",
-                "answers that the model believes to be right with this probability, after "
-                f"{self.k_max} draws",
-            ),
-            ("after one draw", at_first, f"the same then, where doubt counts {most:g} times"),
+            ("level", f"{level:.6g}", f"{chance} {self.k_max} draws"),
+            ("after one draw", at_first, f"{chance} one draw: an early answer must be surer"),
         ]
         if outcome is not None:
             wrong = f"{outcome.bound}{outcome.n_errors} of {outcome.n_counted}"

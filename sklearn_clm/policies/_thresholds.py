@@ -49,8 +49,8 @@ class ThresholdRule(SetRule):
 
     @property
     def words(self) -> str:
-        values = ", ".join(f"{value:.4g}" for value in self.lambda_hat)
-        return f"similarity, quality, set score {values}"
+        l1, l2, l3 = self.lambda_hat
+        return f"similarity {l1:.4g}, quality {l2:.4g}, set score {l3:.4g}"
 
     @property
     def costs(self) -> tuple[float, float]:

@@ -32,7 +32,12 @@ alone, its state is a line of JSON, and one step takes microseconds:
 [True, False, False]
 
 ``gate.save("gate.json")`` keeps what was calibrated, and ``RunGate(alpha=0.1).load("gate.json")``
-is what a service begins with.
+is what a service begins with. A run outlives a restart by its line of JSON:
+
+>>> kept = run.to_json()  # after each step, to a file or a database
+>>> run = gate.open(state=kept)
+>>> run.stopped
+True
 
 ## What is not promised
 

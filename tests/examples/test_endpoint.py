@@ -119,6 +119,9 @@ def test_answers_refusals_streams_audits_and_a_restart(tmp_path):
         with pytest.raises(APIStatusError, match="temperature must not be given") as refused:
             client.chat.completions.create(**question("7 + 8"), temperature=0.1)
         assert refused.value.status_code == 400
+        failed = client.chat.completions.create(**question("no sum"))
+        assert failed.choices[0].message.refusal == "escalated: the model failed"
+        assert failed.model_extra["sklearn_clm"]["set"] is None
         for messages in ("7 + 8", [], ["7 + 8"], [{"role": "user", "content": ["an image"]}]):
             with pytest.raises(APIStatusError, match="messages must") as refused:
                 client.chat.completions.create(model="any", messages=messages)
