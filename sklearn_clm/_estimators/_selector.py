@@ -156,14 +156,14 @@ class ComponentSelector(CalibratedEstimator):
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn_clm import ComponentSelector, ConformalSampler
     >>> from sklearn_clm.generators import PrecomputedGenerator
-    >>> days, weather = [f"day {i}" for i in range(200)], ["sunny", "rainy", "sunny"]
+    >>> days, weather = [f"day {i}" for i in range(200)], ["rainy", "sunny", "windy"]
     >>> samples = [[f"It is {day}. It will be {one}." for one in weather] for day in days]
     >>> references = [f"It is {day}. It will be sunny." for day in days]
     >>> def certainty(day, sentence):
-    ...     return 0.2 if "rainy" in sentence else 0.9
-    >>> parts = {"quality": "self_consistency", "k_max": 3, "epsilon": 0.1}
+    ...     return 0.2 if "rainy" in sentence or "windy" in sentence else 0.9
+    >>> parts = {"quality": "self_consistency", "admission": "exact_match", "k_max": 3}
     >>> pipeline = make_pipeline(
-    ...     ConformalSampler(PrecomputedGenerator(days, samples), **parts),
+    ...     ConformalSampler(PrecomputedGenerator(days, samples), epsilon=0.1, **parts),
     ...     ComponentSelector(component_score=certainty, admission="exact_match", alpha=0.1),
     ... )
     >>> pipeline.fit(days[:150], references[:150]).predict(days[150:])[0].components
