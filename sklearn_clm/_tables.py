@@ -16,7 +16,7 @@ from sklearn_clm._exceptions import warn
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import PrecomputedGenerator
-from sklearn_clm.generators._logs import SampleLog, read_records
+from sklearn_clm.generators.logs import SampleLog, read_records
 from sklearn_clm.generators.prompts import check_prompts
 from sklearn_clm.generators.records import key_digest
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy

@@ -21,7 +21,8 @@ from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.__main__ import main
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import learn_then_test
-from sklearn_clm.generators import PrecomputedGenerator, _logs
+from sklearn_clm.generators import PrecomputedGenerator
+from sklearn_clm.generators import logs as _logs
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy
 from tests.examples.loading import EXAMPLES, load
 

@@ -9,7 +9,7 @@ from sklearn_clm import PredictionSets
 from sklearn_clm.caching import HumanJudge
 from sklearn_clm.evaluation import InspectStopping, RiskMonitor
 from sklearn_clm.generators import OpenAIGenerator, TransformersGenerator
-from sklearn_clm.generators._logs import read_records
+from sklearn_clm.generators.logs import read_records
 from sklearn_clm.inspection import RiskMonitorDisplay
 from sklearn_clm.judging import serve
 from sklearn_clm.scoring import EntailmentScore

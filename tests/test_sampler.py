@@ -23,7 +23,7 @@ from sklearn_clm import (
     NullCalibrationWarning,
 )
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.generators import (
     EstimatorGenerator,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from sklearn_clm import ComponentSelector
 from sklearn_clm.calibration import CalibrationData, search_frontier
-from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.set_scores import get_set_score
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.generators import CascadeGenerator
 from sklearn_clm.generators.draws import text_key
 from sklearn_clm.metrics import set_loss, set_outcomes

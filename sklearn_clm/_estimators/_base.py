@@ -27,13 +27,13 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration.claim import nulls_of
-from sklearn_clm.generators._base import Importing
-from sklearn_clm.generators._queue import CANCELLED
+from sklearn_clm.generators.base import Importing
 from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
+from sklearn_clm.generators.queue import CANCELLED
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies.groups import groups_of
 
 # refused at once: joblib refuses 0 only after draws have been paid for
 N_JOBS: list[object] = [

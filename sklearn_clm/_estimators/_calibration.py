@@ -27,19 +27,19 @@ from sklearn_clm.calibration import (
     Provenance,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import MOST_NAMED, repetitions_of
 from sklearn_clm.calibration.outcome import AchievableEpsilon, Outcome
 from sklearn_clm.calibration.risk import MISSES, Risk
+from sklearn_clm.calibration.set_scores import SetScoreLike
+from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.words import counted, percent, rounded_up
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._exit import LevelRule
-from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies.groups import groups_of
 from sklearn_clm.policies.rules import Rule, Rules, Tested
 
 PARTS = ("splitter", "component_score", "admission")

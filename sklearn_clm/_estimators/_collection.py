@@ -28,9 +28,9 @@ from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import get_similarity, warn_of_script
+from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission, Reference, Response
 from sklearn_clm.scoring.verdicts import refuse_non_texts, warn_of_references
 

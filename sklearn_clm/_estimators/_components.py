@@ -33,7 +33,6 @@ from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import labelled
 from sklearn_clm.scoring import Citation, Citing, ClaimSupport, CombinedScore, get_splitter
-from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._callables import is_ours
 from sklearn_clm.scoring._components import (
     DistinctComponents,
@@ -43,6 +42,7 @@ from sklearn_clm.scoring._components import (
 )
 from sklearn_clm.scoring._similarity import warn_of_script
 from sklearn_clm.scoring._splitters import split_draws
+from sklearn_clm.scoring.admission import get_component_admission
 from sklearn_clm.scoring.protocols import Part as ResponsePart
 from sklearn_clm.scoring.protocols import Reference
 

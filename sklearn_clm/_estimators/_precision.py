@@ -14,7 +14,7 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.calibration._between import SAME
-from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._thresholds import ThresholdRule
 from sklearn_clm.policies.rules import Rules, SetRule

@@ -32,7 +32,7 @@ from sklearn_clm.calibration.rows import at_stake
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.generators import Generation, Generator
-from sklearn_clm.generators._base import trait
+from sklearn_clm.generators.base import trait
 from sklearn_clm.generators.identity import frozen, score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies import (
@@ -45,13 +45,13 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._shift import weights_of
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.scoring._admission import get_admission
+from sklearn_clm.policies.groups import asked_groups, groups_of
 from sklearn_clm.scoring._quality import needs_logprobs
 from sklearn_clm.scoring._similarity import get_similarity
+from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 from sklearn_clm.scoring.verdicts import check_admissions
 

@@ -43,13 +43,13 @@ from sklearn_clm.generators.identity import frozen, score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._groups import asked_groups, groups_of
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import ComponentSelection, SelectionRule
+from sklearn_clm.policies.groups import asked_groups, groups_of
 from sklearn_clm.policies.rules import rules_of_parts
 from sklearn_clm.scoring import get_splitter
-from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._components import get_component_score
+from sklearn_clm.scoring.admission import get_component_admission
 from sklearn_clm.scoring.verdicts import check_admissions
 
 

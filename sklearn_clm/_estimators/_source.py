@@ -24,7 +24,7 @@ from sklearn_clm.generators import (
     PrecomputedGenerator,
     ResamplingGenerator,
 )
-from sklearn_clm.generators._base import WrappingGenerator, trained, trait
+from sklearn_clm.generators.base import WrappingGenerator, trained, trait
 from sklearn_clm.generators.draws import text_key
 from sklearn_clm.generators.identity import (
     Known,

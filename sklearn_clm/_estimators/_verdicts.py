@@ -11,8 +11,8 @@ from sklearn_clm._estimators._progress import QUIET
 from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.caching._verdicts import as_judged
 from sklearn_clm.generators.prompts import CheckedPrompts
-from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._components import DistinctComponents
+from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission, PairJudge, Reference, Response
 from sklearn_clm.scoring.verdicts import checked_admissions, judge
 

@@ -9,9 +9,9 @@ from sklearn_clm.caching._cache import ResultCache, Shared
 from sklearn_clm.caching._kept import DrawKeeper, serve_kept
 from sklearn_clm.caching._store import Space, StoredRow, encoded
 from sklearn_clm.generators import DrawQueue, Generation, Generator
-from sklearn_clm.generators._base import WrappingGenerator
-from sklearn_clm.generators._queue import DrawRequest
+from sklearn_clm.generators.base import WrappingGenerator
 from sklearn_clm.generators.identity import TRAINED_ON, fingerprint, strictly
+from sklearn_clm.generators.queue import DrawRequest
 from sklearn_clm.generators.records import (
     content_json,
     draw_from_record,

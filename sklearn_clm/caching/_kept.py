@@ -6,10 +6,10 @@ from concurrent.futures import CancelledError
 from typing import Any, TypeAlias
 
 from sklearn_clm.generators import Generator
-from sklearn_clm.generators._base import answer_queue
 from sklearn_clm.generators._concurrent import POLL_SECONDS
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest, HowMany, RelayQueue
+from sklearn_clm.generators.base import answer_queue
 from sklearn_clm.generators.draws import Generation
+from sklearn_clm.generators.queue import DrawQueue, DrawRequest, HowMany, RelayQueue
 from sklearn_clm.generators.records import key_digest
 
 Place: TypeAlias = tuple[bytes, int]  # the key of a prompt, and the draw

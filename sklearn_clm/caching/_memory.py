@@ -15,10 +15,10 @@ from sklearn.utils import check_scalar
 
 from sklearn_clm.caching._kept import DrawKeeper, News, Place, serve_kept
 from sklearn_clm.generators import DrawQueue, Generation, Generator
-from sklearn_clm.generators._queue import DrawRequest
 from sklearn_clm.generators.draws import prompt_bytes
 from sklearn_clm.generators.identity import fingerprint as fingerprint_of
 from sklearn_clm.generators.identity import strictly
+from sklearn_clm.generators.queue import DrawRequest
 
 _PROMPT_BYTES = 416  # what a prompt takes besides its draws, a draw besides its text and tokens
 _DRAW_BYTES = 200

@@ -16,9 +16,9 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._parallel import as_done
 from sklearn_clm.generators.identity import digest_of, strictly
 from sklearn_clm.generators.records import content_json, draw_to_record, key_digest
-from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._callables import number_from, verdict_of
 from sklearn_clm.scoring._splitters import CheckedSplitter
+from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import (
     Admission,
     Claim,

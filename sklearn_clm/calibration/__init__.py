@@ -190,7 +190,6 @@ from sklearn_clm.calibration._components import (
 from sklearn_clm.calibration._learn_then_test import LearnThenTestResult, learn_then_test
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
 from sklearn_clm.calibration._search import pareto_frontier, search_frontier
-from sklearn_clm.calibration._surface import risk_surface
 from sklearn_clm.calibration._two_phase import (
     two_phase_p_value,
     two_phase_power,
@@ -201,6 +200,7 @@ from sklearn_clm.calibration.certify import fixed_sequence_test
 from sklearn_clm.calibration.claim import Claim
 from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.rows import keep_by_weight
+from sklearn_clm.calibration.surface import risk_surface
 
 __all__ = [
     "CalibrationData",

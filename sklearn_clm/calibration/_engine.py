@@ -31,9 +31,9 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from sklearn_clm.calibration._rule import first_admissible, relative_excess
-from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.risk import MISSES, Risk
+from sklearn_clm.calibration.set_scores import SetScore
 
 _EXACT_BITS = 53
 # an excess is a fraction with a denominator of at most K: whole multiples of 1 / lcm(1, ..., K)

@@ -41,7 +41,7 @@ answered, and wrong: by the inequality of (1) the p-value is at least that of th
 it is escalated, or answered rightly or wrongly. Levels of what is learnt come from other prompts.
 
 The levels of a vote begin at a start: the highest level that m_0 of the tested prompts reach
-(``_vote.py``). Counted with all open prompts it is the same or higher, counted with none the same
+(``vote.py``). Counted with all open prompts it is the same or higher, counted with none the same
 or lower. Tests begin at the higher start, and nothing is certified unless all levels down to the
 lower one pass. The start of the full table lies between these, and whatever passes here passes
 there: so its sequence comes at least as far. Whether enough prompts have a text that repeats, by

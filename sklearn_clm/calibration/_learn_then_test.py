@@ -11,15 +11,6 @@ from sklearn_clm.calibration._binomial import smallest_epsilon
 from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import Frontier, search_frontier, weights_of_objective
-from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
-from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
-from sklearn_clm.calibration._tests import (
-    BettingTest,
-    BinomialTest,
-    StepTest,
-    count_steps,
-    step_p_values,
-)
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.checks import check_budgets, check_level, check_probability
 from sklearn_clm.calibration.claim import Claim, refuse_too_few
@@ -33,7 +24,16 @@ from sklearn_clm.calibration.outcome import AchievableEpsilon
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.rows import RandomState
+from sklearn_clm.calibration.set_scores import SetScoreLike, get_set_score
+from sklearn_clm.calibration.surface import ConfigurationRisks, Weights
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tests import (
+    BettingTest,
+    BinomialTest,
+    StepTest,
+    count_steps,
+    step_p_values,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

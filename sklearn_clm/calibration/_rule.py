@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._set_scores import SetScore
+from sklearn_clm.calibration.set_scores import SetScore
 
 
 class Configuration(NamedTuple):

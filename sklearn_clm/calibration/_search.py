@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._between import middles_above, middles_below, same_sums
 from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
 from sklearn_clm.calibration._rule import Configuration
-from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
-from sklearn_clm.calibration._surface import Weights, evaluate_configurations
 from sklearn_clm.calibration.checks import as_array, check_budgets
 from sklearn_clm.calibration.data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration.risk import MISSES, Risk
+from sklearn_clm.calibration.set_scores import SetScore, SetScoreLike, get_set_score
+from sklearn_clm.calibration.surface import Weights, evaluate_configurations
 
 # sets that are built to observe set scores
 _MAX_SETS = 20_000

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from sklearn_clm.calibration._tests import errors_at, n_counted_at, open_prompts
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.tests import errors_at, n_counted_at, open_prompts
 from sklearn_clm.calibration.words import percent
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from sklearn_clm.calibration._engine import scores_of_prefixes
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
-from sklearn_clm.calibration._surface import ConfigurationRisks, evaluate_configurations
 from sklearn_clm.calibration.certify import Entries
 from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.risk import MISSES, Risk, check_counts
+from sklearn_clm.calibration.set_scores import SetScore, SetScoreLike, get_set_score
+from sklearn_clm.calibration.surface import ConfigurationRisks, evaluate_configurations
 from sklearn_clm.calibration.table import DrawEntries, Table
 
 

@@ -8,10 +8,10 @@ from scipy.stats import nbinom
 
 from sklearn_clm._exceptions import DECIDE_BEFOREHAND
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
-from sklearn_clm.calibration._vote import PlainModel, PlainPath, PlainSteps, votes_in_words
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.vote import PlainModel, PlainPath, PlainSteps, votes_in_words
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.evaluation.markdown import markdown_table
 from sklearn_clm.evaluation.sizes import prompts_to_collect

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn_clm._exceptions import optional_module
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration.rows import optimization_size
-from sklearn_clm.generators._logs import STOPS_BY_OTHERS, verdict_of
+from sklearn_clm.generators.logs import STOPS_BY_OTHERS, verdict_of
 
 
 class InspectStopping(BaseEstimator):

@@ -23,12 +23,12 @@ from sklearn_clm.calibration._components import (
     ComponentEntries,
     check_components,
 )
-from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration.certify import places_of_rank
 from sklearn_clm.calibration.checks import check_budgets, check_level
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import split_prompts
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.evaluation._results import TrialResults
 from sklearn_clm.scoring import SetScore, component_match, get_set_score
 

@@ -99,15 +99,15 @@ scaling``). A process remembers the latest gigabyte of its draws, about a millio
 """
 
 import sklearn_clm.calibration  # noqa: F401 - whole, before parts of it
-from sklearn_clm.generators._base import BaseGenerator, Generator, check_keyed
 from sklearn_clm.generators._cascade import CascadeGenerator
 from sklearn_clm.generators._classifiers import EstimatorGenerator, ResamplingGenerator
 from sklearn_clm.generators._function import FunctionGenerator
 from sklearn_clm.generators._parallel import ParallelGenerator
 from sklearn_clm.generators._precomputed import PrecomputedGenerator
-from sklearn_clm.generators._queue import DrawQueue, QueueGenerator
+from sklearn_clm.generators.base import BaseGenerator, Generator, check_keyed
 from sklearn_clm.generators.draws import Generation, draw_stream
 from sklearn_clm.generators.openai import OpenAIGenerator, ServiceError
+from sklearn_clm.generators.queue import DrawQueue, QueueGenerator
 from sklearn_clm.generators.transformers import TransformersGenerator
 
 __all__ = [

@@ -13,7 +13,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
-from sklearn_clm.generators._base import (
+from sklearn_clm.generators.base import (
     BaseGenerator,
     Generator,
     Prompts,
@@ -21,9 +21,9 @@ from sklearn_clm.generators._base import (
     trained,
     trait,
 )
-from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest, HowMany, RelayQueue
 from sklearn_clm.generators.draws import Generation
 from sklearn_clm.generators.identity import digest_of, fingerprint, is_trainable
+from sklearn_clm.generators.queue import ANY, DrawQueue, DrawRequest, HowMany, RelayQueue
 
 
 class CascadeGenerator(BaseGenerator):

@@ -15,10 +15,10 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts
-from sklearn_clm.generators._queue import DrawQueue
+from sklearn_clm.generators.base import OPEN_PROMPTS, BaseGenerator, Prompts
 from sklearn_clm.generators.draws import Generation, draw_stream, prompt_bytes
 from sklearn_clm.generators.identity import TRAINED_ON, digest_of
+from sklearn_clm.generators.queue import DrawQueue
 
 
 class _Distribution(NamedTuple):

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from sklearn_clm.generators._base import BaseGenerator
-from sklearn_clm.generators._queue import CANCELLED, DrawQueue, DrawRequest
+from sklearn_clm.generators.base import BaseGenerator
 from sklearn_clm.generators.draws import Generation, Prompt
+from sklearn_clm.generators.queue import CANCELLED, DrawQueue, DrawRequest
 
 Draws = Iterable[tuple[int, Generation]]
 IsUnwanted = Callable[[int], bool]

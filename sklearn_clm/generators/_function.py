@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm.generators._base import checked_draw
 from sklearn_clm.generators._concurrent import (
     POLL_SECONDS,
     ConcurrentGenerator,
@@ -24,6 +23,7 @@ from sklearn_clm.generators._concurrent import (
     IsUnwanted,
     pause_after,
 )
+from sklearn_clm.generators.base import checked_draw
 from sklearn_clm.generators.draws import Generation, Prompt, draw_seed
 from sklearn_clm.generators.identity import digest_of
 from sklearn_clm.generators.prompts import prompt_line

@@ -12,7 +12,7 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm.generators._base import (
+from sklearn_clm.generators.base import (
     Generator,
     Prompts,
     Rows,
@@ -20,8 +20,8 @@ from sklearn_clm.generators._base import (
     answer_queue,
     sample,
 )
-from sklearn_clm.generators._queue import DrawQueue, rounds_of
 from sklearn_clm.generators.identity import description
+from sklearn_clm.generators.queue import DrawQueue, rounds_of
 
 Round: TypeAlias = tuple[int, int, list[int]]  # first draw, stop, positions of prompts
 

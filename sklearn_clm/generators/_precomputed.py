@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts
-from sklearn_clm.generators._logs import Record, SampleLog, beside
-from sklearn_clm.generators._queue import DrawQueue
+from sklearn_clm.generators.base import OPEN_PROMPTS, BaseGenerator, Prompts
 from sklearn_clm.generators.draws import Generation, prompt_bytes
+from sklearn_clm.generators.logs import Record, SampleLog, beside
 from sklearn_clm.generators.prompts import is_number, listed, plain, prompt_line
+from sklearn_clm.generators.queue import DrawQueue
 from sklearn_clm.generators.records import (
     draw_from_record,
     draw_to_record,

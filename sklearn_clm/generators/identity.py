@@ -33,7 +33,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from sklearn.base import clone
 
-from sklearn_clm.calibration._set_scores import SetScore
+from sklearn_clm.calibration.set_scores import SetScore
 from sklearn_clm.generators.draws import prompt_bytes
 
 TRAINED_ON = "_trained_on"  # attribute that holds the digest of a training

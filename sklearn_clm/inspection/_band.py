@@ -10,7 +10,7 @@ from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.rows import optimization_size
 from sklearn_clm.evaluation.sizes import first_k_errors, smallest_epsilons
-from sklearn_clm.inspection._figures import (
+from sklearn_clm.inspection.figures import (
     BLUE,
     DASHED,
     LIMIT,

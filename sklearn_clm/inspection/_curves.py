@@ -9,7 +9,7 @@ import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.evaluation import TrialResults, run_component_trials, run_trials
-from sklearn_clm.inspection._figures import TRIVIAL, AxesLike, Display, calibrated, line_style
+from sklearn_clm.inspection.figures import TRIVIAL, AxesLike, Display, calibrated, line_style
 from sklearn_clm.policies import ThresholdPolicy
 
 if TYPE_CHECKING:

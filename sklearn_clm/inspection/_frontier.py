@@ -7,8 +7,8 @@ import numpy as np
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import LearnThenTestResult, critical_count
-from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.inspection._figures import BLUE, DASHED, DOTTED, LIMIT, RED, EstimatorDisplay
+from sklearn_clm.calibration.surface import Weights
+from sklearn_clm.inspection.figures import BLUE, DASHED, DOTTED, LIMIT, RED, EstimatorDisplay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_clm.calibration.betting import confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
-from sklearn_clm.inspection._figures import BLUE, DASHED, GREEN, LIMIT, RED, AxesLike, Display
+from sklearn_clm.inspection.figures import BLUE, DASHED, GREEN, LIMIT, RED, AxesLike, Display
 
 _POINTS = 300
 _SMALLEST_E = 1e-3

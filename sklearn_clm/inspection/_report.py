@@ -15,8 +15,8 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results._cards import element, head
 from sklearn_clm.calibration.files import replacing
 from sklearn_clm.evaluation.markdown import markdown_table, markdown_text
-from sklearn_clm.inspection._figures import Display, calibrated
 from sklearn_clm.inspection._sections import Section, sections
+from sklearn_clm.inspection.figures import Display, calibrated
 
 _TITLE = "Calibration report"
 _STYLE = """<style>

@@ -26,8 +26,8 @@ from sklearn_clm.calibration.words import counted, percent, rounded_up
 from sklearn_clm.evaluation.sizes import chance_to_certify, prompts_to_collect
 from sklearn_clm.generators.identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
-from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
+from sklearn_clm.inspection.figures import Display
 from sklearn_clm.policies._selection import selected
 from sklearn_clm.policies.rules import Expected
 from sklearn_clm.scoring import get_set_score

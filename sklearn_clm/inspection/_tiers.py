@@ -12,7 +12,7 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator
-from sklearn_clm.inspection._figures import LIMIT, EstimatorDisplay, line_style
+from sklearn_clm.inspection.figures import LIMIT, EstimatorDisplay, line_style
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy
 from sklearn_clm.scoring import DrawScorer
 from sklearn_clm.scoring._quality import get_quality

@@ -7,8 +7,8 @@ from sklearn_clm._results import ComponentSets
 from sklearn_clm.calibration.risk import WrongComponents
 from sklearn_clm.metrics._sets import Admissions, Judge, checked_for, judge_of, set_size
 from sklearn_clm.scoring import component_match
-from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._splitters import Splitter
+from sklearn_clm.scoring.admission import get_component_admission
 from sklearn_clm.scoring.protocols import Admission
 from sklearn_clm.scoring.verdicts import judge
 

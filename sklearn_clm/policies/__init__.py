@@ -287,11 +287,11 @@ import sklearn_clm.caching  # noqa: F401 - whole, before parts of it
 from sklearn_clm.policies._answer import AnswerPolicy
 from sklearn_clm.policies._audited import AuditedJudging
 from sklearn_clm.policies._exit import ExitPolicy
-from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._losses import Losses
 from sklearn_clm.policies._shift import CovariateShift
 from sklearn_clm.policies._thresholds import ThresholdPolicy
+from sklearn_clm.policies.groups import Groups
 
 __all__ = [
     "AnswerPolicy",

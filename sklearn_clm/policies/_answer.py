@@ -12,10 +12,17 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps, search_answers
-from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._tests import BettingTest, BinomialTest
-from sklearn_clm.calibration._vote import (
+from sklearn_clm.calibration.checks import check_level
+from sklearn_clm.calibration.data import check_data, prompt_digests
+from sklearn_clm.calibration.outcome import Outcome
+from sklearn_clm.calibration.risk import Risk, WrongAnswers
+from sklearn_clm.calibration.rows import Part, RandomState
+from sklearn_clm.calibration.set_scores import SetScoreLike
+from sklearn_clm.calibration.surface import Weights
+from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tests import BettingTest, BinomialTest
+from sklearn_clm.calibration.tiers import Tiers, check_tiers
+from sklearn_clm.calibration.vote import (
     SINGLE_VOTE,
     PlainModel,
     PlainPath,
@@ -26,13 +33,6 @@ from sklearn_clm.calibration._vote import (
     votes_in_words,
     votes_of,
 )
-from sklearn_clm.calibration.checks import check_level
-from sklearn_clm.calibration.data import check_data, prompt_digests
-from sklearn_clm.calibration.outcome import Outcome
-from sklearn_clm.calibration.risk import Risk, WrongAnswers
-from sklearn_clm.calibration.rows import Part, RandomState
-from sklearn_clm.calibration.table import Table
-from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._classifiers import classifier_factory, degree_two, one_thread
@@ -205,7 +205,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     admissible, where that reaches a level; a prompt without an answer is *escalated*, to a dearer
     model or to a person: its set is empty. With confidence 1 - delta at most a share `alpha` of the
     answers is wrong, and ``claim.answered`` says how many prompts are answered. `epsilon` has no
-    part in it. See ``sklearn_clm/calibration/_answer.py`` and ``_vote.py`` there for the proofs.
+    part in it. See ``sklearn_clm/calibration/_answer.py`` and ``vote.py`` there for the proofs.
 
     Parameters
     ----------

@@ -49,7 +49,6 @@ from sklearn_clm.calibration import (
     prompts_needed,
     two_phase_power,
 )
-from sklearn_clm.calibration._tests import AuditBettingTest, TwoPhaseTest, errors_at, n_counted_at
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.calibration.betting import audit_power, fewest_audits
 from sklearn_clm.calibration.claim import nothing_passed
@@ -57,10 +56,11 @@ from sklearn_clm.calibration.data import split_of
 from sklearn_clm.calibration.outcome import Audited
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part, RandomState, random_stream
+from sklearn_clm.calibration.tests import AuditBettingTest, TwoPhaseTest, errors_at, n_counted_at
 from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.scoring._admission import get_admission
+from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 
 _SHAPING = 1 / 3  # of the prompts choose among thresholds of components

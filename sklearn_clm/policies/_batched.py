@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from sklearn_clm.calibration import Configuration, SamplingRule
-from sklearn_clm.calibration._set_scores import SetScore
+from sklearn_clm.calibration.set_scores import SetScore
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import text_key
 

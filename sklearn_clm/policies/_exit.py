@@ -17,14 +17,14 @@ from sklearn_clm.calibration._exit_model import (
 )
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule, LevelPath
 from sklearn_clm.calibration._holes import completed
-from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.calibration._tests import BettingTest, NestedTest
 from sklearn_clm.calibration._texts import same_text_of, texts_of_draws
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.data import check_data, prompt_digests
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.rows import Part
+from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tests import BettingTest, NestedTest
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._classifiers import classifier_factory

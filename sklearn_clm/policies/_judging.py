@@ -14,7 +14,7 @@ from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.policies._classifiers import classifier_factory, one_thread
-from sklearn_clm.scoring._admission import get_admission
+from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 
 # of an optimisation prompt: two labels tell which texts are near copies

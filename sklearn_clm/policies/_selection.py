@@ -15,12 +15,12 @@ from sklearn_clm.calibration import (
     prompts_needed,
 )
 from sklearn_clm.calibration._components import ComponentEntries, ComponentPath
-from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration.certify import may_ask, nth_largest_by_asking
 from sklearn_clm.calibration.claim import nothing_passed
 from sklearn_clm.calibration.outcome import Audited, Outcome
 from sklearn_clm.calibration.risk import Risk, WrongComponents
 from sklearn_clm.calibration.rows import Part
+from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.policies.rules import Expected, Fact, Rule

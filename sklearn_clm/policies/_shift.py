@@ -16,7 +16,7 @@ from sklearn_clm.calibration.rows import check_weights
 from sklearn_clm.generators.draws import Prompt
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
-from sklearn_clm.policies._groups import given_or_computed
+from sklearn_clm.policies.groups import given_or_computed
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
-from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._tests import BettingTest, BinomialTest
 from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
 from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
 from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk, check_counts
 from sklearn_clm.calibration.rows import Part
+from sklearn_clm.calibration.set_scores import SetScore, SetScoreLike, get_set_score
+from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tests import BettingTest, BinomialTest
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging

@@ -11,8 +11,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.calibration import CalibrationData, Claim, smallest_epsilon
-from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._tests import BettingTest, BinomialTest, count_steps
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import nothing_passed
 from sklearn_clm.calibration.data import refuse_common_prompts, split_of
@@ -20,7 +18,9 @@ from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
 from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.rows import Part, RandomState
+from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tests import BettingTest, BinomialTest, count_steps
 from sklearn_clm.policies._asking import CollectedJudge, bounding
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.rules import (

@@ -13,12 +13,12 @@ from sklearn_clm.calibration import (
     Configuration,
 )
 from sklearn_clm.calibration._rule import first_admissible, relative_excess
-from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration.claim import too_few
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.path import sets_at_stop
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part
+from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.policies._batched import BatchedRule, BatchedThresholds, DrawScores
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from sklearn_clm.calibration.checks import as_array
-from sklearn_clm.inspection._figures import BLUE, DOTTED, LIMIT, RED, AxesLike, Display
+from sklearn_clm.inspection.figures import BLUE, DOTTED, LIMIT, RED, AxesLike, Display
 from sklearn_clm.runs._gate import RunGate, errors_of, outcomes_of
 
 _SHOWN = {

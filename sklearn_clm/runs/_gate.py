@@ -33,7 +33,7 @@ from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.generators.records import json_value, key_digest, locating_errors
 from sklearn_clm.inspection import CalibrationReport, Section
 from sklearn_clm.inspection._sections import mean_of
-from sklearn_clm.policies._groups import Groups, asked_groups, groups_of
+from sklearn_clm.policies.groups import Groups, asked_groups, groups_of
 from sklearn_clm.runs._features import (
     N_FEATURES,
     Features,

@@ -25,8 +25,8 @@ import numpy as np
 from sklearn_clm.calibration import Claim, critical_count, fixed_sequence_test
 from sklearn_clm.calibration._answer import chances_to_pass
 from sklearn_clm.calibration._between import middles_above, middles_below
-from sklearn_clm.calibration._tests import step_p_values
 from sklearn_clm.calibration.certify import nth_largest
+from sklearn_clm.calibration.tests import step_p_values
 
 _N_LEVELS = 60
 _NEARLY = 0.95  # of the greatest chance to pass

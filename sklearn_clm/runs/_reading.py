@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sklearn_clm.generators._logs import (
+from sklearn_clm.generators.logs import (
     early_stopping,
     inspect_samples,
     read_records,

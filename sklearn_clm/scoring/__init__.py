@@ -137,8 +137,7 @@ added: the guarantee rests on it.
 """
 
 import sklearn_clm.generators  # noqa: F401 - whole, before parts of it
-from sklearn_clm.calibration._set_scores import SetScore, get_set_score
-from sklearn_clm.scoring._admission import component_match, threshold_admission
+from sklearn_clm.calibration.set_scores import SetScore, get_set_score
 from sklearn_clm.scoring._claims import Citation, Citing, ClaimSupport, GroundedIn
 from sklearn_clm.scoring._combined import CombinedScore
 from sklearn_clm.scoring._components import SpanLikelihood, Support
@@ -158,6 +157,7 @@ from sklearn_clm.scoring._quality import (
 )
 from sklearn_clm.scoring._similarity import RougeL, rouge_l, rouge_l_matrix, similarity_tensor
 from sklearn_clm.scoring._splitters import SentenceSplitter, get_splitter
+from sklearn_clm.scoring.admission import component_match, threshold_admission
 from sklearn_clm.scoring.protocols import (
     Claim,
     ComponentScore,

@@ -9,10 +9,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm.generators.prompts import check_prompts
-from sklearn_clm.scoring._admission import get_component_admission
 from sklearn_clm.scoring._claims import Citation, Citing
 from sklearn_clm.scoring._components import component_scores, get_component_score
 from sklearn_clm.scoring._splitters import Splitter, numbered_components, split_draws
+from sklearn_clm.scoring.admission import get_component_admission
 from sklearn_clm.scoring.protocols import (
     Admission,
     ComponentScore,

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, FunctionGenerator, Generation, Generator
-from sklearn_clm.generators._base import answer_queue, sample
+from sklearn_clm.generators.base import answer_queue, sample
 from sklearn_clm.generators.draws import prompt_bytes
 from sklearn_clm.generators.identity import digest_of
 from sklearn_clm.generators.prompts import texts_of_chat

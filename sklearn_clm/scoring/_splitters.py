@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import DrawQueue, FunctionGenerator
-from sklearn_clm.generators._base import answer_queue
+from sklearn_clm.generators.base import answer_queue
 from sklearn_clm.generators.draws import Generation, prompt_bytes
 from sklearn_clm.scoring._callables import chosen, name_of, numbered
 from sklearn_clm.scoring.protocols import (

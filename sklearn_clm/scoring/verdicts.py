@@ -10,7 +10,6 @@ import numpy as np
 from joblib import effective_n_jobs, parallel_config
 
 from sklearn_clm.generators.prompts import is_missing, listed, lists_itself, plain
-from sklearn_clm.scoring._admission import Pairs, ThresholdAdmission, get_admission
 from sklearn_clm.scoring._callables import (
     check_draws,
     checked_verdict,
@@ -21,6 +20,7 @@ from sklearn_clm.scoring._callables import (
 )
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._similarity import warn_of_script
+from sklearn_clm.scoring.admission import Pairs, ThresholdAdmission, get_admission
 from sklearn_clm.scoring.protocols import Admission, PairJudge, Reference, Response, hand_on
 
 # a callable A_i, or references of which any will do

@@ -22,14 +22,14 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._answer import AnswerSteps
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._exit_policy import LevelPath
-from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration._tests import BinomialTest, NestedTest
-from sklearn_clm.calibration._vote import PlainModel, PlainPath, PlainSteps, fewest_answers
 from sklearn_clm.calibration.certify import count_passed
 from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MissesIfAny, WrongAnswers
 from sklearn_clm.calibration.rows import optimization_size
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tests import BinomialTest, NestedTest
+from sklearn_clm.calibration.vote import PlainModel, PlainPath, PlainSteps, fewest_answers
 from sklearn_clm.evaluation import plan
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport

@@ -17,8 +17,8 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._search import threshold_grid
-from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration.outcome import AchievableEpsilon
+from sklearn_clm.calibration.surface import evaluate_configurations
 from tests.calibration import oracle
 
 SET_SCORES = ["first_k", "first_k_reject", "max", "sum"]

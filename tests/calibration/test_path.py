@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sklearn_clm.calibration import Configuration
 from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration.path import ThresholdPath, run_algorithm_1, sets_at_stop
+from sklearn_clm.calibration.set_scores import get_set_score
 from sklearn_clm.calibration.table import Table
 from tests.calibration.oracle import run
 from tests.calibration.strategies import calibration_data, mean_of_members, thresholds

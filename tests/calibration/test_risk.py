@@ -8,13 +8,13 @@ from sklearn.base import clone
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData, Claim, Configuration
 from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.calibration._tests import BinomialTest, step_p_values
 from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
 from sklearn_clm.calibration.risk import CostOfMisses, MissesIfAny, Risk
 from sklearn_clm.calibration.rows import Part, at_stake
+from sklearn_clm.calibration.set_scores import get_set_score
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.tests import BinomialTest, step_p_values
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import set_coverage, set_loss

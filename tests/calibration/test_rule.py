@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sklearn_clm.calibration import Configuration, SamplingRule
-from sklearn_clm.calibration._set_scores import get_set_score
+from sklearn_clm.calibration.set_scores import get_set_score
 
 KEEP_ALL = Configuration(math.inf, -math.inf, 0.9)
 

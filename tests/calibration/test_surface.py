@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_clm.calibration import risk_surface
 from sklearn_clm.calibration._engine import Packing
-from sklearn_clm.calibration._set_scores import SetScore
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.set_scores import SetScore
+from sklearn_clm.calibration.surface import evaluate_configurations
 from tests.calibration import oracle
 from tests.calibration.strategies import calibration_data, random_data, thresholds
 

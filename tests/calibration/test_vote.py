@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import critical_count
-from sklearn_clm.calibration._vote import fewest_answers
+from sklearn_clm.calibration.vote import fewest_answers
 
 DELTA = 0.05
 

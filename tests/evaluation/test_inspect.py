@@ -17,7 +17,7 @@ from inspect_ai.scorer import exact, includes  # noqa: E402
 
 from sklearn_clm.__main__ import main  # noqa: E402
 from sklearn_clm.evaluation import InspectStopping  # noqa: E402
-from sklearn_clm.generators._logs import SampleLog, read_records  # noqa: E402
+from sklearn_clm.generators.logs import SampleLog, read_records  # noqa: E402
 
 N, EPOCHS = 90, 6
 FIELDS = ("prompt", "response", "reference", "label", "id")

@@ -9,7 +9,7 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     learn_then_test,
 )
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.evaluation import run_component_trials, run_trials
 from sklearn_clm.evaluation._trials import random_splits
 from tests.evaluation.simulated import simulated_data

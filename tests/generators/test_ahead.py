@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import CascadeGenerator, DrawQueue, TransformersGenerator
-from sklearn_clm.generators._base import answer_queue
+from sklearn_clm.generators.base import answer_queue
 
 pytest.importorskip("transformers")
 

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BaseGenerator, Generation, check_keyed
-from sklearn_clm.generators._base import sample
+from sklearn_clm.generators.base import sample
 from tests.toy import Answering, n_stored
 
 

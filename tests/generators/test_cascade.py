@@ -15,7 +15,7 @@ from sklearn_clm.generators import (
     PrecomputedGenerator,
     check_keyed,
 )
-from sklearn_clm.generators._base import answer_queue
+from sklearn_clm.generators.base import answer_queue
 from sklearn_clm.generators.identity import fingerprint, is_trainable
 from sklearn_clm.policies import ExitPolicy
 from tests.toy import Keyed, ToyModel, Trained, Unscored, drawn, questions, toy_sampler

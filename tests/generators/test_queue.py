@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, QueueGenerator, draw_stream
-from sklearn_clm.generators._base import answer_queue
+from sklearn_clm.generators.base import answer_queue
 
 K = 6
 

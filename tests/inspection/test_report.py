@@ -20,7 +20,7 @@ from sklearn_clm.calibration import (
     Provenance,
     clopper_pearson,
 )
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.evaluation.sizes import chance_to_certify
 from sklearn_clm.generators import FunctionGenerator, PrecomputedGenerator

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import Configuration
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._thresholds import ThresholdRule

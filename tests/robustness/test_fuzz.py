@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.generators import Generation, PrecomputedGenerator
-from sklearn_clm.generators._logs import SampleLog, read_records
+from sklearn_clm.generators.logs import SampleLog, read_records
 from sklearn_clm.scoring import exact_match
 from tests.robustness import hostile
 from tests.toy import ToyModel, questions, toy_sampler

@@ -15,8 +15,8 @@ from sklearn_clm._estimators._verdicts import Verdicts
 from sklearn_clm.calibration import (
     Claim,
     ComponentCalibrationData,
-    _tests,
     binomial_p_value,
+    tests,
     two_phase_p_value,
 )
 from sklearn_clm.calibration._two_phase import _Design
@@ -32,7 +32,7 @@ from .worlds import World, make_world
 N_AUDITS = 40
 
 # a search that has no part in what is certified, and takes most of the time
-unsearched = patch.object(_tests, "two_phase_smallest_epsilon", new=lambda *_: np.nan)
+unsearched = patch.object(tests, "two_phase_smallest_epsilon", new=lambda *_: np.nan)
 
 
 def _confused(truth: np.ndarray, hard: np.ndarray, *, lenient=0.0, strict=0.0, to_hard=0.0):

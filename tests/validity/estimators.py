@@ -16,7 +16,7 @@ import numpy as np
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.policies import ThresholdPolicy
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration._between import SAME
-from sklearn_clm.calibration._tests import BinomialTest
+from sklearn_clm.calibration.tests import BinomialTest
 
 from .answers import ANSWER_MUTATIONS, VOTE_MUTATIONS, coin_answers
 from .audits import AUDIT_MUTATIONS, audits
@@ -144,7 +144,7 @@ MUTATIONS = {
     ),
     "testing goes on past the first failure": Mutation(
         Cell("response_sets", "rival_draws", "max", Setting(90, 0.299, 0.2)),
-        lambda: patch("sklearn_clm.calibration._tests.count_passed", _go_on_after_failures),
+        lambda: patch("sklearn_clm.calibration.tests.count_passed", _go_on_after_failures),
         n=300,
     ),
     # 47 of 71 prompts are left for calibration; 24 errors are one too many, but 24 / 47 * 47 < 24
@@ -155,7 +155,7 @@ MUTATIONS = {
     ),
     "one error too many": Mutation(
         _just_out_of_reach(60, 0.1),
-        lambda: patch("sklearn_clm.calibration._tests.critical_count", _one_error_more),
+        lambda: patch("sklearn_clm.calibration.tests.critical_count", _one_error_more),
         n=700,
     ),
     "exit policy learnt on the calibration part": Mutation(

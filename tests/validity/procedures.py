@@ -14,8 +14,8 @@ from sklearn_clm.calibration import (
     prompts_needed,
     search_frontier,
 )
-from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration.rows import parts_of
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.scoring import get_set_score
 
 from .worlds import World, named

@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import critical_count
-from sklearn_clm.calibration._tests import step_p_values
 from sklearn_clm.calibration.certify import nth_largest
+from sklearn_clm.calibration.tests import step_p_values
 from sklearn_clm.runs import RunGate
 from sklearn_clm.runs._levels import let_through
 

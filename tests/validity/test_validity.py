@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sklearn_clm.calibration import Configuration, SamplingRule
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.scoring import get_set_score
 
 from .claims import CLAIM_PROCEDURES, claims_in, parents_of

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest
 from sklearn_clm.generators.draws import Generation, draw_stream
+from sklearn_clm.generators.queue import DrawQueue, DrawRequest
 from sklearn_clm.generators.transformers._ahead import Plan
 from sklearn_clm.generators.transformers._batch import Batch, PromptState
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint

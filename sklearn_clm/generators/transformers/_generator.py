@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
 from sklearn_clm._exceptions import optional_module
-from sklearn_clm.generators._base import BaseGenerator
-from sklearn_clm.generators._queue import DrawQueue
+from sklearn_clm.generators.base import BaseGenerator
 from sklearn_clm.generators.identity import digest_of
 from sklearn_clm.generators.prompts import Template
+from sklearn_clm.generators.queue import DrawQueue
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,6 @@ from sklearn.utils import _safe_indexing, check_scalar
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.calibration.tiers import Tiers
-from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 from sklearn_clm.generators.draws import Generation, check_text
 from sklearn_clm.generators.identity import (
     TRAINED_ON,
@@ -23,6 +22,7 @@ from sklearn_clm.generators.identity import (
     is_trainable,
     record_training,
 )
+from sklearn_clm.generators.queue import DrawQueue, QueueGenerator, rounds_of
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
 Rows = list[list[Generation]]  # the draws of each prompt

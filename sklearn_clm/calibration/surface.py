@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._engine import Pairs, sum_over_prompts
-from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration.checks import as_array
 from sklearn_clm.calibration.data import CalibrationData, check_data
 from sklearn_clm.calibration.risk import MISSES, Risk
+from sklearn_clm.calibration.set_scores import SetScoreLike, get_set_score
 
 
 class Weights(TypedDict):

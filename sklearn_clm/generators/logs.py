@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 from sklearn_clm._exceptions import optional_module, warn
-from sklearn_clm.generators._base import Rows
+from sklearn_clm.generators.base import Rows
 from sklearn_clm.generators.prompts import is_missing, listed, prompt_line
 from sklearn_clm.generators.records import (
     csv_table,
