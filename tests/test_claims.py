@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 
 from sklearn_clm import (
     ComponentSelector,
@@ -198,6 +199,20 @@ def test_a_classifier_of_scores_sees_none_of_the_prompts_that_calibrate(sampler,
     assert apart.predict(NEW[:1])[0].components == apart.predict(NEW)[0].components
     with pytest.raises(ValueError, match="prompts that have not trained component_score"):
         ComponentSelector(sampler, **options).fit(LEARNT, LEARNT)
+
+
+def test_prompts_that_trained_what_stands_inside_calibrate_nothing(sampler, combined):
+    """A frozen score, and one among the scores of another."""
+    options = PARTS | {"alpha": 0.4}
+    parts = {"splitter": claims_of, "admission": is_right}
+    draws = ClaimModel().sample(X[:40], 4)
+    outer = CombinedScore([FrozenEstimator(combined), ClaimSupport()])
+    outer.fit(X[:40], X[:40], draws, **parts)
+    first_unseen = {FrozenEstimator(combined): 80, FrozenEstimator(outer): 120}
+    for score, first in first_unseen.items():
+        selector = ComponentSelector(sampler, **options | {"component_score": score})
+        selector = clone(selector).fit([*LEARNT, *X], [*LEARNT, *Y])
+        assert selector.calibration_indices_.tolist() == [*range(first, 200)]
 
 
 def test_a_classifier_of_scores_is_known_by_what_it_has_learnt(sampler, combined, tmp_path):

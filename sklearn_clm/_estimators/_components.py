@@ -265,12 +265,13 @@ def prompts_of_sampler(
 
 
 def prompts_unseen_by(
-    component_score: object, prompts: CheckedPrompts, rows: np.ndarray
+    component_score: Any, prompts: CheckedPrompts, rows: np.ndarray
 ) -> np.ndarray:
     """Those of some prompts that have not trained a score."""
-    if not isinstance(component_score, CombinedScore):
+    score = get_component_score(component_score)
+    if not isinstance(score, CombinedScore):
         return rows
-    seen = np.isin(prompts.digests[rows], component_score.trained_on_)
+    seen = np.isin(prompts.digests[rows], score.trained_on_)
     if seen.all():
         raise ValueError(
             "X must hold prompts that have not trained component_score, got only such as have."

@@ -5,6 +5,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
+from sklearn.frozen import FrozenEstimator
 
 from sklearn_clm.scoring.protocols import PairScorer, Reference, Response
 
@@ -38,6 +39,8 @@ def chosen(
     """What a name stands for, or a user's object, checked."""
     if isinstance(value, str) and value in by_name:
         return by_name[value]
+    if isinstance(value, FrozenEstimator):  # it hands methods on, which a protocol does not see
+        return chosen(argument, value.estimator, by_name, other_kinds, protocols)
     if not isinstance(value, (str, type)) and (callable(value) or isinstance(value, protocols)):
         return cast(Given, value)
     wanted = f"one of {sorted(by_name)}, or {other_kinds}" if by_name else other_kinds

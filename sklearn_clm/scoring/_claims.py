@@ -1,7 +1,7 @@
 """Scores of claims: their support by draws, and by passages."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -168,10 +168,12 @@ class GroundedIn(BaseEstimator):
         """What `context` gives, as in :class:`Citing`."""
         if self.context is None:
             return []
-        passages = self.context(prompt)
-        if isinstance(passages, str) or not all(isinstance(text, str) for text in passages):
-            raise TypeError(f"context must give a list of texts, got {passages!r:.80} instead.")
-        return list(passages)
+        given: Any = self.context(prompt)
+        is_listed = isinstance(given, Iterable) and not isinstance(given, str)
+        passages = list(given) if is_listed else [given]
+        if not is_listed or not all(isinstance(text, str) for text in passages):
+            raise TypeError(f"context must give a list of texts, got {given!r:.80} instead.")
+        return passages
 
     def _passages(self, prompt: Prompt) -> list[str]:
         """Those beside the prompt, or those that it holds."""

@@ -45,14 +45,13 @@ class CombinedScore(BaseEstimator):
     classifier_ : HistGradientBoostingClassifier
         What ``fit`` has trained.
     trained_on_ : ndarray of uint64
-        Digests of the prompts that trained it. A selector that is given them, too, leaves them out:
-        they calibrate nothing.
+        Digests of the prompts that trained it, or a combined score among `scores`. A selector that
+        is given them, too, leaves them out: they calibrate nothing.
 
     Notes
     -----
     ``clone`` makes one that has learnt nothing, as of any estimator; a
-    :class:`sklearn.frozen.FrozenEstimator` around it keeps what it has learnt, but the selector
-    does not see the prompts inside, and must not be given these.
+    :class:`sklearn.frozen.FrozenEstimator` around it keeps what it has learnt.
 
     Examples
     --------
@@ -147,7 +146,8 @@ class CombinedScore(BaseEstimator):
             monotonic_cst=[1] * len(self.scores), random_state=0
         )
         self.classifier_ = classifier.fit(np.concatenate(rows), right)
-        self.trained_on_ = np.unique(checked.digests)
+        of_parts = [part.trained_on_ for part in self.parts if isinstance(part, CombinedScore)]
+        self.trained_on_: np.ndarray = np.unique(np.concatenate([checked.digests, *of_parts]))
         return self
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:

@@ -19,7 +19,7 @@ from sklearn_clm.generators.identity import digest_of
 from sklearn_clm.generators.prompts import texts_of_chat
 from sklearn_clm.generators.records import json_value
 from sklearn_clm.scoring._callables import numbered
-from sklearn_clm.scoring._splitters import logprobs_inside, scores_of_components
+from sklearn_clm.scoring._splitters import circle_of, logprobs_inside, scores_of_components
 from sklearn_clm.scoring.protocols import (
     Arriving,
     Claim,
@@ -349,8 +349,13 @@ def _claims_of_json(text: str) -> list[Claim] | None:
         ]
     except (KeyError, TypeError, ValueError):
         return None
-    right = [isinstance(claim.text, str) and bool(claim.text.strip()) for claim in claims]
-    return claims if all(right) else None
+    positions = range(len(claims))
+    for claim in claims:
+        is_text = isinstance(claim.text, str) and bool(claim.text.strip())
+        # one that counts from 1, or in words, is asked again
+        if not is_text or any(type(k) is not int or k not in positions for k in claim.parents):
+            return None
+    return None if circle_of(claims) else claims
 
 
 class ClaimSplitter(_Asking, PairSplitter):

@@ -201,14 +201,11 @@ class CheckedSplitter:
             span = None if part.span is None else _trimmed(text, *part.span)
             stands = span is not None and part.text == text[slice(*span)]
             parts[k] = span if stands and not parents else replace(part, parents=parents)
-        try:
-            _grounds_first(parts)
-        except CycleError as error:
-            circle = [parts[k] for k in error.args[1]]
+        if circle := circle_of(parts):
             raise ValueError(
                 f"splitter {name_of(self.function)} must return claims that rest on others "
                 f"without a circle, got {circle!r:.160} of {text!r:.80} instead."
-            ) from None
+            )
         return parts
 
     def _error(self, got: object, text: str, end: int = 0) -> ValueError:
@@ -336,6 +333,15 @@ def least_on_the_way_up(parts: Sequence[Part], scores: np.ndarray) -> np.ndarray
     return least
 
 
+def circle_of(parts: Sequence[Part]) -> list[Part]:
+    """Components that rest on each other, if any do."""
+    try:
+        _grounds_first(parts)
+    except CycleError as error:
+        return [parts[k] for k in error.args[1]]
+    return []
+
+
 def _grounds_first(parts: Sequence[Part]) -> list[int]:
     """Positions of components, each behind those on which it rests."""
     return list(TopologicalSorter(dict(enumerate(map(parents_of, parts)))).static_order())
@@ -391,7 +397,7 @@ def _claim(claim: Claim, text: str) -> Claim | None:
         start, stop = map(index, claim.span or (0, 0))
     except (AttributeError, TypeError, ValueError):
         return None
-    if not 0 <= start <= stop <= len(text):
+    if not isinstance(statement, str) or not 0 <= start <= stop <= len(text):
         return None
     if claim.span is None:
         start = text.find(statement)

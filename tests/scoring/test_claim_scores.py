@@ -154,6 +154,7 @@ CHAT = [
         (CHAT, None),
         ("Passages: ab.\n \ncd?", None),
         (7, lambda prompt: ("Passages: ab.", "cd?")),
+        (7, lambda prompt: iter(["Passages: ab.", "cd?"])),
     ],
 )
 def test_passages_are_cited(prompt, context):
@@ -168,8 +169,9 @@ def test_passages_are_cited(prompt, context):
     assert nothing.cite(prompt, ["a", "b"]) == [None, None]
     assert scores_of(nothing, prompt, ["a"]) == {"a": 0.0}
     assert scores_of(nothing, prompt, [""]) == {}
-    with pytest.raises(TypeError, match="context must give a list of texts, got 'ab'"):
-        GroundedIn(says, lambda prompt: "ab").cite(prompt, ["a"])
+    for wrong in ("ab", None, 3, [b"ab"]):
+        with pytest.raises(TypeError, match="context must give a list of texts, got "):
+            GroundedIn(says, lambda prompt: wrong).cite(prompt, ["a"])  # noqa: B023
 
 
 def test_confidence_is_a_number_and_each_question_is_asked_once():

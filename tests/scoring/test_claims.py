@@ -73,7 +73,7 @@ def test_splitters_may_take_the_prompt_be_async_or_take_all_at_once():
     assert split_draws(later, ["p"], [[Generation("x")]]) == [[[Claim("X")]]]
 
 
-@pytest.mark.parametrize("given", [None, "claims", [3]])
+@pytest.mark.parametrize("given", [None, "claims", [3], [Claim(b"x")], [Claim(b"x", (0, 1))]])
 def test_what_is_no_list_of_claims_is_refused(given):
     async def wrong(prompt, response):
         return given
@@ -168,6 +168,10 @@ def test_order_does_not_matter_on_the_way_up():
         ('```json\n{"claims": ["One."]}\n```', ["One."]),
         ("[]", []),
         *((wrong, None) for wrong in ("", "One.\n- Two.", "Sorry, no.", "[1]", '["a", ""]')),
+        *(
+            (f'["One.", {{"text": "Two.", "parents": {parents}}}]', None)
+            for parents in ("[2]", "[-1]", "[0.0]", "[true]", '"0"', "[[0]]", "[1]", "3")
+        ),
         *((wrong, None) for wrong in ("[" * 10**5, "{}", '{"claims": 3}', '[{"text": 1}]')),
     ],
 )
@@ -179,6 +183,13 @@ def test_answers_with_claims_are_read_or_refused(answer, claims):
     else:
         wanted = [Claim(one) if isinstance(one, str) else one for one in claims]
         assert splitter("p", "text") == wanted
+
+
+def test_claims_that_rest_on_each_other_are_asked_for_again():
+    """A model that counts from 1 once does not end a collection that was paid for."""
+    answers = iter(['["a", {"text": "b", "parents": [2]}]', '["a", {"text": "b", "parents": [0]}]'])
+    splitter = ClaimSplitter(lambda question: next(answers), max_attempts=2)
+    assert splitter("p", "text") == [Claim("a"), Claim("b", parents=(0,))]
 
 
 def test_a_model_is_asked_with_the_prompt_and_the_response():
