@@ -16,30 +16,28 @@ from scipy.stats import hypergeom
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.policies.rules import Rule, Tested
 
 _BY_CHANCE = 1e-6
 _MOST = 1024  # prompts that are watched of each group
 
 
 class Counts:
-    """Prompts of a group, with empty sets or all draws.
-
-    `of_kinds` are the numbers of both.
-    """
+    """Prompts of a group, with empty sets or all draws."""
 
     def __init__(self) -> None:
         self.digests = np.empty(0, dtype=np.uint64)
-        self.of_kinds = np.zeros(2, dtype=np.intp)
+        self.n_empty = 0
+        self.n_used_up = 0
 
-    def add(self, digests: np.ndarray, kinds: np.ndarray) -> bool:
+    def add(self, digests: np.ndarray, is_empty: np.ndarray, is_used_up: np.ndarray) -> bool:
         """Count new prompts; return whether it is time to look."""
         before = len(self.digests)
         _, first = np.unique(digests, return_index=True)
         # so many prompts are enough, and memory would grow with traffic
         new = first[~np.isin(digests[first], self.digests)][: _MOST - before]
         self.digests = np.concatenate((self.digests, digests[new]))
-        self.of_kinds += kinds[new].sum(axis=0)
+        self.n_empty += int(is_empty[new].sum())
+        self.n_used_up += int(is_used_up[new].sum())
         return len(self.digests).bit_length() > before.bit_length()
 
 
@@ -71,35 +69,38 @@ class Watch:
             of_group = [i for i, name in enumerate(groups) if name == group]
             if not of_group or not rule.certified or rule.tested is None:
                 continue
-            # empty, and out of draws: what can be counted without a judge
-            kinds = [(not len(sets[i]), sets[i].n_samples >= rule.k_max) for i in of_group]
+            # what can be counted without a judge
+            is_empty = np.array([not len(sets[i]) for i in of_group])
+            is_used_up = np.array([sets[i].n_samples >= rule.k_max for i in of_group])
             with self._locks.setdefault(os.getpid(), threading.Lock()):
                 counts = self._counts.setdefault(group, Counts())
-                has_doubled = counts.add(digests[of_group], np.array(kinds))
+                has_doubled = counts.add(digests[of_group], is_empty, is_used_up)
                 n = len(counts.digests)
-                of_kinds = counts.of_kinds.tolist()
+                n_empty = counts.n_empty
+                n_used_up = counts.n_used_up
             # outside of the lock: a warning may run code of the user's
             if has_doubled:
-                self._compare(group, rule, of_kinds, n)
+                nothing = "no answer" if rule.claim.about == "answers" else "an empty set"
+                n_tested = rule.tested.prompts
+                self._compare(group, nothing, n_empty, n, rule.tested.empty, n_tested)
+                all_draws = f"all {rule.k_max} draws"
+                self._compare(group, all_draws, n_used_up, n, rule.tested.used_up, n_tested)
 
-    def _compare(self, group: Hashable, rule: Rule, counts: list[int], n: int) -> None:
-        """Warn where either share cannot be that of calibration."""
-        tested: Tested = rule.tested  # type: ignore[assignment]
-        what_is_empty = "no answer" if rule.claim.about == "answers" else "an empty set"
-        kinds = {what_is_empty: tested.empty, f"all {rule.k_max} draws": tested.used_up}
-        for (kind, before), now in zip(kinds.items(), counts):
-            # one warning for each: a service would otherwise repeat it with every request
-            if (group, kind) in self._warned or not is_impossible(now, n, before, tested.prompts):
-                continue
-            self._warned.add((group, kind))
-            of_group = "" if group is None else f" of group {group!r}"
-            warn(
-                f"{now} of {n} new prompts{of_group} took {kind}, and {before} of the "
-                f"{tested.prompts} that calibrated: chance does that less than once in a million "
-                "times. Prompts, draws or scores are not those of calibration (other texts, "
-                "another model behind the name, scores computed otherwise), and the guarantee may "
-                "not hold."
-            )
+    def _compare(
+        self, group: Hashable, kind: str, now: int, n: int, before: int, n_before: int
+    ) -> None:
+        """Warn where a share cannot be that of calibration."""
+        # one warning for each: a service would otherwise repeat it with every request
+        if (group, kind) in self._warned or not is_impossible(now, n, before, n_before):
+            return
+        self._warned.add((group, kind))
+        of_group = "" if group is None else f" of group {group!r}"
+        warn(
+            f"{now} of {n} new prompts{of_group} took {kind}, and {before} of the {n_before} that "
+            "calibrated: chance does that less than once in a million times. Prompts, draws or "
+            "scores are not those of calibration (other texts, another model behind the name, "
+            "scores computed otherwise), and the guarantee may not hold."
+        )
 
 
 def is_impossible(now: int, n: int, before: int, n_before: int) -> bool:

@@ -429,7 +429,7 @@ class PredictionSet(SetOfOne):
         prompt: Prompt,
         draws: Sequence[Generation],
         quality: Sequence[float] | np.ndarray,
-        texts: Iterable[Sequence[int]],
+        texts: Sequence[Sequence[int]],
         *,
         set_score: float,
         stopped: bool,
@@ -441,19 +441,19 @@ class PredictionSet(SetOfOne):
 
         `texts` are the accepted draws of each text.
         """
-        of_texts = [list(accepted) for accepted in texts]
+        first_draws = [accepted[0] for accepted in texts]
         return cls(
             prompt=prompt,
-            responses=tuple(draws[accepted[0]].response for accepted in of_texts),
-            quality=np.array([max(quality[j] for j in accepted) for accepted in of_texts]),
-            indices=np.array([accepted[0] for accepted in of_texts], dtype=np.intp),
+            responses=tuple(draws[j].response for j in first_draws),
+            quality=np.array([max(quality[j] for j in accepted) for accepted in texts]),
+            indices=np.array(first_draws, dtype=np.intp),
             n_samples=len(draws),
             set_score=set_score,
             stopped=stopped,
             guaranteed=guaranteed,
             generations=tuple(draws),
             claim=claim,
-            repeats=tuple(tuple(accepted[1:]) for accepted in of_texts),
+            repeats=tuple(tuple(accepted[1:]) for accepted in texts),
             needs_draws=needs_draws,
         )
 

@@ -121,7 +121,7 @@ class SetLosses:
             self._prompts.prompts[i],
             self._draws[i][: stopped.n_samples],
             table.data.quality[i],
-            draws_of_text.values(),
+            list(draws_of_text.values()),
             set_score=stopped.score,
             stopped=stopped.by_score,
             guaranteed=False,  # its rule is still to be tested
