@@ -8,12 +8,23 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
 
+import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.frozen import FrozenEstimator
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator, CachedScore
-from sklearn_clm.generators import CascadeGenerator, FunctionGenerator
+from sklearn_clm.generators import (
+    BaseGenerator,
+    CascadeGenerator,
+    EstimatorGenerator,
+    FunctionGenerator,
+    PrecomputedGenerator,
+)
+from sklearn_clm.generators.identity import digest_of, parts_of
 
 X, Y = [f"prompt {i}" for i in range(40)], ["yes"] * 40
 
@@ -121,6 +132,108 @@ def ask(prompt):
 
 def length(prompt, generation):
     return float(len(generation.response))
+
+
+class Shares(ClassifierMixin, BaseEstimator):
+    """A classifier that has learnt nothing but two whole numbers."""
+
+    def fit(self, X, y):
+        self.classes_ = np.array([0, 1])
+        self.n_ones_ = self.n_seen_ = 0
+        return self.partial_fit(X, y)
+
+    def partial_fit(self, X, y):
+        self.n_ones_ += int(sum(y))
+        self.n_seen_ += len(y)
+        return self
+
+    def predict_proba(self, X):
+        share = self.n_ones_ / self.n_seen_
+        return np.tile([1.0 - share, share], (len(X), 1))
+
+
+class Written(BaseGenerator):
+    """A class of the user's, which says what its draws depend on."""
+
+    def __init__(self):
+        self.text = "yes"
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[self.responds()] * n_samples for _ in prompts]
+
+    def responds(self):
+        return self.text
+
+    def fingerprint(self):
+        return f"{digest_of(type(self), {})} {self.text}"
+
+
+def asking(before=None):
+    def ask(prompt, after=None, *, between=""):
+        return f"yes{between}"
+
+    return partial(ask, after=before)
+
+
+def code_of(generator):
+    return generator.ask.func
+
+
+# what reloading a module does to its functions and classes, and what learns or is set in place
+CHANGED = {
+    "code": (
+        lambda: FunctionGenerator(asking()),
+        lambda generator: setattr(code_of(generator), "__code__", (lambda p, after: "no").__code__),
+    ),
+    "default": (
+        lambda: FunctionGenerator(asking()),
+        lambda generator: setattr(code_of(generator), "__kwdefaults__", {"between": "no"}),
+    ),
+    "argument": (
+        lambda: FunctionGenerator(asking()),
+        lambda generator: generator.ask.keywords.update(after="other"),
+    ),
+    "method of an owner": (
+        lambda: FunctionGenerator(type("Owner", (Written,), {"ask": lambda self, p: "yes"})().ask),
+        lambda generator: setattr(generator.ask.__func__, "__defaults__", ("other",)),
+    ),
+    "method of a class": (
+        lambda: type("Reloaded", (Written,), {})(),
+        lambda generator: setattr(type(generator), "responds", lambda self: "no"),
+    ),
+    "attribute": (Written, lambda generator: setattr(generator, "text", "no")),
+    "attribute within": (
+        lambda: CascadeGenerator([Written()], n_draws=(2,), prices=(1,)),
+        lambda generator: setattr(generator.generators[0], "text", "no"),
+    ),
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda generator: generator, CachedGenerator])
+@pytest.mark.parametrize(("make", "change"), CHANGED.values(), ids=CHANGED)
+def test_what_was_changed_in_place_is_refused(make, change, wrap):
+    sampler = ConformalSampler(wrap(make()), k_max=2, delta=0.2, quality=length).fit(X, Y)
+    sampler.predict(["first"])
+    change(getattr(sampler.generator_, "generator", sampler.generator_))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="generator_ must be"):
+            sampler.predict(["second"])
+
+
+def test_a_classifier_that_has_learnt_whole_numbers_alone_is_refused_once_it_learns():
+    rows = np.arange(60.0)[:, np.newaxis]
+    classifier = Shares().fit(rows, np.ones(60))
+    generator = EstimatorGenerator(FrozenEstimator(classifier))
+    sampler = ConformalSampler(generator, k_max=2, delta=0.2).fit(rows, np.ones(60, dtype=int))
+    sampler.predict(rows)
+    classifier.partial_fit(rows, np.zeros(60))
+    with pytest.raises(ValueError, match="generator_ must be"):
+        sampler.predict(rows)
+
+
+def test_a_request_does_not_look_at_each_draw_of_a_table():
+    table = PrecomputedGenerator(list(map(str, range(1000))), [["yes"] * 20] * 1000)
+    assert len(parts_of(CachedGenerator(table))) < 20
 
 
 def test_another_function_under_the_name_in_a_pickle_is_refused(monkeypatch):

@@ -56,10 +56,14 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | columns in another order than before, after `calibrate` on the data of a file | the same order |
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
 | globals and helpers of a score, judge or generator, edited | `memory_.clear()`, then `fit` |
+| the code of a score, reloaded while it is in use | `memory_.clear()`, then `fit` |
+| an attribute of a class, set after its first use in a process | start anew, or ``fingerprint()`` |
 | an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |
-| a list, dict or object inside a score or generator, changed in place | `memory_.clear()`, `fit` |
+| a list, dict, array or object in a score or generator, edited | `memory_.clear()`, `fit` |
+| a variable that a function encloses, bound to another value in use | `memory_.clear()`, `fit` |
 | a model trained further by hand, or weights set, in ``generator_`` | `memory_.clear()`, `fit` |
-| an adapter of a loaded model switched, weights written through ``.data`` | load it anew |
+| weights of a loaded model, written through ``.data`` or NumPy | load it anew |
+| hooks, methods or attributes of a loaded model's layers, set | `CachedGenerator(..., key=)` |
 | a pickle of an estimator from another version of this package | `save_calibration`, or `fit` |
 
 Whatever the reason, ``predict`` warns once the share of empty sets, or of prompts that take all

@@ -64,7 +64,9 @@ class BaseGenerator(BaseEstimator):
         Which draws cost how much, where they differ, as in a :class:`CascadeGenerator`.
     model_version : object, default=None
         Another object once a model was changed in place, found at little cost: every request asks
-        for it, and takes the fingerprint anew only where it changed. None notices nothing.
+        for it, and takes the fingerprint anew only where it, a parameter, an attribute whose name
+        ends with an underscore, or code was replaced. A class with a ``fingerprint`` of its own has
+        it taken anew where any attribute was.
 
     Examples
     --------

@@ -49,6 +49,8 @@ _WRITERS = {"__dataclass_fields__", "__attrs_attrs__"}  # left by what writes me
 _PARSING: dict[int, threading.Lock] = {}
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 
+_MOST_PARTS = 64  # of a list that is looked into; longer ones are data, or trees of a forest
+
 _Inner = Callable[[Any], Any]  # the identity of a part
 
 
@@ -126,9 +128,9 @@ class Wrapper(Protocol):
 class Known:
     """A fingerprint that holds until a part is replaced.
 
-    A request should not pay for all that a function encloses, nor for a vocabulary. What is changed
-    in place is noticed where a generator's `model_version` says so. A copy or a pickle knows
-    nothing.
+    A request should not pay for all that a function encloses, nor for a vocabulary. Of what is
+    changed in place, code is noticed, and what a generator's `model_version` tells. A copy or a
+    pickle knows nothing.
     """
 
     def __init__(self) -> None:
@@ -170,21 +172,41 @@ def record_fingerprints(value: Any) -> None:
 
 
 def parts_of(value: Any) -> list[Any]:
-    """What a generator or an estimator holds, at any depth."""
+    """What a generator, estimator or function holds, at any depth.
+
+    Of functions and classes that is the code, which reloading a module may replace in place.
+    """
     if isinstance(value, (list, tuple)):
-        parts = list(value)
-    elif isinstance(value, type) or not (hasattr(value, "get_params") or hasattr(value, "sample")):
-        return []
+        parts = list(value) if len(value) <= _MOST_PARTS else []
+    elif isinstance(value, types.FunctionType):
+        is_own = not _is_installed(value.__module__)
+        parts = [value.__code__, value.__defaults__, value.__kwdefaults__] if is_own else []
+    elif inspect.ismethod(value):
+        parts = [value.__func__]
+    elif isinstance(value, functools.partial):
+        parts = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, type):
+        own = [cls for cls in value.__mro__ if not _is_installed(cls.__module__)]
+        methods = [part for cls in own for part in list(vars(cls).values())]
+        parts = [part for part in methods if isinstance(part, types.FunctionType)]
+    elif hasattr(value, "get_params") or hasattr(value, "sample"):
+        parts = [type(value), *_held_by(value)]
     else:
-        parameters = parameters_of(value)
-        attributes = getattr(value, "__dict__", {})
-        parts = list(parameters.values()) if isinstance(parameters, dict) else [parameters]
-        # at once: another thread may set its first attribute meanwhile
-        learnt = [(name, part) for name, part in list(attributes.items()) if name.endswith("_")]
-        # calls and tokens are counted up at every request, and say nothing of what is drawn
-        parts += [part for name, part in learnt if not name.startswith("n_")]
-        parts += [attributes.get(TRAINED_ON), getattr(value, "model_version", None)]
+        parts = [type(value)] if callable(value) else []
     return [*parts, *(inner for part in parts for inner in parts_of(part))]
+
+
+def _held_by(value: Any) -> list[Any]:
+    """Parameters of an object, and what it has learnt."""
+    parameters = parameters_of(value)
+    parts = list(parameters.values()) if isinstance(parameters, dict) else [parameters]
+    # at once: another thread may set its first attribute meanwhile
+    attributes = list(getattr(value, "__dict__", {}).items())
+    # what a user's own fingerprint reads, nobody knows
+    method = getattr(type(value), "fingerprint", None)
+    reads_all = method is not None and not _is_installed(getattr(method, "__module__", None))
+    parts += [part for name, part in attributes if reads_all or name.endswith("_")]
+    return [*parts, getattr(value, TRAINED_ON, None), getattr(value, "model_version", None)]
 
 
 def score_fingerprint(score: Any) -> str:
@@ -347,9 +369,21 @@ def tokenizer_state(tokenizer: Any) -> str:
         core = json.dumps(state, sort_keys=True)
     else:
         core = repr((sorted(tokenizer.get_vocab().items()), tokenizer.tokenize(_TRIED_TEXT)))
+    special, template, clean = _texts_of(tokenizer)
+    return repr((type(tokenizer).__name__, core, special, template, clean))
+
+
+def tokenizer_options(tokenizer: Any) -> list[Any]:
+    """What costs little to look at of a tokenizer's state."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    steps = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+    return [*_texts_of(tokenizer), *(repr(getattr(backend, step, None)) for step in steps)]
+
+
+def _texts_of(tokenizer: Any) -> tuple[list[tuple[str, str]], Any, Any]:
     special = sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
     clean = getattr(tokenizer, "clean_up_tokenization_spaces", None)
-    return repr((type(tokenizer).__name__, core, special, tokenizer.chat_template, clean))
+    return special, tokenizer.chat_template, clean
 
 
 # --- code -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from . import Row
 
@@ -30,7 +31,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
         model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=64
     )
     generator.sample(prompts[:1], 1)  # loads nothing, but looks at the model
-    generator.n_prefilled_tokens_ = generator.n_decoded_tokens_ = 0
+    generator = clone(generator)  # counts from 0
 
     n_timed = 1 if quick else 2
     torch.manual_seed(0)
@@ -123,7 +124,7 @@ def _stopping_rows(what: str, quick: bool) -> Iterator[Row]:
             maker._load()._forward[1]._prefix = None
             for sampler in (stopping, patient):
                 sampler.memory_.clear()
-            before, start = getattr(maker, "n_prefilled_tokens_", 0), process_time()
+            before, start = maker.n_prefilled_tokens_, process_time()
             run()
             seconds[name] += (process_time() - start) / n_rounds
             n_prefilled[name] += (maker.n_prefilled_tokens_ - before) // n_rounds
@@ -179,7 +180,7 @@ def _alone_rows(what: str, least: float, quick: bool) -> Iterator[Row]:
         for name, run in runs.items():
             ours.memory_.clear()
             slow.memory_.clear()
-            before, start = getattr(ours.generator_, "n_begun_draws_", 0), process_time()
+            before, start = ours.generator_.n_begun_draws_, process_time()
             run()
             seconds[name] += process_time() - start
             n_begun = ours.generator_.n_begun_draws_ - before

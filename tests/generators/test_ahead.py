@@ -193,7 +193,7 @@ def test_rows_of_a_closed_prompt_leave_at_once(llama_path, monkeypatch, batch_si
     prompts = prompts_for("llama", 8)
     needs = np.random.default_rng(4).integers(1, 6, 8)
     for _ in range(2):
-        n_begun, n_given_up = generator.n_begun_draws_, getattr(generator, "n_given_up_draws_", 0)
+        n_begun, n_given_up = generator.n_begun_draws_, generator.n_given_up_draws_
         clocked.predict(prompts, needs, lambda i, decided: shares(decided, 0.9))
         for i, n_steps in clocked.closed_at.items():
             assert not any(index == i for step in clocked.rows[n_steps:] for index, _ in step)

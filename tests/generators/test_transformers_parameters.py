@@ -4,6 +4,8 @@ import copy
 import gc
 import os
 import pickle
+import sys
+import types
 import weakref
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from sklearn_clm.generators import TransformersGenerator
 
 pytest.importorskip("transformers")
 import torch
+from tokenizers import normalizers
 
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint
 from tests import tiny_models
@@ -117,7 +120,7 @@ def test_clones_and_generators_of_one_name_share_the_model(model, generator, lla
     draws = generator.sample(["one"], 2)
     for copied in (clone(generator), clone(clone(generator))):
         assert copied.model is model
-        assert not hasattr(copied, "n_decoded_tokens_")
+        assert copied.n_decoded_tokens_ == 0 < generator.n_decoded_tokens_
         assert copied.sample(["one"], 2) == draws
         assert copied._checkpoint is generator._checkpoint
     first, second = (TransformersGenerator(llama_path, temperature=t) for t in (0.5, 1.0))
@@ -202,23 +205,60 @@ def test_a_request_does_not_describe_the_model(sampler, monkeypatch):
         sampler.predict([word])
 
 
-@pytest.mark.parametrize("change", ["weights", "end", "template", "vocabulary"])
+def grown(model, tokenizer):
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2.0)
+
+
+CHANGES = {
+    "weights": grown,
+    "settings": lambda model, tokenizer: setattr(model.config, "rms_norm_eps", 0.5),
+    "end": lambda model, tokenizer: setattr(model.generation_config, "eos_token_id", [5, 6]),
+    "template": lambda model, tokenizer: setattr(tokenizer, "chat_template", "{{ messages }}"),
+    "vocabulary": lambda model, tokenizer: tokenizer.add_tokens(["entirely new"]),
+    "special token": lambda model, tokenizer: setattr(tokenizer, "bos_token", "one"),
+    "normalizer": lambda model, tokenizer: setattr(
+        tokenizer.backend_tokenizer, "normalizer", normalizers.Lowercase()
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_request_refuses_a_model_that_was_changed_in_place(sampler, model, change):
     generator = getattr(sampler.generator_, "generator", sampler.generator_)
-    tokenizer = generator.tokenizer
     sampler.predict(["two"])
-    if change == "weights":
-        with torch.no_grad():
-            model.lm_head.weight.mul_(2.0)
-    elif change == "end":
-        model.generation_config.eos_token_id = [5, 6]
-    elif change == "template":
-        tokenizer.chat_template = "{{ messages }}"
-    else:
-        tokenizer.add_tokens(["entirely new"])
+    change(model, generator.tokenizer)
     for _ in range(2):
         with pytest.raises(ValueError, match="generator_ must be"):
             sampler.predict(["three"])
+
+
+class Adapter(torch.nn.Linear):
+    """What PEFT shows of a layer with adapters."""
+
+    active_adapters = ("first",)
+    disable_adapters = False
+
+
+SWITCHES = {"active_adapters": ("second",), "disable_adapters": True, "scaling": {"first": 2.0}}
+
+
+@pytest.mark.parametrize(("name", "value"), SWITCHES.items(), ids=SWITCHES)
+def test_adapters_that_are_switched_are_another_model(model, llama_path, monkeypatch, name, value):
+    """Their weights are the same: a model holds those of all its adapters."""
+    kept = model.lm_head.weight
+    model.lm_head = Adapter(*kept.shape[::-1], bias=False)
+    model.lm_head.weight = kept
+    model.lm_head.scaling = {"first": 1.0}
+    generator = TransformersGenerator(model, tokenizer=llama_path)
+    without = generator.fingerprint()
+    tuners = types.SimpleNamespace(BaseTunerLayer=Adapter)
+    monkeypatch.setitem(sys.modules, "peft.tuners.tuners_utils", tuners)
+    fingerprint, version = generator.fingerprint(), generator.model_version
+    assert without != fingerprint
+    setattr(model.lm_head, name, value)
+    assert generator.model_version is not version
+    assert TransformersGenerator(model, tokenizer=llama_path).fingerprint() != fingerprint
 
 
 def test_a_model_changed_since_it_was_loaded_is_not_mistaken(model, generator):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -18,7 +19,7 @@ import transformers
 from torch import Tensor
 
 from sklearn_clm.generators.draws import prompt_bytes
-from sklearn_clm.generators.identity import tokenizer_state
+from sklearn_clm.generators.identity import tokenizer_options, tokenizer_state
 from sklearn_clm.generators.prompts import Template
 from sklearn_clm.generators.transformers._ahead import StepTimes
 from sklearn_clm.generators.transformers._forward import (
@@ -180,15 +181,15 @@ class Checkpoint:
     def version(self) -> object:
         """Another object once the model was changed in place.
 
-        That is weights, the tokens that begin and end a response, the chat template and the size of
-        the vocabulary.
+        That is weights, adapters, settings, the chat template, special tokens, the size of the
+        vocabulary, and what stands before and behind it in a tokenizer.
         """
         weights = [
             (name, tensor.data_ptr(), tensor._version)
             for name, tensor in sorted(self.model.state_dict().items())
         ]
-        template = getattr(self.tokenizer, "chat_template", None)
-        seen = [weights, self.start_ids, self.eos_ids, template, len(self.tokenizer)]
+        tokenizer = self.tokenizer
+        seen = [weights, self._settings(), tokenizer_options(tokenizer), len(tokenizer)]
         if self._version[0] != seen:
             self._version = seen, object()
         return self._version[1]
@@ -260,13 +261,36 @@ class Checkpoint:
         """Everything but the sampling parameters that draws depend on, serialisable."""
         return {
             "weights": self.weights_digest(),
+            **self._settings(),
+            "tokenizer": tokenizer_state(self.tokenizer),
+        }
+
+    def _settings(self) -> dict[str, object]:
+        """What is decided beside weights and tokenizer."""
+        adapters = self._adapters()
+        return {
             "config": repr(_decisive(self.model.config.to_dict())),
             "eos": sorted(set(self.eos_ids)),
             # the language to translate into, for instance
             "start": self.start_ids,
-            "tokenizer": tokenizer_state(self.tokenizer),
             "processor": repr(sorted(self.processor.to_dict().items())) if self.processor else None,
+            **({"adapters": adapters} if adapters else {}),
         }
+
+    def _adapters(self) -> list[object]:
+        """The adapters of PEFT in use, and their scales.
+
+        They are switched without any change of the weights, which hold all of them.
+        """
+        tuners = sys.modules.get("peft.tuners.tuners_utils")
+        if tuners is None:
+            return []
+        adapters: list[object] = []
+        for name, layer in self.model.named_modules():
+            if isinstance(layer, tuners.BaseTunerLayer):
+                scales = str(getattr(layer, "scaling", None))
+                adapters.append([name, [*layer.active_adapters], layer.disable_adapters, scales])
+        return adapters
 
 
 def _decisive(config: object) -> object:

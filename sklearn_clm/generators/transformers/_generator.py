@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from sklearn_clm.generators.transformers._text import EncodedPrompt
 
 _DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
+
+
+class _Counts(NamedTuple):
+    """What a generator did so far."""
+
+    prefilled: int = 0
+    decoded: int = 0
+    begun: int = 0
+    given_up: int = 0
 
 
 class TransformersGenerator(BaseGenerator):
@@ -110,8 +119,9 @@ class TransformersGenerator(BaseGenerator):
     other settings, such as a `repetition_penalty`, do not.
 
     Weights that change in place after the first draw change the fingerprint, but for those written
-    through ``.data`` and adapters that are switched: load the changed model anew. Of models with
-    LongRoPE (Phi-3, MiniCPM) the first `original_max_position_embeddings` positions are used.
+    through ``.data``: load the changed model anew. So do adapters of PEFT that are switched, but
+    not hooks, nor attributes that are set on the model's layers. Of models with LongRoPE (Phi-3,
+    MiniCPM) the first `original_max_position_embeddings` positions are used.
 
     Examples
     --------
@@ -137,6 +147,8 @@ class TransformersGenerator(BaseGenerator):
     True
     """
 
+    # no fitted attributes, which are part of what was calibrated
+    _counts: _Counts = _Counts()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str, os.PathLike, HasMethods(["generate", "forward"])],
         "tokenizer": [str, os.PathLike, HasMethods(["decode"]), None],
@@ -212,10 +224,32 @@ class TransformersGenerator(BaseGenerator):
         try:
             engine.run()
         finally:
-            self.n_prefilled_tokens_ = getattr(self, "n_prefilled_tokens_", 0) + engine.n_prefilled
-            self.n_decoded_tokens_ = getattr(self, "n_decoded_tokens_", 0) + engine.n_decoded
-            self.n_begun_draws_ = getattr(self, "n_begun_draws_", 0) + engine.n_begun
-            self.n_given_up_draws_ = getattr(self, "n_given_up_draws_", 0) + engine.n_given_up
+            self._counts = _Counts(
+                self._counts.prefilled + engine.n_prefilled,
+                self._counts.decoded + engine.n_decoded,
+                self._counts.begun + engine.n_begun,
+                self._counts.given_up + engine.n_given_up,
+            )
+
+    @property
+    def n_prefilled_tokens_(self) -> int:
+        """Positions of prompts run through the model so far."""
+        return self._counts.prefilled
+
+    @property
+    def n_decoded_tokens_(self) -> int:
+        """Generated tokens run through the model so far."""
+        return self._counts.decoded
+
+    @property
+    def n_begun_draws_(self) -> int:
+        """Draws begun so far."""
+        return self._counts.begun
+
+    @property
+    def n_given_up_draws_(self) -> int:
+        """Draws that were given up before their end."""
+        return self._counts.given_up
 
     def import_modules(self) -> None:
         """Load the model and what runs it, as in :class:`Importing`."""
@@ -246,7 +280,7 @@ class TransformersGenerator(BaseGenerator):
 
     @property
     def model_version(self) -> object:  # type: ignore[override]
-        """Of weights, start and end tokens, and the chat template."""
+        """Of weights, adapters, settings and tokenizer."""
         return self._load().version
 
     def fingerprint(self) -> str:
