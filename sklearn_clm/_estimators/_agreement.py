@@ -44,7 +44,7 @@ def refuse_other_shift(name: str, option: CovariateShift | None, provenance: Pro
         shift = Shift.of(provenance)
         # data without a shift are of another one than that of the option: no weight is "none"
         made_with = {"weight_bound": "none"} if shift is None else vars(shift)
-        refuse_differences(name, made_with, option.asked())
+        refuse_differences(name, made_with, option.parameters())
 
 
 def refuse_other_draws(sets: PredictionSets, provenance: Provenance, whose: str) -> None:

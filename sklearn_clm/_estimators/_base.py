@@ -250,12 +250,13 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """
         self._validate_params()
         name = os.fspath(path)
-        parameters = self._asked(self.groups)
+        parameters = self._parameters_in_files(self.groups)
         read = self._record_type.read(name, parameters)
         # thresholds hold for what they were calibrated with: scores, judge and levels are compared
         # with those that this estimator has now
-        saved = {**vars(read["provenance"]), **read["asked"]}
-        refuse_differences(repr(name), saved, {**self._fingerprints(), **parameters})
+        saved = {**vars(read["provenance"]), **read["parameters"]}
+        wanted = {**self._fingerprints(), **parameters}
+        refuse_differences(repr(name), saved, wanted)
         # a file holds no function: who tells the group of a prompt is the parameter, where there is
         # one
         groups = frozen(self.groups) or read["groups"]
@@ -277,7 +278,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """The calibration from a file that fits this estimator."""
 
     @abstractmethod
-    def _asked(self, groups: Groups | None) -> dict[str, Any]:
+    def _parameters_in_files(self, groups: Groups | None) -> dict[str, Any]:
         """Parameters that a file must agree with; None is any."""
 
     @abstractmethod
@@ -321,10 +322,12 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             fitted["calibration_data_"] = record.data
         return fitted
 
-    def _own(self, data: Any) -> Any:
-        """The own collection, if the data come from it."""
+    def _collection_of(self, data: Any) -> Any:
+        """What this estimator collected last, if these are its data."""
         collected = getattr(self, "_collected", None)
-        return collected if collected is not None and collected.holds(data) else None
+        if collected is None or not collected.holds(data):
+            return None
+        return collected
 
     def _groups_of(self, data: Any, collected: Any, groups: object) -> list[Hashable] | None:
         """The group of each prompt of data."""
@@ -349,12 +352,18 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _record_fields(self, data: Any, grouped: bool) -> dict[str, Any]:
         """Fields that the records of both estimators share."""
         groups = frozen(self.groups or Groups()) if grouped else None
-        fields = {"data": data, "provenance": data.provenance, "groups": groups, **self._frozen()}
+        fields = {
+            "data": data,
+            "provenance": data.provenance,
+            "groups": groups,
+            "columns": tuple(getattr(self, "feature_names_in_", ())),
+            "parameters": self._parameters_in_files(groups),
+            **self._frozen(),
+        }
         if data.prompts is not None:
             # a measure on these prompts would flatter: predict logs how many of them it is given
             fields["seen"] = np.unique(data.prompts)
-        columns = tuple(getattr(self, "feature_names_in_", ()))
-        return {**fields, "asked": self._asked(groups), "columns": columns}
+        return fields
 
     def _forget(self, *kept: str) -> None:
         """Delete the fitted attributes, apart from those that are `kept`."""

@@ -51,7 +51,7 @@ class Calibration(ABC):
 
     rules: Rules  # one for each group, and one for all prompts together, under None
     # parameters of the estimator that a file must agree with
-    asked: Mapping[str, Any] = field(repr=False)
+    parameters: Mapping[str, Any] = field(repr=False)
     provenance: Provenance  # of the data; unknown fields are None
     data: Any = None  # None for a calibration from a file
     groups: Groups | None = None  # option of the estimator, if prompts are grouped
@@ -65,7 +65,8 @@ class Calibration(ABC):
     file_format: ClassVar[str]
     collected_with: ClassVar[tuple[str, ...]]  # fields of the provenance that the guarantee needs
     _written: ClassVar[tuple[str, ...]] = ()  # fields that are written to a file unchanged
-    _before: ClassVar[Mapping[str, Any]] = {}  # parameters that older files lack
+    # what parameters were that older files do not name
+    _missing_in_older_files: ClassVar[Mapping[str, Any]] = {}
 
     def __str__(self) -> str:
         conditions = self.conditions() if self.certified else ()
@@ -123,7 +124,7 @@ class Calibration(ABC):
     @property
     def delta(self) -> float:
         """The level that all tests share."""
-        return float(self.asked["delta"])
+        return float(self.parameters["delta"])
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -145,7 +146,8 @@ class Calibration(ABC):
         """Digest of all that decides the set of a prompt."""
         # not what was found about the rules, such as errors: sets do not depend on it
         decisive = [(name, _content_of(rule)) for name, rule in self.in_use.items()]
-        text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {self.asked.get('set_score')}"
+        set_score = self.parameters.get("set_score")
+        text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {set_score}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def collected_with_provenance(self, provenance: Provenance, judge: str | None = None) -> Self:
@@ -217,7 +219,7 @@ class Calibration(ABC):
         return {
             "format": self.file_format,
             # None would mean unknown in a file
-            **{name: "none" if value is None else value for name, value in self.asked.items()},
+            **{name: "none" if value is None else value for name, value in self.parameters.items()},
             **{name: getattr(self, name) for name in self._written},
             "provenance": asdict(self.provenance),
             "columns": list(self.columns),
@@ -249,7 +251,10 @@ class Calibration(ABC):
             return {
                 **{name: content[name] for name in cls._written},
                 "rules": rules,
-                "asked": {name: content.get(name, cls._before.get(name)) for name in parameters},
+                "parameters": {
+                    name: content.get(name, cls._missing_in_older_files.get(name))
+                    for name in parameters
+                },
                 "provenance": provenance,
                 "columns": tuple(content.get("columns", ())),
                 "remarks": tuple(content.get("remarks", ())),
@@ -293,7 +298,7 @@ class SamplerCalibration(Calibration):
     @property
     def epsilon(self) -> float:
         """The tolerated risk of sets."""
-        return float(self.asked["epsilon"])
+        return float(self.parameters["epsilon"])
 
     @property
     def result(self) -> LearnThenTestResult | None:
@@ -450,7 +455,7 @@ class SelectorCalibration(Calibration):
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/4"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *PARTS, "k_max")
-    _before: ClassVar[Mapping[str, Any]] = {"max_wrong": 0}
+    _missing_in_older_files: ClassVar[Mapping[str, Any]] = {"max_wrong": 0}
 
     @property
     def tests(self) -> ComponentThreshold | None:

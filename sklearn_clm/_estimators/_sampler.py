@@ -48,7 +48,7 @@ from sklearn_clm.policies import (
 from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._shift import weights_of
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.policies.groups import asked_groups, groups_of
+from sklearn_clm.policies.groups import groups_of, parameters_of_groups
 from sklearn_clm.scoring._quality import needs_logprobs
 from sklearn_clm.scoring._similarity import get_similarity
 from sklearn_clm.scoring.admission import get_admission
@@ -469,14 +469,15 @@ class ConformalSampler(CalibratedEstimator):
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
+        if on_accept is None:
+            return await in_thread(partial(self._sets, checked, groups))
         loop = asyncio.get_running_loop()
 
         # from the thread that predicts to the loop that awaits it
         def accept_in_loop(i: int, generation: Generation) -> None:
-            if on_accept is not None:
-                loop.call_soon_threadsafe(on_accept, i, generation)
+            loop.call_soon_threadsafe(on_accept, i, generation)
 
-        return await in_thread(partial(self._sets, checked, groups, on_accept and accept_in_loop))
+        return await in_thread(partial(self._sets, checked, groups, accept_in_loop))
 
     def score(self, X: object, y: object = None, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data.
@@ -592,7 +593,7 @@ class ConformalSampler(CalibratedEstimator):
         policy = self._policy
         return {**scores, "set_score": frozen(policy.set_score), "risk": policy.risk}
 
-    def _asked(self, groups: Groups | None) -> dict[str, Any]:
+    def _parameters_in_files(self, groups: Groups | None) -> dict[str, Any]:
         policy, losses = self._policy, self.losses
         return {
             "set_score": score_fingerprint(policy.set_score),
@@ -601,13 +602,16 @@ class ConformalSampler(CalibratedEstimator):
             "guarantee": policy.guarantee,
             **policy.described,
             "losses": "none" if losses is None else losses.content(),
-            **asked_groups(groups),
+            **parameters_of_groups(groups),
         }
 
     # --- calibrate ----------------------------------------------------------------------------
 
     def _origin_of(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
-        """The data's own collection, if any, and its source."""
+        """What this sampler collected as these data, if it did, and their source of draws.
+
+        Data of other scores, of another shift, or with too few draws are refused.
+        """
         check_data(data, draws=False, labels=False)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         if data.k_max < check_budgets(self.k_max)[-1]:
@@ -615,8 +619,9 @@ class ConformalSampler(CalibratedEstimator):
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
             )
         refuse_other_shift("data", self.shift, data.provenance)
-        collected: Collection | None = self._own(data)
+        collected: Collection | None = self._collection_of(data)
         if collected is None:
+            # data from a file, or from arrays: their provenance says whose draws they are
             return None, self._source_of("data", data.provenance)
         return collected, collected.source
 

@@ -45,7 +45,7 @@ from sklearn_clm.policies import AuditedJudging, Groups
 from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import ComponentSelection, SelectionRule
-from sklearn_clm.policies.groups import asked_groups, groups_of
+from sklearn_clm.policies.groups import groups_of, parameters_of_groups
 from sklearn_clm.policies.rules import rules_of_parts
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._components import get_component_score
@@ -325,7 +325,7 @@ class ComponentSelector(CalibratedEstimator):
         self._validate_params()
         check_components(data)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
-        collected = self._own(data)
+        collected = self._collection_of(data)
         names = self._groups_of(data, collected, groups)
         sampler = self.sampler_ if collected else self._sampler_for("data", data.provenance)
 
@@ -423,9 +423,9 @@ class ComponentSelector(CalibratedEstimator):
         score = frozen(self.component_score)
         return {"splitter": get_splitter(splitter), "component_score": get_component_score(score)}
 
-    def _asked(self, groups: Groups | None) -> dict[str, Any]:
+    def _parameters_in_files(self, groups: Groups | None) -> dict[str, Any]:
         levels = {"alpha": float(self.alpha), "delta": float(self.delta)}
-        return {**levels, "max_wrong": int(self.max_wrong), **asked_groups(groups)}
+        return {**levels, "max_wrong": int(self.max_wrong), **parameters_of_groups(groups)}
 
     def _fingerprints(self) -> dict[str, Any]:
         return {name: score_fingerprint(getattr(self, name)) for name in PARTS}

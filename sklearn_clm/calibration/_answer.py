@@ -45,7 +45,7 @@ its chance to be right. Where a model is sure of what is wrong the start is poor
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.stats import betabinom, binom
@@ -128,9 +128,20 @@ def chances_to_pass(
     risk = risks[:, np.newaxis]
     # how many will be answered is not known, nor is the risk: both are averaged over
     m = np.maximum(binom.ppf(_QUANTILES, n, share), 1.0).astype(np.int64)
-    wrong, right = np.array([risk, 1.0 - risk]) * (n_seen * share + 1.0)
-    passing = betabinom.cdf(critical_count(m, alpha, delta), m, wrong, right)
-    return np.asarray(passing.mean(axis=1))
+    n_answers_seen = n_seen * share + 1.0
+    n_wrong_seen = risk * n_answers_seen
+    n_right_seen = (1.0 - risk) * n_answers_seen
+    n_allowed = critical_count(m, alpha, delta)
+    chance = betabinom.cdf(n_allowed, m, n_wrong_seen, n_right_seen)
+    return np.asarray(chance.mean(axis=1))
+
+
+class _Candidate(NamedTuple):
+    """A path, with what it is expected to give."""
+
+    path: AnswerPath
+    answered: float  # share of prompts, at the level that passes last; 0 where none passes
+    price: float  # of a prompt's draws, where a level passes
 
 
 def search_answers(
@@ -149,7 +160,7 @@ def search_answers(
     A draw costs as many answers as `draw_price` says; None: answers are nearly as many as can be,
     by the cheapest draws. Its tests have the share `level` of delta.
     """
-    in_use = data.k_max
+    k_max = data.k_max
     labeled = np.any(data.labels >= 0)
     data = with_references(data)
     paths, present, features = TextPaths.of_all_draws(
@@ -157,7 +168,8 @@ def search_answers(
     )
     right = np.broadcast_to(data.admissible[:, np.newaxis, :], present.shape)
     folds = folds_of(data.n_prompts)
-    classifier, score = learnt(new_classifier, folds, features, right, present, present)
+    # p_k(c) out-of-fold, for each prompt after each draw, of each text
+    classifier, chance_of_text = learnt(new_classifier, folds, features, right, present, present)
     # whether to go on is decided by the best text so far, not by what may still arrive
     model = ExitModel(
         text_classifier=classifier,
@@ -166,45 +178,57 @@ def search_answers(
         quality_scale=paths.quality_scale,
         similarity_scale=paths.similarity_scale,
         rho=1.0,
-        k_max=in_use,
+        k_max=k_max,
         tiers=tiers,
     )
-    texts = score.argmax(axis=2)
-    chance = score.max(axis=2)
+    # the answer after each draw: its text, its chance to be right, and whether it is wrong
+    texts = chance_of_text.argmax(axis=2)
+    chance = chance_of_text.max(axis=2)
     wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
-    draws = np.arange(1, in_use + 1)
+    draws = np.arange(1, k_max + 1)
     costs = draws if tiers is None else tiers.price_of(draws)
+
     candidates = []
-    for spent in _patiences(draws, costs, draw_price):
+    for spent in _ways_to_count(draws, costs, draw_price):
+        # levels, their chances to pass, and the start are those without a cut
         patience = tuple((spent[-1] / spent).tolist())
         sure = sureness(chance, patience)
         levels = _levels(sure)
-        measured = _measured(levels, sure, chance, wrong, costs)
-        path = AnswerPath(model, patience, data.n_prompts, levels, *measured[:2], level=level)
+        shares, risks, _ = _measured(levels, sure, chance, wrong, costs)
+        path = AnswerPath(model, patience, data.n_prompts, levels, shares, risks, level=level)
         chances = path.chances(n, alpha, level * delta)
         start = int(np.argmax(chances))
-        last = _likely_last(chances[start:])
+        chance_last = _likely_last(chances[start:])
         # without labels the risks are a guess: any level may be the last
         if not labeled:
-            last = np.full(len(last), chances[start] / len(last))
+            chance_last = np.full(len(chance_last), chances[start] / len(chance_last))
         # prices are those where something passes: where nothing does, all draws are made
-        total = max(chances[start], np.finfo(float).tiny)
-        for cut in [0.0] if draw_price == 0.0 else levels[start] * _CUTS:
+        chance_any = max(chances[start], np.finfo(float).tiny)
+
+        cuts = [0.0] if draw_price == 0.0 else levels[start] * _CUTS
+        for cut in cuts:
             sure = sureness(chance, patience, cut)
             shares, risks, prices = _measured(levels, sure, chance, wrong, costs)
             with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
-            candidates.append((with_cut, last @ shares[start:], last @ prices[start:] / total))
-    if draw_price is None:
-        enough = _NEARLY * max(share for _, share, _ in candidates)
-        return min(
-            (candidate for candidate in candidates if candidate[1] >= enough),
-            key=lambda candidate: candidate[2],
-        )[0]
-    return max(candidates, key=lambda candidate: candidate[1] - draw_price * candidate[2])[0]
+            answered = chance_last @ shares[start:]
+            price = chance_last @ prices[start:] / chance_any
+            candidates.append(_Candidate(with_cut, answered, price))
+    return _best(candidates, draw_price).path
 
 
-def _patiences(draws: np.ndarray, costs: np.ndarray, draw_price: float | None) -> list[np.ndarray]:
-    """Ways to count what was spent."""
+def _best(candidates: list[_Candidate], draw_price: float | None) -> _Candidate:
+    """The candidate that answers most, less the price of draws."""
+    if draw_price is not None:
+        return max(candidates, key=lambda one: one.answered - draw_price * one.price)
+    enough = _NEARLY * max(one.answered for one in candidates)
+    nearly_best = [one for one in candidates if one.answered >= enough]
+    return min(nearly_best, key=lambda one: one.price)
+
+
+def _ways_to_count(
+    draws: np.ndarray, costs: np.ndarray, draw_price: float | None
+) -> list[np.ndarray]:
+    """Ways to count what was spent: w_1, ..., w_K of each."""
     # doubt that counts so often lets nothing be answered before the last draw
     after_all = np.where(draws < draws[-1], _NOTHING, 1.0)
     if draw_price == 0.0:
@@ -244,35 +268,48 @@ def _levels(sure: np.ndarray) -> np.ndarray:
 
     They stand in gaps between what was reached: any levels of the optimisation part will do.
     """
-    reached = np.sort(sure.max(axis=1))[::-1]
-    counts = np.linspace(min(_FEWEST, len(reached)), len(reached), _N_LEVELS)
-    chosen = reached[counts.astype(np.intp) - 1]
+    surest = np.sort(sure.max(axis=1))[::-1]  # of each prompt
+    n = len(surest)
+    counts = np.linspace(min(_FEWEST, n), n, _N_LEVELS)
+    chosen = surest[counts.astype(np.intp) - 1]
     # doubt that counts many times leaves a wide gap below what the last draws reach
-    return np.unique(np.maximum(middles_below(sure, chosen), middles_below(reached, chosen)))[::-1]
+    in_gap_of_draws = middles_below(sure, chosen)
+    in_gap_of_prompts = middles_below(surest, chosen)
+    return np.unique(np.maximum(in_gap_of_draws, in_gap_of_prompts))[::-1]
 
 
 def _measured(
     levels: np.ndarray, sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray, costs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Share answered, share of wrong answers, price: by level."""
+    """Share answered, share of wrong answers, price: by level.
+
+    `sure`, `chance` and `wrong`, of shape (n, K), are those of the answer after each draw.
+    """
+    # how many draws of each prompt lie below each level, (n, levels): the next one answers
     k_max = sure.shape[1]
-    before = np.sum(np.maximum.accumulate(sure, axis=1)[..., np.newaxis] < levels, axis=1)
-    answered = before < k_max
-    at = np.minimum(before, k_max - 1)
+    surest_so_far = np.maximum.accumulate(sure, axis=1)
+    n_below = np.sum(surest_so_far[..., np.newaxis] < levels, axis=1)
+    answered = n_below < k_max
     m = answered.sum(axis=0)
-    n_wrong, doubt = (
-        np.sum(np.take_along_axis(values, at, axis=1) * answered, axis=0)
-        for values in (wrong, 1.0 - chance)
-    )
-    draws = np.where(answered, before + 1, np.isfinite(sure).sum(axis=1, keepdims=True))
-    return m / len(sure), _risks(m, n_wrong, doubt), costs[draws - 1].mean(axis=0)
+
+    # errors among the answers, and what the model expects of them
+    answering_draw = np.minimum(n_below, k_max - 1)
+    is_wrong = np.take_along_axis(wrong, answering_draw, axis=1)
+    doubt = np.take_along_axis(1.0 - chance, answering_draw, axis=1)
+    n_wrong = np.sum(is_wrong * answered, axis=0)
+    total_doubt = np.sum(doubt * answered, axis=0)
+
+    # an escalated prompt is drawn from until it is hopeless: it is -inf from there on
+    draws_of_escalated = np.isfinite(sure).sum(axis=1, keepdims=True)
+    draws = np.where(answered, n_below + 1, draws_of_escalated)
+    return m / len(sure), _risks(m, n_wrong, total_doubt), costs[draws - 1].mean(axis=0)
 
 
-def _risks(m: np.ndarray, n_wrong: np.ndarray, doubt: np.ndarray) -> np.ndarray:
+def _risks(m: np.ndarray, n_wrong: np.ndarray, total_doubt: np.ndarray) -> np.ndarray:
     """Expected shares of wrong answers."""
     # few errors are counted at selective levels: what the model believes steadies their share
     counted = (n_wrong + 0.5) / (m + 1.0)
-    believed = doubt / np.maximum(m, 1)
+    believed = total_doubt / np.maximum(m, 1)
     return np.asarray(_COUNTED * counted + (1.0 - _COUNTED) * believed)
 
 
@@ -290,7 +327,8 @@ class AnswerSteps(Path):
     stay open (``_holes.py``).
     """
 
-    first = 0  # that may be certified: all levels come from other prompts
+    # any level may be certified: all of them come from other prompts
+    first_certifiable: int = 0
 
     what: ClassVar[str] = "level of answers"
     parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
@@ -300,13 +338,13 @@ class AnswerSteps(Path):
         self.sure = np.full((len(rows), table.k_max), -np.inf)
         self.texts = np.zeros(self.sure.shape, dtype=np.intp)
         self.made = np.zeros(len(rows), dtype=np.intp)  # draws
-        self.cut = np.zeros(len(rows), dtype=bool)  # draws end before the highest level decides
+        self.ends_early = np.zeros(len(rows), dtype=bool)  # before the highest level decides
         paths = path.model.paths(len(rows))
         in_reach = table.in_reach(rows)
         waiting = np.arange(len(rows))
         for k in range(table.k_max):
             ends = in_reach[waiting] == k
-            self.cut[waiting[ends]] = True
+            self.ends_early[waiting[ends]] = True
             waiting = waiting[~ends]
             text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
             # the answer is the text of the largest chance after this draw
@@ -330,7 +368,8 @@ class AnswerSteps(Path):
 
     def sizes(self, step: int) -> np.ndarray:
         """Which prompts are answered, as numbers."""
-        return answered_at(self.sure, self.path.levels[step])[0].astype(np.intp)
+        answered, _ = answered_at(self.sure, self.path.levels[step])
+        return answered.astype(np.intp)
 
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
@@ -339,7 +378,8 @@ class AnswerSteps(Path):
 
     def unfinished(self, step: int) -> np.ndarray:
         """Which prompts lack draws that decide at a level."""
-        return np.asarray(self.cut & ~answered_at(self.sure, self.path.levels[step])[0])
+        answered, _ = answered_at(self.sure, self.path.levels[step])
+        return np.asarray(self.ends_early & ~answered)
 
     def only(self, step: int) -> "AnswerSteps":
         """The path of this level alone."""

@@ -240,8 +240,8 @@ def two_phase_smallest_epsilon(
 ) -> float:
     """Smallest tolerated risk that the two-phase test certifies.
 
-    An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-5 above one where that
-    does not hold; 1.0 where none was found.
+    An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-5 above an epsilon
+    where the p-value is larger than delta; 1.0 where no smaller one was found.
     """
     level = check_level(delta, "delta")
 

@@ -249,41 +249,47 @@ def audit_power(
 ) -> tuple[np.ndarray, np.ndarray]:
     """About how often audits certify, and how many are made.
 
-    At most `n_audits` are made; the second is their mean. As if the logarithm of the wealth were a
-    Brownian motion.
+    The model refuses a share `refused` of all prompts, and people reject a share `rejected` of the
+    witnesses that they are shown (a and b above); arrays broadcast. At most `n_audits` are made;
+    the second is their mean. As if the logarithm of the wealth were a Brownian motion.
     """
     a, b = np.broadcast_arrays(refused, rejected)
     a = a[..., np.newaxis]
     b = b[..., np.newaxis]
 
-    # a block of so many prompts: how many the model refuses, and whether people reject the witness
+    # the possible blocks, along the last axis: so many of its prompts are refused; of the others
+    # one witness is shown to people, and a block without any counts as rejected
     block_size = n_prompts // n_audits
     n_refused = np.arange(block_size + 1)
     share_refused = n_refused / block_size
-    chance_of_share = binom.pmf(n_refused, block_size, a)
+    chance_of_block = binom.pmf(n_refused, block_size, a)
     chance_rejected = np.where(share_refused < 1.0, b, 1.0)
+    chance_admitted = 1.0 - chance_rejected
 
     # mean and variance of the step that the logarithm of the wealth takes with a block
     stake = _audit_stake(n_audits, epsilon, delta)
     step_if_admitted = np.log1p(stake * (epsilon - share_refused))
     step_if_rejected = math.log1p(stake * (epsilon - 1.0))
-    chance_admitted = 1.0 - chance_rejected
-    mean_step = chance_admitted * step_if_admitted + chance_rejected * step_if_rejected
-    mean_square = chance_admitted * step_if_admitted**2 + chance_rejected * step_if_rejected**2
-    drift = np.sum(chance_of_share * mean_step, axis=-1, keepdims=True)
-    square = np.sum(chance_of_share * mean_square, axis=-1, keepdims=True)
-    variance = np.maximum(square - drift**2, 1e-6)
+    mean_of_block = chance_admitted * step_if_admitted + chance_rejected * step_if_rejected
+    square_of_block = chance_admitted * step_if_admitted**2 + chance_rejected * step_if_rejected**2
+    mean_step = np.sum(chance_of_block * mean_of_block, axis=-1, keepdims=True)
+    mean_square = np.sum(chance_of_block * square_of_block, axis=-1, keepdims=True)
+    variance = np.maximum(mean_square - mean_step**2, 1e-6)
 
-    # when a Brownian motion of this drift first reaches the goal; the last step goes beyond it, on
-    # average by half of a step
+    # the goal is log(1 / delta); the last step goes beyond it, on average by half of the largest
     goal = math.log(1.0 / delta) + step_if_admitted[0] / 2.0
-    count = np.arange(1, n_audits + 1)
-    spread = np.sqrt(variance * count)
-    above_now = ndtr((count * drift - goal) / spread)
-    log_above_before = log_ndtr(-(goal + count * drift) / spread)
-    reached = above_now + np.exp(2.0 * drift * goal / variance + log_above_before)
-    mean_audits = n_audits - np.sum(reached[..., :-1], axis=-1)
-    return reached[..., -1], mean_audits
+    # the chance that a Brownian motion of this drift has reached the goal after each block: it is
+    # beyond the goal now, or has been there before (reflection principle)
+    n_blocks = np.arange(1, n_audits + 1)
+    expected = n_blocks * mean_step
+    spread = np.sqrt(n_blocks * variance)
+    chance_beyond = ndtr((expected - goal) / spread)
+    log_chance_mirrored = log_ndtr(-(goal + expected) / spread)
+    chance_returned = np.exp(2.0 * mean_step * goal / variance + log_chance_mirrored)
+    chance_reached = chance_beyond + chance_returned
+    # no audit is made after the goal is reached
+    mean_audits = n_audits - np.sum(chance_reached[..., :-1], axis=-1)
+    return chance_reached[..., -1], mean_audits
 
 
 def check_losses(losses: ArrayLike) -> np.ndarray:

@@ -128,15 +128,16 @@ def fewest_answers(alpha: float, delta: float) -> int:
 def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
     """Known votes for the most frequent text of each prompt."""
     texts = texts_of_draws(data.similarity, data.first, model.same_text)
-    same = (texts[:, :, np.newaxis] == texts[:, np.newaxis, :]) & data.made[:, np.newaxis]
-    return np.asarray(same.sum(axis=2).max(axis=1))
+    is_vote = (texts[:, :, np.newaxis] == texts[:, np.newaxis, :]) & data.made[:, np.newaxis]
+    votes = is_vote.sum(axis=2)
+    return np.asarray(votes.max(axis=1))
 
 
 class PlainSteps(Path):
     """Levels of a score on some prompts.
 
     Where draws end early, prompts may stay open, and so does the start: levels begin at the highest
-    that it can be, and only those from `first` on may be certified (``_holes.py``).
+    that it can be, and only those from `first_certifiable` on may be certified (``_holes.py``).
     """
 
     what: ClassVar[str] = "level of answers"
@@ -156,14 +157,16 @@ class PlainSteps(Path):
             drawn = np.flatnonzero(in_reach > k)
             scores, _ = model.after_next_draw(table, rows[drawn], paths, drawn)
             # what the last known draw decides stays
-            bounds = (bound[:, np.newaxis] for bound in decided(scores, k + 1, model))
-            self.texts[drawn, k:], self.sure[drawn, k:], self.reach[drawn, k:] = bounds
+            best, sure, reach = decided(scores, k + 1, model)
+            self.texts[drawn, k:] = best[:, np.newaxis]
+            self.sure[drawn, k:] = sure[:, np.newaxis]
+            self.reach[drawn, k:] = reach[:, np.newaxis]
         levels = levels_of(self.reach[:, -1], model.score, fewest, model.k_max)
         self.levels = levels[: max(int(np.sum(levels >= path.least)), 1)]
-        self.first = 0
+        self.first_certifiable = 0
         if table.has_holes:
             lowest_start = start_of(self.sure[:, -1], fewest)
-            self.first = int(np.sum(self.levels > lowest_start))
+            self.first_certifiable = int(np.sum(self.levels > lowest_start))
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -194,7 +197,7 @@ class PlainSteps(Path):
         """The path of this level alone."""
         alone = copy.copy(self)  # with the same draws
         alone.levels = self.levels[step : step + 1]
-        alone.first = max(self.first - step, 0)
+        alone.first_certifiable = max(self.first_certifiable - step, 0)
         return alone
 
     def on(self, rows: np.ndarray) -> "PlainSteps":
@@ -202,7 +205,7 @@ class PlainSteps(Path):
         steps = PlainSteps(self.table, rows, self.path, self.fewest)
         # the path's, not those that these prompts would reach
         steps.levels = self.levels
-        steps.first = self.first
+        steps.first_certifiable = self.first_certifiable
         return steps
 
 
@@ -238,17 +241,17 @@ def start_of(scores: np.ndarray, fewest: int) -> float:
 
 def levels_of(scores: np.ndarray, score: PlainScore, fewest: int, k_max: int) -> np.ndarray:
     """Descending levels from that which `fewest` prompts reach."""
-    ordered = np.sort(scores)[::-1]
-    n = len(ordered)
     if score == "vote":
         # votes are few numbers: all of them are levels, each half a step below its score
         votes = scores_of_votes(k_max)
         return votes[votes <= start_of(scores, fewest)] - 0.5 / _steps(k_max)
     # a continuous score has as many levels as prompts: evenly spaced ranks are enough
+    n = len(scores)
     ranks = np.linspace(min(fewest, n), n, _N_LEVELS).astype(np.intp)
-    reached = ordered[ranks - 1]
-    levels = np.where(np.isfinite(reached), reached, np.sign(reached) * np.finfo(float).max)
+    reached = np.sort(scores)[::-1][ranks - 1]
+    # an infinite score has no gap below it; files hold finite levels
     finite = np.isfinite(reached)
+    levels = np.sign(reached) * np.finfo(float).max
     levels[finite] = middles_below(scores, reached[finite])
     return np.unique(levels)[::-1]
 
@@ -262,12 +265,16 @@ def decided(
     first bound is the least score that this text can end with as the answer, -inf as long as
     later draws may bring another answer; the second is the most that any answer can reach.
     """
-    best = scores.argmax(axis=1)
     top = scores.max(axis=1)
     n_to_come = model.k_max - draws
     if model.score != "vote":
+        # the next draw may always be better
         best = first_of_largest(scores)
-        return best, np.where(n_to_come == 0, top, -np.inf), np.where(n_to_come == 0, top, np.inf)
+        if n_to_come:
+            return best, np.full(len(best), -np.inf), np.full(len(best), np.inf)
+        return best, top, top
+
+    best = scores.argmax(axis=1)
     # of equals the first wins, so that texts to come would lose against it
     texts = np.arange(model.k_max)
     later = texts > best[:, np.newaxis]

@@ -485,29 +485,40 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         part: Part,
     ) -> Outcome:
         outcome = super().certify(path, test, other_tests, part)
-        # the sequence may begin as late as there
-        if outcome.step is not None and outcome.step < path.first:
+        # missing draws may hide where the sequence begins: a step before it certifies nothing
+        if outcome.step is not None and outcome.step < path.first_certifiable:
             return replace(outcome, step=None)
         return outcome
 
     def certified(self, learnt: AnyPath, table: Table, part: Part, claim: Claim) -> Rule:
         if isinstance(learnt, EitherPath):
-            before = table.n_judgements
-            everybody = np.concatenate((part.searched, part.rows))
-            if len(everybody) < _ENOUGH_FOR_BOTH:  # of a group, or where other prompts taught
-                vote = replace(learnt.vote, level=1.0)
-                return self.certified(vote, table, part, claim)
-            with bounding(table.judge, everybody, partial(self._unjudged, table, everybody)):
-                rules = [self.certified(path, table, part, claim) for path in learnt]
-            best: Any = max(rules, key=self._worth)  # of equals the vote
-            if not table.is_lazy:
-                return best
-            n_judgements = table.n_judgements - before
-            return replace(best, outcome=replace(best.outcome, n_judgements=n_judgements))
+            return self._better_of(learnt, table, part, claim)
         if isinstance(learnt, PlainPath) and len(part.searched):
             # no label has chosen it: those that taught test it, too
             part = part._replace(rows=np.concatenate((part.searched, part.rows)))
         return super().certified(learnt, table, part, claim)
+
+    def _better_of(self, either: EitherPath, table: Table, part: Part, claim: Claim) -> Rule:
+        """Test the vote and what was learnt, and take the one of more worth.
+
+        Each has one half of delta (``calibration/_vote.py``).
+        """
+        rows = np.concatenate((part.searched, part.rows))
+        # a group may be small, and so may all prompts where others taught
+        if len(rows) < _ENOUGH_FOR_BOTH:
+            vote_alone = replace(either.vote, level=1.0)
+            return self.certified(vote_alone, table, part, claim)
+
+        # while one is tested, people are told that the other may ask for any text
+        n_judged_before = table.n_judgements
+        with bounding(table.judge, rows, partial(self._unjudged, table, rows)):
+            rules = [self.certified(path, table, part, claim) for path in either]
+        better: Any = max(rules, key=self._worth)  # of equals the first, the vote
+        if not table.is_lazy:
+            return better
+        # the verdicts of both tests were needed to choose
+        n_judged = table.n_judgements - n_judged_before
+        return replace(better, outcome=replace(better.outcome, n_judgements=n_judged))
 
     def _worth(self, rule: Any) -> float:
         """Share answered, less the price of draws."""

@@ -311,10 +311,10 @@ class Audit(Judging):
         if self.judging.design == "auto":
             designs = ["two-phase", "people"]
 
-        # the power of each design at each step; many thresholds of components have equal refusals,
-        # and power is dear to compute
-        shares_of_step, n_prompts_of_step = _expected(path, risk, len(part.rows))
-        of_steps = np.column_stack((n_prompts_of_step, shares_of_step))
+        # power is dear to compute: of steps with equal numbers, as many thresholds of components
+        # have, it is computed once
+        shares_refused, n_prompts_of_step = _expected(path, risk, len(part.rows))
+        of_steps = np.column_stack((n_prompts_of_step, shares_refused))
         cases, case_of_step = np.unique(of_steps, axis=0, return_inverse=True)
         case_of_step = case_of_step.reshape(-1)
         n_prompts_of_case = cases[:, 0]
@@ -328,15 +328,19 @@ class Audit(Judging):
                 power_of_case[same] = self._power(design, shares, n_prompts, claim)
             power_of[design] = power_of_case[case_of_step]
 
-        # the last is the cheapest; where no power is enough, the safest of the best is tested
+        # steps go from the safest to the cheapest: the last of enough power is tested, or else the
+        # first of the greatest
         best_power = np.max(list(power_of.values()), axis=0)
         enough = np.flatnonzero(best_power >= _ENOUGH_POWER)
         step = int(enough[-1] if len(enough) else best_power.argmax())
         return step, max(power_of, key=lambda design: power_of[design][step])
 
     def _power(self, design: str, shares: np.ndarray, n_prompts: int, claim: Claim) -> np.ndarray:
-        """Expected power of a design at shares of refusals."""
-        level = claim.level
+        """Expected power of a design, for each row of shares.
+
+        The columns of `shares`, (rows, q), are quantiles of the share that the model refuses.
+        """
+        epsilon = claim.level
         delta = claim.delta
         n_audits = min(self.judging.n_audits, n_prompts)
         if not n_audits:
@@ -348,17 +352,19 @@ class Audit(Judging):
         n_admitted = (1.0 - rejected) * _N_PILOT
         shares_rejected = betaincinv(n_rejected + 0.5, n_admitted + 0.5, _QUANTILES)
 
-        allowed = int(critical_count(n_audits, level, delta))
+        n_allowed = int(critical_count(n_audits, epsilon, delta))
         powers = []
         for b in shares_rejected:
             if design == "two-phase":
-                power = two_phase_power(shares, b, n_prompts, n_audits, level, delta)
+                power = two_phase_power(shares, b, n_prompts, n_audits, epsilon, delta)
             elif design == "betting":
-                power, _ = audit_power(shares, b, n_prompts, n_audits, level, delta)
+                power, _ = audit_power(shares, b, n_prompts, n_audits, epsilon, delta)
             else:
                 # people alone: the set errs where the model refuses it, or admits and is wrong
-                power = binom.cdf(allowed, n_audits, shares + (1.0 - shares) * b)
+                risk = shares + (1.0 - shares) * b
+                power = binom.cdf(n_allowed, n_audits, risk)
             powers.append(power)
+        # the mean over both unknown shares: (quantiles of b, rows, quantiles of a)
         return np.asarray(np.mean(powers, axis=(0, 2)))
 
     def _rejected(self, risk: Risk, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:

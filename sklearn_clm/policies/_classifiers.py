@@ -17,8 +17,8 @@ _TURN: dict[int, Any] = {}
 def one_thread() -> Iterator[None]:
     """One thread of linear algebra, faster for small matrices.
 
-    Where other programs, or a quota, leave them no core, each step would wait for all of them. The
-    limit holds for the process, so that fits in several threads take turns.
+    Where other programs, or a quota, leave no core for the other threads, each step would wait for
+    them. The limit holds for the process, so that fits in several threads take turns.
     """
     turn = _TURN.setdefault(os.getpid(), RLock())
     with turn, threadpool_limits(1, user_api="blas"):
@@ -38,6 +38,6 @@ def degree_two(C: float = 1.0) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import PolynomialFeatures
 
-    # features lie between 0 and 1, but for the number of draws
+    # no scaler: features lie between 0 and 1, but for the number of draws
     linear = LogisticRegression(C=C, solver="newton-cholesky")
     return make_pipeline(PolynomialFeatures(2), linear)

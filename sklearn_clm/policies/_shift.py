@@ -111,10 +111,10 @@ class CovariateShift(BaseEstimator):
             estimated=bool(self.estimated),
             n_offered=n,
             n_kept=len(rows),
-            weight=self.asked()["weight"] or "given",
+            weight=self.parameters()["weight"] or "given",
         )
 
-    def asked(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         """Values that data, or a file, must agree with."""
         return {
             "weight_bound": float(self.weight_bound),

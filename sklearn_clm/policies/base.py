@@ -248,9 +248,11 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         table = path.table
         # a table of its own: labels of the model must not enter this test
         labels = people.labels[:, : table.k_max]
-        by_people = Table(table.filled().with_labels(labels), judge=people)
-        tested = claim.tested_on(part.rows, table.data.prompts)
-        return self.certified(self.learnt_of(path.only(step)), by_people, part, tested)
+        table_of_people = Table(table.filled().with_labels(labels), judge=people)
+        # the path of this step alone is built anew, on that table and the audited prompts
+        learnt = self.learnt_of(path.only(step))
+        claim_of_audited = claim.tested_on(part.rows, table.data.prompts)
+        return self.certified(learnt, table_of_people, part, claim_of_audited)
 
     def audited(self, path: PathT, step: int, audit: Audited, claim: Claim) -> Rule:
         """The rule of a step that was audited."""

@@ -86,7 +86,7 @@ def given_or_computed(name: str, by: str, values: object, computed: object) -> o
     return computed if values is None else values
 
 
-def asked_groups(options: Groups | None) -> dict[str, Any]:
+def parameters_of_groups(options: Groups | None) -> dict[str, Any]:
     """Parameters of groups that a file must agree with.
 
     None is taken over from the file: the guarantee, if the estimator has no groups.

@@ -33,7 +33,7 @@ from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.generators.records import json_value, key_digest, locating_errors
 from sklearn_clm.inspection import CalibrationReport, Section
 from sklearn_clm.inspection._sections import mean_of
-from sklearn_clm.policies.groups import Groups, asked_groups, groups_of
+from sklearn_clm.policies.groups import Groups, groups_of, parameters_of_groups
 from sklearn_clm.runs._features import (
     N_FEATURES,
     Features,
@@ -70,9 +70,9 @@ class GateCalibration:
     where no run is stopped, or each one, since nothing is certified.
     """
 
-    asked: dict[str, Any]  # parameters that a file must agree with
+    parameters: dict[str, Any]  # parameters that a file must agree with
     features: Features | None
-    groups: Groups | None = field(compare=False)  # in `asked` by its fingerprint
+    groups: Groups | None = field(compare=False)  # in `parameters` by its fingerprint
     risk: Risk
     n_scores: int  # d of each step
     unfinished: str  # what becomes of such runs
@@ -254,7 +254,7 @@ class RunGate(BaseEstimator):
         report_null(nulls_of(claims.values()), self.on_null, shown.sentence())
 
         self.calibration_ = GateCalibration(
-            asked=self._asked(),
+            parameters=self._parameters_in_files(),
             features=frozen(self.features),
             groups=frozen(self.groups),
             risk=risk,
@@ -346,7 +346,7 @@ class RunGate(BaseEstimator):
         ]
         content = {
             "format": _FORMAT,
-            "asked": record.asked,
+            "asked": record.parameters,
             "risk": vars(record.risk),
             "n_scores": record.n_scores,
             "unfinished": record.unfinished,
@@ -362,7 +362,7 @@ class RunGate(BaseEstimator):
         with reading(path, _FORMAT) as content:
             levels = content.pop("levels")
             record = GateCalibration(
-                asked=content["asked"],
+                parameters=content["asked"],
                 features=frozen(self.features),
                 groups=frozen(self.groups),
                 risk=LinearRisk(**content["risk"]),
@@ -372,7 +372,7 @@ class RunGate(BaseEstimator):
                 levels={one["group"]: float(one["level"]) for one in levels},  # or "inf"
                 claims={one["group"]: claim_of(one) for one in levels},
             )
-        refuse_differences(repr(os.fspath(path)), record.asked, self._asked())
+        refuse_differences(repr(os.fspath(path)), record.parameters, self._parameters_in_files())
         self.calibration_ = record
         return self
 
@@ -381,18 +381,18 @@ class RunGate(BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def _asked(self) -> dict[str, Any]:
+    def _parameters_in_files(self) -> dict[str, Any]:
         """Parameters that a file must agree with."""
-        asked = {
+        parameters = {
             "scorer": self.scorer,
             "alpha": self.alpha,
             "delta": self.delta,
             "promise": self.promise,
             "features": None if self.features is None else score_fingerprint(self.features),
-            **asked_groups(self.groups),
+            **parameters_of_groups(self.groups),
         }
         # None would agree with anything
-        return {name: "none" if value is None else value for name, value in asked.items()}
+        return {name: "none" if value is None else value for name, value in parameters.items()}
 
     def _levels(
         self,
