@@ -340,9 +340,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     def _claim_of(self, provenance: Provenance, grouped: bool, **promise: Any) -> Claim:
         """The claim for all prompts, if their test passes."""
         shift = Shift.of(provenance)
+        groups = self.groups or Groups()
         return Claim(
             delta=self.delta,
-            within_groups=(self.groups or Groups()).guarantee if grouped else None,
+            within_groups=groups.guarantee if grouped else None,
             shifted=shift is not None,
             approximate=shift is not None and shift.estimated,
             unknown=unknown_fields(provenance, self._record_type.collected_with),
@@ -367,8 +368,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def _forget(self, *kept: str) -> None:
         """Delete the fitted attributes, apart from those that are `kept`."""
-        for name in [name for name in list(vars(self)) if name.endswith("_") and name not in kept]:
-            delattr(self, name)
+        for name in list(vars(self)):
+            if name.endswith("_") and name not in kept:
+                delattr(self, name)
 
     def _validate_params(self) -> None:
         super()._validate_params()

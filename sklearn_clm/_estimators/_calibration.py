@@ -40,7 +40,7 @@ from sklearn_clm.policies import Groups
 from sklearn_clm.policies._exit import LevelRule
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies.groups import groups_of
-from sklearn_clm.policies.rules import Rule, Rules, Tested
+from sklearn_clm.policies.rules import Rule, Rules, SetCounts
 
 PARTS = ("splitter", "component_score", "admission")
 
@@ -156,11 +156,13 @@ class Calibration(ABC):
         `judge` names who gave the verdicts, where no admission did.
         """
         record = replace(self, provenance=provenance)
-        unknown = tuple(name for name in record.unknown if name != "admission" or judge is None)
-        rules = {
-            group: replace(rule, claim=replace(rule.claim, unknown=unknown, judge=judge))
-            for group, rule in self.rules.items()
-        }
+        unknown = record.unknown
+        if judge is not None:
+            unknown = tuple(name for name in unknown if name != "admission")
+        rules = {}
+        for group, rule in self.rules.items():
+            claim = replace(rule.claim, unknown=unknown, judge=judge)
+            rules[group] = replace(rule, claim=claim)
         return replace(record, rules=rules)
 
     def conditions(self) -> tuple[str, ...]:
@@ -168,9 +170,11 @@ class Calibration(ABC):
         nulls = [repr(claim.group) for claim in self.claims_in_use if not claim.holds]
         if not nulls or not self.certified:
             return self.claim.conditions()
-        named = ", ".join(nulls[:MOST_NAMED]) + (", ..." if len(nulls) > MOST_NAMED else "")
-        of = f"{len(nulls)} of {len(self.in_use)} groups"
-        return (f"Nothing is certified for {of}: {named}.", *self.claim.conditions())
+        names = ", ".join(nulls[:MOST_NAMED])
+        if len(nulls) > MOST_NAMED:
+            names += ", ..."
+        null_groups = f"{len(nulls)} of {len(self.in_use)} groups"
+        return (f"Nothing is certified for {null_groups}: {names}.", *self.claim.conditions())
 
     def doubts(self) -> list[str]:
         """Warnings where what is certified is of little use."""
@@ -208,6 +212,10 @@ class Calibration(ABC):
 
     def content(self) -> dict[str, Any]:
         """The content of a calibration file."""
+        # None would mean unknown in a file
+        parameters = {
+            name: "none" if value is None else value for name, value in self.parameters.items()
+        }
         rules = []
         for group, rule in self.rules.items():
             # refuse to write a rule that could not be read again
@@ -218,8 +226,7 @@ class Calibration(ABC):
             rules.append({**claim_content(group, rule.claim), **_content_of(rule), **counts})
         return {
             "format": self.file_format,
-            # None would mean unknown in a file
-            **{name: "none" if value is None else value for name, value in self.parameters.items()},
+            **parameters,
             **{name: getattr(self, name) for name in self._written},
             "provenance": asdict(self.provenance),
             "columns": list(self.columns),
@@ -240,21 +247,23 @@ class Calibration(ABC):
                     claim_of(content_of_rule), content_of_rule, content_of_rule["k_max"]
                 )
                 if "taken" in content_of_rule:
-                    rule = replace(rule, taken=tuple(map(float, content_of_rule["taken"])))
+                    shares = tuple(map(float, content_of_rule["taken"]))
+                    rule = replace(rule, taken=shares)
                 if "tested" in content_of_rule:
-                    rule = replace(rule, tested=Tested(*map(int, content_of_rule["tested"])))
+                    n_tested, n_empty, n_used_up = map(int, content_of_rule["tested"])
+                    rule = replace(rule, tested=SetCounts(n_tested, n_empty, n_used_up))
                 rules[content_of_rule["group"]] = rule
             # attributes of an estimator show it, and so do reports of groups
             if None not in rules:
                 raise ValueError("no rule is for all prompts")
 
+            # None agrees with any value: an older file does not say
+            in_file = {name: cls._missing_in_older_files.get(name) for name in parameters}
+            in_file.update({name: content[name] for name in parameters if name in content})
             return {
                 **{name: content[name] for name in cls._written},
                 "rules": rules,
-                "parameters": {
-                    name: content.get(name, cls._missing_in_older_files.get(name))
-                    for name in parameters
-                },
+                "parameters": in_file,
                 "provenance": provenance,
                 "columns": tuple(content.get("columns", ())),
                 "remarks": tuple(content.get("remarks", ())),

@@ -161,8 +161,8 @@ class Collection:
                 else [reference_of_prompt]
             )
             # a callable alias hides the reference that the judge was given
-            same = any(alias is reference or callable(alias) for alias in aliases)
-            if same and response in self.responses[i]:
+            may_be_it = any(alias is reference or callable(alias) for alias in aliases)
+            if may_be_it and response in self.responses[i]:
                 prompt = self.prompts.prompts[i]
                 error.add_note(f"The prompt stands at position {self.indices[i]}: {prompt!r:.80}.")
                 return
@@ -185,10 +185,12 @@ class Collection:
             members = np.flatnonzero((starts == start) & (counts == stop))
             # a score may be rounded otherwise in another batch
             members = members[np.argsort(self.place[rows[members]])]
-            at = rows[members]
-            draws = [self.draws[i] + new[m] for i, m in zip(at.tolist(), members.tolist())]
+            rows_of_members = rows[members]
+            draws = []
+            for row, member in zip(rows_of_members.tolist(), members.tolist()):
+                draws.append(self.draws[row] + new[member])
             with noting_kept_draws():
-                self._score(at, part.take(members).prompts, draws, start)
+                self._score(rows_of_members, part.take(members).prompts, draws, start)
 
     def _score(
         self, rows: np.ndarray, prompts: Any, draws: list[list[Generation]], start: int
@@ -210,8 +212,11 @@ class Collection:
         for i, drawn, texts in zip(rows.tolist(), draws, responses, strict=True):
             self.draws[i] = drawn
             self.responses[i][start:] = texts[start:]  # not twice after an interrupt
-            first: dict[object, int] = {}
-            data.first[i, :stop] = [first.setdefault(text_key(r), j) for j, r in enumerate(texts)]
+            draw_of_text: dict[object, int] = {}
+            first_draws = []
+            for draw, text in enumerate(texts):
+                first_draws.append(draw_of_text.setdefault(text_key(text), draw))
+            data.first[i, :stop] = first_draws
             self.n_draws[i] = stop
 
     def fill(self, n_draws: int, *, judges: bool, keeps: bool) -> None:
@@ -264,11 +269,12 @@ class Collection:
         """Judge the first draws of prompts, equal texts once."""
         draws = np.arange(n_draws)
         is_made = draws < self.n_draws[rows, np.newaxis]
-        unknown = is_made & (self.verdicts.labels[rows, :n_draws] < 0)
-        at, draws_of_texts = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
+        is_unknown = self.verdicts.labels[rows, :n_draws] < 0
+        is_text = self.data.first[rows, :n_draws] == draws  # not a copy of an earlier draw
+        places, draws_to_judge = np.nonzero(is_made & is_unknown & is_text)
         try:
             with noting_kept_draws():
-                self.verdicts.ask(rows[at], draws_of_texts)
+                self.verdicts.ask(rows[places], draws_to_judge)
         except VerdictsWanted as error:  # people are asked for all verdicts at once
             raise VerdictsWanted(error.wanted, len(error.wanted)) from None
 
@@ -321,7 +327,7 @@ class Collection:
     def _check_draws(self, n_draws: int) -> None:
         """Refuse empty responses; warn of unsuitable draws, references and scores."""
         generator, draws, responses = self.source.generator, self.draws, self.responses
-        if all(isinstance(text, str) and not text.strip() for row in responses for text in row):
+        if all(_is_blank(text) for row in responses for text in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
@@ -342,6 +348,11 @@ class Collection:
             self.noise = noise_of_draws(
                 quality, get_similarity(similarity), prompts, draws_of_tried, tried
             )
+
+
+def _is_blank(response: object) -> bool:
+    """Whether a response is text, and says nothing."""
+    return isinstance(response, str) and not response.strip()
 
 
 @contextmanager

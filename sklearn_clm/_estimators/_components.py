@@ -156,15 +156,15 @@ class ComponentCollection:
         # Proposition 4.4: no component may score higher among half of the draws; scores of this
         # package do not, and some of them cost
         score = self._component_score
-        if not all(map(is_ours, score.parts if isinstance(score, CombinedScore) else [score])):
-            tried = order[:_N_TRIED]
-            half = (width + 1) // 2
-            first_half = self._scored(
-                prompts.take(tried),
-                [draws[i][:half] for i in tried],
-                [row[:half] for row in parts[: len(tried)]],
-            )
-            warn_of_falling_scores(split[: len(tried)], first_half)
+        scores = score.parts if isinstance(score, CombinedScore) else [score]
+        if not all(map(is_ours, scores)):
+            n_tried = min(_N_TRIED, len(prompts))
+            n_half = (width + 1) // 2
+            tried = prompts_in_order.take(np.arange(n_tried))
+            half_of_draws = [row[:n_half] for row in draws_in_order[:n_tried]]
+            half_of_parts = [row[:n_half] for row in parts[:n_tried]]
+            of_half = self._scored(tried, half_of_draws, half_of_parts)
+            warn_of_falling_scores(split[:n_tried], of_half)
 
         # back in the order of rows
         split = [split[place] for place in self.place]
@@ -177,9 +177,10 @@ class ComponentCollection:
         made_with: dict[str, Any] = {
             name: score_fingerprint(part) for name, part in self._given.items()
         }
+        unknown_labels = [np.full(len(distinct.components), -1) for distinct in split]
         self.data = ComponentCalibrationData.from_arrays(
             [distinct.scores for distinct in split],
-            [np.full(len(distinct.components), -1) for distinct in split],
+            unknown_labels,
             prompts=prompts.digests,
             provenance=replace(provenance, k_max=width, **made_with),
         )
@@ -288,16 +289,20 @@ def components_of_draws(
     indices: Sequence[Any] | None = None,
 ) -> list[DistinctComponents]:
     """Distinct components of each prompt's members, with scores."""
-    members = [range(len(row)) for row in draws] if members is None else members
+    if members is None:
+        members = [range(len(row)) for row in draws]
+    # what occurrences call the draws of the members: by default their places among the draws
+    names_of_members = members if indices is None else indices
     scores = component_scores(component_score, prompts, draws, spans, members=members)
-    return [
-        distinct_components(
-            [row[j].response for j in of], names, [row_spans[j] for j in of], row_scores
-        )
-        for row, of, names, row_spans, row_scores in zip(
-            draws, members, members if indices is None else indices, spans, scores
-        )
-    ]
+
+    components = []
+    rows = zip(draws, members, names_of_members, spans, scores)
+    for row, members_of_row, names, spans_of_row, scores_of_row in rows:
+        responses = [row[j].response for j in members_of_row]
+        spans_of_members = [spans_of_row[j] for j in members_of_row]
+        distinct = distinct_components(responses, names, spans_of_members, scores_of_row)
+        components.append(distinct)
+    return components
 
 
 def _compares(component_score: Any) -> bool:
@@ -362,23 +367,26 @@ def select_components(
     for sampled, rule in zip(sets, rules, strict=True):
         # `split` has as many parts as there are certified sets, in their order
         components, scores, occurrences = next(split) if rule.certified else no_components
-        chosen = np.flatnonzero(scores >= rule.gamma_hat)
+        is_chosen = scores >= rule.gamma_hat
+        chosen = np.flatnonzero(is_chosen).tolist()
+        rejected = np.flatnonzero(~is_chosen).tolist()
         kept = tuple(components[c] for c in chosen)
+        left_out = [(components[c], scores[c], occurrences[c]) for c in rejected]
+
         citations: list[tuple[Citation, ...]] = []
         if len(kept) and isinstance(record.component_score, Citing):
             cited = record.component_score.cite(sampled.prompt, kept)
             citations = [() if citation is None else (citation,) for citation in cited]
-        left_out = np.flatnonzero(scores < rule.gamma_hat).tolist()
         selected.append(
             ComponentSet(
                 components=kept,
-                scores=scores[chosen],
+                scores=scores[is_chosen],
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=sampled,
                 guaranteed=rule.certified,
                 claim=rule.claim,
                 citations=tuple(citations),
-                left_out=tuple((components[c], scores[c], occurrences[c]) for c in left_out),
+                left_out=tuple(left_out),
             )
         )
 
@@ -390,10 +398,11 @@ def select_components(
 
 def _first_places(split: DistinctComponents) -> list[Any]:
     """Where each component occurs first; of claims their texts, too."""
-    return [
-        (places[0], name.strip() if isinstance(name, str) else None)
-        for name, places in zip(split.components, split.occurrences)
-    ]
+    places = []
+    for component, occurrences in zip(split.components, split.occurrences):
+        text = component.strip() if isinstance(component, str) else None
+        places.append((occurrences[0], text))
+    return places
 
 
 def warn_of_falling_scores(

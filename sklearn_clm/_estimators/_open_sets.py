@@ -162,6 +162,10 @@ class Sampling:
         n = len(earlier[0])
         if not n:
             return np.empty((len(draws), 0))
-        responses = [[row[j].response for j in (*of, -1)] for row, of in zip(draws, earlier)]
+        responses = []
+        for row, earlier_draws in zip(draws, earlier):
+            texts = [row[j].response for j in earlier_draws]
+            texts.append(row[-1].response)
+            responses.append(texts)
         tensor = similarity_tensor(self._similarity, responses, start=n, n_jobs=self._n_jobs)
         return np.asarray(tensor[:, 0, :n])

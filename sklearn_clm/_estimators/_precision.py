@@ -171,8 +171,11 @@ def check_precision_of_components(
     for rule, part in _certified_parts(rules, data, groups):
         allowed = noise if noise.matters else _SINGLE_PRECISION
         # a prompt changes if any component crosses the threshold
-        moved = [allowed.added(part.scores, sign) >= rule.gamma_hat for sign in (-1, 1)]
-        share = len(np.unique(part.prompt_index[moved[0] != moved[1]])) / part.n_prompts
+        is_selected_if_lower = allowed.added(part.scores, -1) >= rule.gamma_hat
+        is_selected_if_higher = allowed.added(part.scores, 1) >= rule.gamma_hat
+        crosses = is_selected_if_lower != is_selected_if_higher
+        n_changed = len(np.unique(part.prompt_index[crosses]))
+        share = n_changed / part.n_prompts
         if noise.matters:
             refuse_noise("component_score", noise, share)
         doubts.append(_doubt("component_score", "selections", share))
@@ -184,9 +187,13 @@ def _certified_parts(
 ) -> Iterator[tuple[Any, _Data]]:
     """Each certified rule, with the data of its group."""
     for group, rule in rules.items():
-        if rule.certified:
-            part = data if groups is None else data.take([name == group for name in groups])
-            yield rule, part
+        if not rule.certified:
+            continue
+        if groups is None:
+            yield rule, data
+        else:
+            of_group = [name == group for name in groups]
+            yield rule, data.take(of_group)
 
 
 def refuse_noise(name: str, noise: Noise, share: float) -> None:

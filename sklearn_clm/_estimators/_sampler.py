@@ -334,13 +334,15 @@ class ConformalSampler(CalibratedEstimator):
 
     def _fill(self, collected: Collection, *, lazily: bool) -> CalibrationData:
         """Make the draws of a collection, and keep it."""
-        # one draw of each prompt, on which scores are tried; tests ask for the others
-        lazy = self._judging.lazily
-        collected.fill(
-            1 if lazily and lazy and not collected.has_holes else collected.data.k_max,
-            judges=not lazy,
-            keeps=self.judging != "all" or self.losses is not None or collected.verdicts.of_people,
-        )
+        judges_lazily = self._judging.lazily
+        n_draws = collected.data.k_max
+        if lazily and judges_lazily and not collected.has_holes:
+            # one draw of each prompt, on which scores are tried; tests ask for the others
+            n_draws = 1
+        # draws that are judged later, or anew, are kept, and so are those that losses are given
+        are_judged_later = self.judging != "all" or collected.verdicts.of_people
+        keeps = are_judged_later or self.losses is not None
+        collected.fill(n_draws, judges=not judges_lazily, keeps=keeps)
 
         prompts = collected.prompts
         self._forget()

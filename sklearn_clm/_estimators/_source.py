@@ -144,30 +144,33 @@ class DrawSource:
 
         Those that memory holds are not made again.
         """
-        counts, starts = (np.broadcast_to(j, len(prompts)).tolist() for j in (n_draws, first))
-        rows: list[dict[int, Generation]] = [{} for _ in counts]
+        starts = np.broadcast_to(first, len(prompts)).tolist()
+        stops = np.broadcast_to(n_draws, len(prompts)).tolist()
+        rows: list[dict[int, Generation]] = [{} for _ in starts]
 
         def keep(i: int, draw: int, generation: Generation) -> None:
             rows[i][draw] = generation
             progress.advance("collect", **getattr(self.generator, "usage_", {}))
 
         def wanted(arrived: Sequence[tuple[int, object]]) -> list[int]:
-            return [counts[i] for i, _ in arrived]
+            return [stops[i] for i, _ in arrived]
 
+        # without a decision all draws of a prompt are asked for at once
+        are_alike = min(stops) == max(stops)
         queue = DrawQueue(
             prompts.prompts,
-            max(counts),
+            max(stops),
             seed=self.seed,
-            # None: all draws of a prompt are asked for at once
-            decide=None if min(counts) == max(counts) else wanted,
+            decide=None if are_alike else wanted,
             first=starts,
             on_draw=keep,
         )
         # under its first fingerprint: calls change that of an object that counts them
         memory.serve(self.generator, queue, fingerprint=self.fingerprint)
-        return [
-            [row[j] for j in range(start, stop)] for row, start, stop in zip(rows, starts, counts)
-        ]
+        in_order = []
+        for row, start, stop in zip(rows, starts, stops):
+            in_order.append([row[j] for j in range(start, stop)])
+        return in_order
 
     def has_learnt(self, prompts: CheckedPrompts) -> np.ndarray:
         """Which of the prompts trained the generator."""
@@ -234,23 +237,28 @@ def warn_of_repeated_draws(
     if data.texts is None or data.k_max < _FIRST_DRAWS:
         return
     long_enough = [i for i, row in enumerate(rows) if len(row) >= _FIRST_DRAWS]
-    # the cheap check comes first: most calls of predict end here
-    texts = ([text_key(draw.response) for draw in rows[i][:_FIRST_DRAWS]] for i in long_enough)
-    if not long_enough or any(other != first for first, *later in texts for other in later):
+    # the cheap check comes first: most calls of predict end here, at the first prompt
+    if not long_enough or not all(_starts_alike(rows[i]) for i in long_enough):
         return
-    n_taken = len(np.unique(prompts.digests[long_enough]))  # copies of a prompt have the same draws
+    n_distinct = len(np.unique(prompts.digests[long_enough]))  # copies have the same draws
     drawn_before = data.texts[data.n_draws >= _FIRST_DRAWS]  # a lazy calibration may lack them
     alike = (drawn_before[:, :_FIRST_DRAWS] == drawn_before[:, :1]).all(axis=1)
     # how often first draws agree in calibration, never 0: chance alone may do it once
     share = (1.0 + alike.sum()) / (1.0 + len(alike))
-    if share**n_taken < _BY_CHANCE:
+    if share**n_distinct < _BY_CHANCE:
         warn(
-            f"the first {_FIRST_DRAWS} draws of each of {n_taken} prompts are all alike, which "
+            f"the first {_FIRST_DRAWS} draws of each of {n_distinct} prompts are all alike, which "
             f"they were for {alike.sum()} of {len(alike)} prompts in calibration: the generator "
             "seems to ignore start. sample(prompts, n_samples, start=j) must give the draws j, "
             "j + 1, ...; where it gives the first ones again and again, the guarantee does not "
             "hold. sklearn_clm.generators.check_keyed tells."
         )
+
+
+def _starts_alike(row: Sequence[Generation]) -> bool:
+    """Whether the first draws of a prompt are one text."""
+    first = text_key(row[0].response)
+    return all(text_key(draw.response) == first for draw in row[1:_FIRST_DRAWS])
 
 
 def source_of(
@@ -310,7 +318,8 @@ def own_copy(generator: Generator | None) -> Generator:
         return copy.deepcopy(generator)
     copied = copy.copy(generator)
     if hasattr(copied, "__dict__"):
-        vars(copied).update({name: frozen(part) for name, part in vars(generator).items()})
+        for name, part in vars(generator).items():
+            vars(copied)[name] = frozen(part)
     return copied
 
 

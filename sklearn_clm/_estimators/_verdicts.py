@@ -126,8 +126,9 @@ class Verdicts:
                 for shown_reference in references
             ]
 
-        draws_of_prompts = np.split(draws, starts[1:])
-        responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, draws_of_prompts)]
+        responses = []
+        for i, draws_of_prompt in zip(rows, np.split(draws, starts[1:])):
+            responses.append([self._responses[i][j] for j in draws_of_prompt])
         self.progress.expect("judge", len(draws), "response")
         n_arrived = 0
 
@@ -147,13 +148,20 @@ class Verdicts:
 
     def __call__(self, prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
         """Verdicts on single draws, as they arrive."""
-        # a judge of many pairs gets all at once; other judges' verdicts are kept block by block
-        many = isinstance(get_admission(self.admission), PairJudge)
-        workers = abs(self._n_jobs or 1) if self._n_jobs != -1 else 16
-        block = len(prompts) if many else (1 if self._n_jobs is None else workers * _BLOCK)
-        for start in range(0, len(prompts), max(block, 1)):
-            part = slice(start, start + block)
+        n_at_once = self._n_at_once(len(prompts))
+        for start in range(0, len(prompts), n_at_once):
+            part = slice(start, start + n_at_once)
             yield from self.ask(prompts[part], draws[part]).tolist()
+
+    def _n_at_once(self, n_wanted: int) -> int:
+        """Verdicts that are wanted at once, so that others are kept."""
+        # a judge of many pairs is best asked about all of them
+        if isinstance(get_admission(self.admission), PairJudge):
+            return max(n_wanted, 1)
+        if self._n_jobs is None:
+            return 1
+        n_workers = 16 if self._n_jobs == -1 else abs(self._n_jobs)
+        return n_workers * _BLOCK
 
     @contextmanager
     def bounding(

@@ -65,10 +65,13 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
     limit = np.where(counts == totals, 1.0, limit)  # nothing is excluded
     # the inverse is right up to rounding: step upwards until the test agrees with it
     step = 2.0**-52
-    while np.any(short := (limit < 1.0) & (_tail(counts, totals, limit) > level)):
-        limit = np.where(short, np.minimum(limit * (1.0 + step), 1.0), limit)
+    while True:
+        too_low = (limit < 1.0) & (_tail(counts, totals, limit) > level)
+        if not np.any(too_low):
+            return float(limit) if limit.ndim == 0 else limit
+        higher = np.minimum(limit * (1.0 + step), 1.0)
+        limit = np.where(too_low, higher, limit)
         step *= 2.0
-    return float(limit) if limit.ndim == 0 else limit
 
 
 def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any:
@@ -107,7 +110,8 @@ def marginal_count(n: int, epsilon: float) -> int:
     nearest to 29 / 100, whereas 100 * 0.29 is below 29. So (c + 1) / (n + 1), as computed, is the
     smallest epsilon that allows c errors.
     """
-    return int(np.sum(np.arange(1, n + 2) / (n + 1) <= epsilon)) - 1
+    quotients = np.arange(1, n + 2) / (n + 1)
+    return int(np.sum(quotients <= epsilon)) - 1
 
 
 def clopper_pearson(
@@ -140,8 +144,10 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
     """
     epsilon = check_level(epsilon, "epsilon")
     delta = check_level(delta, "delta")
-    # one less than the logarithms say, which may be rounded upwards
-    n = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon)) - 1)
+    # the p-value of no error is (1 - epsilon)^n; begin one below what logarithms, which may be
+    # rounded upwards, say
+    by_logarithms = math.ceil(math.log(delta) / math.log1p(-epsilon))
+    n = max(1, by_logarithms - 1)
     while binomial_p_value(0, n, epsilon) > delta:
         n += 1
     return size_that_leaves(n, optimization_fraction) if optimization_fraction else n

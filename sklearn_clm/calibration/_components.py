@@ -68,8 +68,10 @@ class ComponentCalibrationData(LabeledArrays):
         self.labels = as_labels(admissible, self.scores.shape)
         self.offsets = as_array(offsets, "offsets", (None,), np.int64, low=0)
         self.provenance = provenance or Provenance()
-        ends = self.offsets[[0, -1]].tolist() if len(self.offsets) > 1 else None
-        if ends != [0, self.n_components] or np.any(np.diff(self.offsets) < 0):
+        is_partition = len(self.offsets) > 1 and bool(np.all(np.diff(self.offsets) >= 0))
+        if is_partition:
+            is_partition = self.offsets[0] == 0 and self.offsets[-1] == self.n_components
+        if not is_partition:
             raise ValueError(
                 f"offsets must be n + 1 integers, n >= 1, that rise from 0 to {self.n_components}, "
                 f"the number of scores, got {self.offsets.tolist()!r:.80} instead."
@@ -146,12 +148,15 @@ class ComponentCalibrationData(LabeledArrays):
         counts = [np.size(row) for row in scores]
         if counts != [np.size(row) for row in labels]:
             raise ValueError("labels must be as many as scores in each row, got others instead.")
-        # an empty row has no numeric type
-        flat_scores, flat_labels = (
-            np.concatenate([np.empty(0), *filter(np.size, rows)]) for rows in (scores, labels)
-        )
         offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        return cls(flat_scores, flat_labels, offsets, provenance, prompts)
+        return cls(_joined(scores), _joined(labels), offsets, provenance, prompts)
+
+
+def _joined(rows: Sequence[ArrayLike]) -> np.ndarray:
+    """Rows one after the other, in one array."""
+    # an empty row has no numeric type
+    filled = [row for row in rows if np.size(row)]
+    return np.concatenate([np.empty(0), *filled])
 
 
 def check_components(data: object) -> None:
@@ -256,7 +261,13 @@ def component_learn_then_test(
     exact = fewest == most
     # a threshold that passes has at most so many errors, one that fails at least so many
     n_errors = np.where(certified, most, fewest).astype(np.int64)
-    shares = np.where(exact, most / n, np.nan)
+    # without any component nothing can be wrong
+    smallest = math.nan
+    band = (0.0, 0.0)
+    if len(thresholds):
+        smallest = smallest_epsilon(n_errors[0], n, delta)
+        shares = np.where(exact, most / n, np.nan)
+        band = (float(shares[0]), float(shares[-1]))
     return ComponentThreshold(
         n_valid=n_valid,
         position=n_valid - 1 if n_valid else None,
@@ -267,8 +278,8 @@ def component_learn_then_test(
         alpha=alpha,
         delta=delta,
         n_calibration=n,
-        smallest_alpha=smallest_epsilon(n_errors[0], n, delta) if n_errors.size else math.nan,
-        achievable_alpha=(float(shares[0]), float(shares[-1])) if shares.size else (0.0, 0.0),
+        smallest_alpha=smallest,
+        achievable_alpha=band,
         provenance=data.provenance,
         exact=exact,
     )

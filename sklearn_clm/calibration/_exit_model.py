@@ -254,9 +254,10 @@ def fit_exit_model(
     text_classifier, chance = learn(features, of_texts, taught, present)
 
     # second stage: whether it is so, and none ranked above it
-    added_features = np.stack(
-        [_added_features(chance[:, k], features[:, k], paths.alike) for k in range(k_max)], axis=1
-    )
+    after_each_draw = [
+        _added_features(chance[:, k], features[:, k], paths.alike) for k in range(k_max)
+    ]
+    added_features = np.stack(after_each_draw, axis=1)
     adds = _best_admissible(chance, labels)
     added_classifier, chance_to_add = learn(added_features, adds, taught, present)
 
@@ -345,7 +346,8 @@ def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
         terms = features * coefficients[0]
         terms[:, :1] += classifier.intercept_
         # term by term: a matrix product may round a row otherwise in another batch
-        return 1.0 / (1.0 + np.exp(-np.cumsum(terms, axis=1)[:, -1]))
+        log_odds = np.cumsum(terms, axis=1)[:, -1]
+        return 1.0 / (1.0 + np.exp(-log_odds))
     if not len(features):
         return np.empty(0)
     # its last digits may depend on the batch, and levels stand between probabilities

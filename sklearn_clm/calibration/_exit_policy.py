@@ -225,7 +225,8 @@ class LevelPath(Path):
 
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
-        return 1 + np.sum(self.entries.exits[:, :-1] >= self.levels[step], axis=1)
+        goes_on = self.entries.exits[:, :-1] >= self.levels[step]
+        return 1 + np.sum(goes_on, axis=1)
 
     def unfinished(self, step: int) -> np.ndarray:
         """Which prompts lack draws before their stop."""

@@ -194,9 +194,11 @@ def certify_frontier(
     path: Any = main_test.path
     n = main_test.n_prompts
     lazily = path.table.is_lazy
-    judged_before = path.table.n_judgements
+    n_judged_before = path.table.n_judgements
     tests: list[StepTest] = [main_test, *other_tests]
-    n_passed = count_steps(path, tests, main_test.likely_last() if lazily else 0)
+    # witnesses in the small sets of late steps settle most of the steps before
+    start = main_test.likely_last() if lazily else 0
+    n_passed = count_steps(path, tests, start)
 
     band = AchievableEpsilon(math.nan, math.nan)
     if not path.table.is_filled:
@@ -224,9 +226,12 @@ def certify_frontier(
         if n_counted:
             smallest = float(smallest_epsilon(risks.n_errors[0], n_counted, main_test.delta))
     chosen = None
-    if n_passed:
+    if n_passed and select == "last":
+        chosen = n_passed - 1
+    elif n_passed:
         # of equals argmin takes the first, the safest
-        chosen = n_passed - 1 if select == "last" else int(np.argmin(objective[:n_passed]))
+        chosen = int(np.argmin(objective[:n_passed]))
+    n_judged = path.table.n_judgements - n_judged_before
     return LearnThenTestResult(
         frontier=path.frontier,
         n_valid=n_passed,
@@ -244,7 +249,7 @@ def certify_frontier(
         provenance=path.table.data.provenance,
         exact=exact,
         open_err=path.table.has_holes and not lazily,
-        n_judgements=path.table.n_judgements - judged_before if lazily else None,
+        n_judgements=n_judged if lazily else None,
     )
 
 

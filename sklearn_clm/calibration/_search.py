@@ -219,10 +219,10 @@ def _observed_set_scores(
 ) -> np.ndarray:
     """Set scores of running sets, under some strengths of rejection."""
     # from no rejection to the rejection of nearly half by either criterion
-    quarter = len(l1) // 4
-    half = len(l1) // 2
-    some_l1 = np.unique(l1[[quarter, half, 3 * len(l1) // 4, -1]])
-    some_l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
+    quarters_of_l1 = [len(l1) // 4, len(l1) // 2, 3 * len(l1) // 4]
+    quarters_of_l2 = [len(l2) // 4, len(l2) // 2]
+    some_l1 = np.unique(l1[[*quarters_of_l1, -1]])
+    some_l2 = np.unique(l2[[0, *quarters_of_l2]])
     n_pairs = len(some_l1) * len(some_l2)
 
     # enough prompts for quantiles: each pair of thresholds makes a set of each prompt

@@ -37,7 +37,9 @@ def as_array(
     if array.ndim != len(shape) or not all(fits):
         wanted = str(shape).replace("None", "any")
         raise ValueError(f"{name} must have shape {wanted}, got {array.shape} instead.")
-    outside = array[~((array >= low) & (array <= high)) & where]
+    # the negation finds NaN as well
+    is_outside = ~((array >= low) & (array <= high))
+    outside = array[is_outside & where]
     if outside.size:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {outside[0]} instead.")
     return array.astype(dtype, copy=False)
@@ -94,8 +96,11 @@ def check_budgets(k_max: int | Sequence[int] | None, available: int | None = Non
     given = available if k_max is None else k_max
     budgets = np.atleast_1d(np.asarray(given, dtype=object)).ravel().tolist()
     most = math.inf if available is None else available
-    are_integers = all(isinstance(k, Integral) and not isinstance(k, bool) for k in budgets)
-    if not budgets or not are_integers or not all(1 <= k <= most for k in budgets):
+
+    def fits(k: object) -> bool:
+        return isinstance(k, Integral) and not isinstance(k, bool) and 1 <= int(k) <= most
+
+    if not budgets or not all(map(fits, budgets)):
         limit = "" if available is None else f", up to {available}, the number of draws in data"
         raise ValueError(
             f"k_max must be one integer of at least 1, or several{limit}, got {k_max!r} instead."

@@ -160,7 +160,8 @@ class CalibrationData(LabeledArrays):
     @property
     def n_judged(self) -> int:
         """Number of labels, equal texts of a prompt counted once."""
-        return int(np.sum((self.first == np.arange(self.k_max)) & (self.labels >= 0)))
+        is_text = self.first == np.arange(self.k_max)  # not a copy of an earlier draw
+        return int(np.sum(is_text & (self.labels >= 0)))
 
     @property
     def n_prompts(self) -> int:

@@ -72,18 +72,24 @@ class Outcome:
     @classmethod
     def at(cls, path: Path, risk: Risk, step: int, *, passed: bool, **fields: Any) -> Self:
         """What is known of a step of a path."""
+        of_holes = cls.of_holes(path, risk, step)
         fewest, most = errors_at(path, risk, step)
         # where the table has no judge to ask, what is not known counts as an error
-        is_most = passed or not path.table.is_lazy
-        bound = "at most " if is_most else "at least "
-        of_holes = cls.of_holes(path, risk, step)
-        n_known = fewest + of_holes.get("n_open", 0)  # no verdict can settle what is open
+        if passed or not path.table.is_lazy:
+            n_errors = most
+            bound = "at most "
+        else:
+            # no verdict can settle what is open
+            n_errors = fewest + of_holes.get("n_open", 0)
+            bound = "at least "
+        if fewest == most:
+            bound = ""
         return cls(
             step=step if passed else None,
-            n_errors=most if is_most else n_known,
+            n_errors=n_errors,
             n_counted=n_counted_at(path, risk, step),
             rows=path.rows,
-            bound="" if fewest == most else bound,
+            bound=bound,
             sizes=path.sizes(step),
             draws=path.draws(step),
             **of_holes,
@@ -128,7 +134,9 @@ class AchievableEpsilon(NamedTuple):
     def of_labels(cls, admissible: np.ndarray) -> "AchievableEpsilon":
         """The band of labels `admissible`, bool of shape (n, K)."""
         wrong = ~admissible
-        return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
+        share_of_all = wrong.all(axis=1).mean()
+        share_of_first = wrong[:, 0].mean()
+        return cls(low=float(share_of_all), high=float(share_of_first))
 
     def words(self, k_max: int) -> str:
         """The band of `k_max` draws in a sentence, if known."""

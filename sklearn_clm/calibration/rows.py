@@ -91,7 +91,8 @@ def check_groups(groups: object, n_prompts: int) -> list[Hashable]:
             f"groups must be as many as prompts, {n_prompts}, got {len(items)} instead."
         )
     try:
-        if any(item is None or item != item for item in items):  # NaN and NaT
+        # NaN and NaT differ from themselves
+        if any(item is None or item != item for item in items):
             raise ValueError("groups must not be missing, got None or NaN instead.")
         names = [item.item() if isinstance(item, np.generic) else item for item in items]
         first: dict[Hashable, Hashable] = {}  # 1 and True are equal: the first stands for both
@@ -137,7 +138,8 @@ def size_that_leaves(n_calibration: int, fraction: float) -> int:
     if n_calibration == 1:
         return 2  # every split leaves a prompt
     # start a little below the share, with at least one prompt for the search
-    total = max(n_calibration + 1, math.floor((n_calibration - 0.5) / (1.0 - fraction)) - 1)
+    below_share = math.floor((n_calibration - 0.5) / (1.0 - fraction)) - 1
+    total = max(n_calibration + 1, below_share)
     while total - optimization_size(total, fraction) < n_calibration:
         total += 1
     return total

@@ -131,9 +131,11 @@ def evaluate_configurations(
     risks = ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n)
     may_err: CalibrationData | None = data
     if at_stake is not None:
-        staked = np.flatnonzero(at_stake)
-        may_err = data.take(staked) if len(staked) else None
-        n_errors = np.zeros_like(n_errors) if may_err is None else sums(may_err, risk)[0][0]
+        may_err = None
+        n_errors = np.zeros_like(n_errors)
+        if np.any(at_stake):
+            may_err = data.take(np.flatnonzero(at_stake))
+            (n_errors, *_), _ = sums(may_err, risk)
         risks = replace(risks, n_errors=n_errors, loss=n_errors / n)
     if risk.counts_all:
         return risks
@@ -144,10 +146,12 @@ def evaluate_configurations(
     empty_sets_err = bool(risk.errs(np.zeros(1, dtype=np.intp))[0])
     if empty_sets_err and may_err is not None:
         n_errors = n_errors - _n_empty(sums, may_err)
+    share_of_counted = n_errors / np.maximum(n_counted, 1)
     return replace(
         risks,
         n_errors=n_errors,
-        loss=np.where(n_counted > 0, n_errors / np.maximum(n_counted, 1), 1.0),
+        # what shows no set at all counts as the worst
+        loss=np.where(n_counted > 0, share_of_counted, 1.0),
         charged=n_empty * budget_of / n,
         n_counted=n_counted,
     )

@@ -294,7 +294,12 @@ class AuditBettingTest:
 
     def smallest(self, n_blocks: int) -> float:
         """The smallest level that so many blocks certify."""
-        return smallest_level(lambda level: bool(self._p_values(level)[n_blocks] <= self.delta))
+
+        def certified(level: float) -> bool:
+            p_value = self._p_values(level)[n_blocks]
+            return bool(p_value <= self.delta)
+
+        return smallest_level(certified)
 
     def _p_values(self, level: float) -> np.ndarray:
         return audit_p_values(self._losses, level, self.delta)
@@ -312,7 +317,8 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
     """Fewest and most possible errors at a step."""
     tally = path.tally(risk)
     if tally is not None:
-        exact = int(tally[0][step])
+        n_errors, _ = tally
+        exact = int(n_errors[step])
         return exact, exact
     # before the members are looked at, since it may make draws
     may_err = risk.counts_at(path, step)
@@ -326,13 +332,18 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
     is_open = ~settled & (can_be_settled | path.unfinished(step))
     errs = settled if risk.settled_by == 0 else ~settled & ~is_open
     # a prompt that is still open may err, or not: both ends are counted
-    return int(np.sum(may_err & errs)), int(np.sum(may_err & (errs | is_open)))
+    fewest = np.sum(may_err & errs)
+    most = np.sum(may_err & (errs | is_open))
+    return int(fewest), int(most)
 
 
 def n_counted_at(path: Path, risk: Risk, step: int) -> int:
     """How many prompts count at a step."""
     tally = path.tally(risk)
-    return int(risk.counts_at(path, step).sum() if tally is None else tally[1][step])
+    if tally is None:
+        return int(risk.counts_at(path, step).sum())
+    _, n_counted = tally
+    return int(n_counted[step])
 
 
 def open_prompts(path: Path, risk: Risk, step: int) -> np.ndarray:

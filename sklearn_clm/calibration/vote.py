@@ -191,7 +191,9 @@ class PlainSteps(Path):
     def unfinished(self, step: int) -> np.ndarray:
         """Which prompts lack draws that decide at a level."""
         level = self.levels[step]
-        return np.asarray((self.sure[:, -1] < level) & (self.reach[:, -1] >= level))
+        is_answered = self.sure[:, -1] >= level
+        may_be_answered = self.reach[:, -1] >= level
+        return np.asarray(~is_answered & may_be_answered)
 
     def only(self, step: int) -> "PlainSteps":
         """The path of this level alone."""
@@ -236,7 +238,9 @@ def votes_in_words(level: float, k_max: int) -> str:
 
 def start_of(scores: np.ndarray, fewest: int) -> float:
     """The highest score that `fewest` prompts reach, or all."""
-    return float(np.sort(scores)[::-1][min(fewest, len(scores)) - 1])
+    descending = np.sort(scores)[::-1]
+    rank = min(fewest, len(scores))
+    return float(descending[rank - 1])
 
 
 def levels_of(scores: np.ndarray, score: PlainScore, fewest: int, k_max: int) -> np.ndarray:

@@ -31,7 +31,7 @@ from sklearn_clm.policies._classifiers import classifier_factory
 from sklearn_clm.policies._exit_files import model_from_json, model_to_json
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.policies.rules import Expected, Fact, Rule, SetRule, Tested
+from sklearn_clm.policies.rules import Expected, Fact, Rule, SetCounts, SetRule
 
 _ENOUGH_PROMPTS = 60  # to learn from
 
@@ -46,7 +46,7 @@ class LevelRule(SetRule):
     level: float  # u-hat
     outcome: Outcome | None = field(default=None, repr=False)
     taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
-    tested: Tested | None = field(default=None, compare=False, repr=False)
+    tested: SetCounts | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "exit level"
     heading: ClassVar[str] = "Exit policy"

@@ -30,7 +30,7 @@ from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.policies._batched import BatchedThresholds, DrawScores
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.policies.rules import Expected, Fact, Rule, SetRule, Tested
+from sklearn_clm.policies.rules import Expected, Fact, Rule, SetCounts, SetRule
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ThresholdRule(SetRule):
     k_max: int
     outcome: Outcome | None = field(default=None, repr=False)
     taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
-    tested: Tested | None = field(default=None, compare=False, repr=False)
+    tested: SetCounts | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "thresholds"
     heading: ClassVar[str] = "Thresholds (lambda-hat)"

@@ -27,7 +27,7 @@ from sklearn_clm.policies.rules import (
     Everything,
     Rule,
     Rules,
-    Tested,
+    SetCounts,
     rules_of_parts,
     shares_taken,
 )
@@ -231,7 +231,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         if not outcome.stops_known:
             return with_outcome
         digests = path.table.digests_of(path.rows)
-        tested = Tested.of(outcome.sizes, outcome.draws, rule.k_max, digests)
+        tested = SetCounts.of(outcome.sizes, outcome.draws, rule.k_max, digests)
         shares = shares_taken(outcome.draws, rule.k_max)
         complete: Rule = replace(rule, outcome=outcome, taken=shares, tested=tested)
         return complete

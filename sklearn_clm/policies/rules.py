@@ -83,7 +83,7 @@ class Rule(ABC):
     k_max: Any  # budget of draws, where it is part of the rule
     outcome: Outcome | None  # None where nothing was tested, or for a calibration from a file
     taken: tuple[float, ...] = ()  # share of the tested prompts that took more than k draws
-    tested: "Tested | None" = None  # what the tested prompts got; None if unknown
+    tested: "SetCounts | None" = None  # what the tested prompts got; None if unknown
 
     @property
     def certified(self) -> bool:
@@ -127,8 +127,8 @@ class Rule(ABC):
         raise ValueError(f"{kind!r:.40} is no kind of rule")
 
 
-class Tested(NamedTuple):
-    """Tested prompts with empty sets, or no draw left.
+class SetCounts(NamedTuple):
+    """How many sets there are, are empty, and took all draws.
 
     Copies of a prompt count once.
     """
@@ -140,7 +140,7 @@ class Tested(NamedTuple):
     @classmethod
     def of(
         cls, sizes: np.ndarray, draws: np.ndarray, k_max: int, digests: np.ndarray | None
-    ) -> "Tested":
+    ) -> "SetCounts":
         """Those of sets of some sizes and draws."""
         rows = np.arange(len(sizes))
         if digests is not None:

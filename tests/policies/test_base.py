@@ -14,7 +14,7 @@ from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AuditedJudging, LazyJudging
 from sklearn_clm.policies._batched import BatchedRule, OpenSet
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.policies.rules import Expected, Rule, SetRule, Tested
+from sklearn_clm.policies.rules import Expected, Rule, SetCounts, SetRule
 from tests.toy import questions, toy_sampler
 
 
@@ -90,7 +90,7 @@ class TextRule(SetRule):
     k_max: int
     outcome: Outcome | None = field(default=None, repr=False)
     taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
-    tested: Tested | None = field(default=None, compare=False, repr=False)
+    tested: SetCounts | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "distinct texts"
     heading: ClassVar[str] = "Distinct texts"
