@@ -353,15 +353,20 @@ class SamplerCalibration(Calibration):
                 f"another calibration) may give smaller sets.{what_may_help}"
             )
 
-        claim, error = self.claim, self.achievable_epsilon.high
-        # NaN where it is unknown; with other losses the level alone decides nothing
-        if claim.level >= error and self.k_max > 1 and not claim.losses:
+        claim = self.claim
+        error = self.achievable_epsilon.high  # NaN where it is unknown
+        # with other losses the level alone decides nothing, and of another risk than a miss the
+        # first draw's labels do not tell what it errs
+        is_about_misses = claim.risk.one_witness_decides and not claim.losses
+        if claim.level >= error and self.k_max > 1 and is_about_misses:
             name = claim.level_name
-            # who gives 0.95 takes the tolerated risk for the coverage
-            hint = f" {name} is the tolerated risk: 0.05 would be 95 % coverage."
+            hint = ""
+            if claim.level > 0.5:
+                # who gives 0.95 takes the tolerated risk for the coverage
+                hint = f" {name} is the tolerated risk: 0.05 would be 95 % coverage."
             doubts.append(
                 f"a single draw errs for {percent(error)} of the prompts: {name}={claim.level:g} "
-                f"promises nothing more.{hint if claim.level > 0.5 else ''}"
+                f"promises nothing more.{hint}"
             )
         return doubts
 

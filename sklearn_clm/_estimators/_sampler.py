@@ -740,6 +740,9 @@ class ConformalSampler(CalibratedEstimator):
                 f"k_max must be that of {name!r}, {k_max}, got {self.k_max!r} instead."
             )
         refuse_other_shift(repr(name), self.shift, read["provenance"])
+        # what is promised is part of the file: measures would else go by another risk than tests
+        claim = read["rules"][None].claim
+        refuse_differences(repr(name), {"risk": claim.about}, {"risk": self._policy.risk.about})
         return SamplerCalibration(**read, source=source)
 
     # --- predict ------------------------------------------------------------------------------

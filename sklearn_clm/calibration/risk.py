@@ -77,6 +77,11 @@ class Risk:
         return f"where {case}"
 
     @property
+    def one_witness_decides(self) -> bool:
+        """Whether one admissible member makes a set right."""
+        return self.settled_by == 1 and self.n_settling == 1
+
+    @property
     def all_draws_err_least(self) -> bool:
         """Whether the set of all draws errs least."""
         return self.counts_all and self.settled_by == 1

@@ -266,8 +266,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         super().refuse(k_max)
         risk = self.risk
         # the level is the V of one witness, of every prompt alike: the proof knows no other
-        one_witness_decides = risk.settled_by == 1 and risk.n_settling == 1
-        if not one_witness_decides or not risk.counts_all or risk.has_costs:
+        if not risk.one_witness_decides or not risk.counts_all or risk.has_costs:
             raise TypeError(
                 f"risk must be that of misses for an exit level, got {type(risk).__name__} instead."
             )

@@ -205,11 +205,29 @@ def test_report_metric_and_file_speak_of_the_risk_of_somebody_else(judging, tmp_
     sampler.save_calibration(tmp_path / "rule.json")
     loaded = clone(sampler).load_calibration(tmp_path / "rule.json")
     assert loaded.calibration_.claim.risk.promise == NoneWrong.promise
+    misses = clone(sampler).set_params(policy=ThresholdPolicy())
+    with pytest.raises(ValueError, match="another risk: 'none wrong' there, 'responses' here"):
+        misses.load_calibration(tmp_path / "rule.json")
     if judging == "all":
         assert 0 < np.mean(wrong) < 0.5
         shown = record.rule.members(record.data, "max")
         n_errors = int(np.sum(~policy.risk.right(shown, record.data.admissible)[outcome.rows]))
         assert outcome.n_errors == n_errors
+
+
+def test_what_the_first_draw_errs_is_said_of_misses_alone():
+    prompts, references = questions(300)
+    guesses = range(1, 5)
+    references = [
+        [right, *(f"wrong guess {k} about {right.split()[-1]}" for k in guesses)]
+        for right in references
+    ]
+    sampler = toy_sampler(k_max=5, epsilon=0.5, delta=0.1, policy=OfRisk(TwoRight()))
+    record = sampler.fit(prompts, references).calibration_
+    # one draw is never two responses, though it misses for fewer prompts than epsilon tolerates
+    assert record.certified
+    assert record.achievable_epsilon.high < 0.5
+    assert "single draw" not in str(record)
 
 
 def test_metrics_judge_until_as_many_are_right_as_it_takes():
