@@ -63,8 +63,8 @@ def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
     """Refuse more draws than were made in calibration."""
     if n_draws is not None and n_draws < k_max:
         raise ValueError(
-            f"k_max must be at most {n_draws}, the draws of each prompt whose components have "
-            f"calibrated, got sets of {k_max} instead: the guarantee does not reach beyond."
+            f"k_max must be at most {n_draws}, the number of draws whose components calibrated, "
+            f"got sets of {k_max} draws instead: the guarantee holds for no more draws."
         )
 
 

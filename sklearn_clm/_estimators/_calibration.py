@@ -391,14 +391,13 @@ class SamplerCalibration(Calibration):
             and outcome.bound != "at least "
             and claim.guarantee == "pac"
         ):
-            n_errors, m = outcome.n_errors, outcome.n_counted
-            with_them, without = (
-                rounded_up(float(smallest_epsilon(errors, m, claim.delta)))
-                for errors in (n_errors, n_errors - n_open)
-            )
+            n_counted = outcome.n_counted
+            n_closed_errors = outcome.n_errors - n_open
+            with_open = smallest_epsilon(outcome.n_errors, n_counted, claim.delta)
+            without_open = smallest_epsilon(n_closed_errors, n_counted, claim.delta)
             text += (
                 f" Were they all right, the smallest {claim.level_name} of this rule would be "
-                f"{without:g}, not {with_them:g}."
+                f"{rounded_up(without_open):g}, not {rounded_up(with_open):g}."
             )
         return [text]
 

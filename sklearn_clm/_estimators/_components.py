@@ -251,8 +251,8 @@ def prompts_of_sampler(
         return np.flatnonzero(~seen)
     if not of_fit:
         raise ValueError(
-            "sampler must not be fitted yet, or stand before this in a pipeline, where it has a "
-            "shift, got a fitted one instead: weights keep the prompts of both alike."
+            "sampler must not be fitted yet where it has a shift, or stand before the selector in "
+            "a pipeline, got a fitted one instead: its weights keep the same prompts for both."
         )
     # the prompts that weights kept for the sampler, each as often as the sampler has it
     n_unmatched = Counter(record.data.prompts.tolist())
@@ -275,7 +275,8 @@ def prompts_unseen_by(
     seen = np.isin(prompts.digests[rows], score.trained_on_)
     if seen.all():
         raise ValueError(
-            "X must hold prompts that have not trained component_score, got only such as have."
+            "X must hold some prompts that did not train component_score, got only prompts that "
+            "did instead."
         )
     return rows[~seen]
 

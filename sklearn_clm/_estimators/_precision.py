@@ -202,10 +202,10 @@ def refuse_noise(name: str, noise: Noise, share: float) -> None:
         return
     raise ValueError(
         f"{name} must give a draw the same number alone and in a batch, got numbers that differ "
-        f"by up to {noise.absolute:.2g}, more than the gap around the thresholds: as much changes "
-        f"what {percent(share)} of the prompts get, and predict scores draws as they come. Wanted "
-        "a score of higher precision, or one that is computed row by row, as that of a plain "
-        "function is."
+        f"by up to {noise.absolute:.2g}, more than the gap around the thresholds: such differences "
+        f"change what {percent(share)} of the prompts get, and predict scores draws as they come. "
+        "Wanted a score of higher precision, or one that is computed row by row, as that of a "
+        "plain function is."
     )
 
 
@@ -214,8 +214,8 @@ def _doubt(name: str, what: str, share: float) -> str | None:
         return None
     return (
         f"for {percent(share)} of the prompts {name} lies within single precision of a threshold: "
-        f"numbers that differ so little are not the same twice, and the {what} of these prompts "
-        "may be others when they are scored again. Wanted scores of higher precision, or rounded."
+        f"a score may differ by so little each time that it is computed, and the {what} of these "
+        "prompts with it. Wanted scores of higher precision, or rounded."
     )
 
 

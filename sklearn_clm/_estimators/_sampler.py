@@ -286,7 +286,8 @@ class ConformalSampler(CalibratedEstimator):
         rows = np.flatnonzero(~source.has_learnt(prompts))
         if not len(rows):
             raise ValueError(
-                "prompts must be others than those that trained the generator, got these instead."
+                "prompts must hold some that did not train the generator, got only prompts that "
+                "did instead."
             )
         collected = Collection(self, source, prompts, [_unlabeled] * len(prompts), rows)
         collected.fill(collected.data.k_max, judges=False, keeps=False)
@@ -556,7 +557,7 @@ class ConformalSampler(CalibratedEstimator):
         # other losses are tested along a list of thresholds; levels are nested in one risk alone
         if self.losses is not None and not isinstance(policy, ThresholdPolicy):
             raise ValueError(
-                f"policy must be one of thresholds with losses, got {policy!r:.60} instead."
+                f"policy must be a ThresholdPolicy with losses, got {policy!r:.60} instead."
             )
         if self.losses is not None and self.judging != "all":
             raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")
@@ -697,8 +698,8 @@ class ConformalSampler(CalibratedEstimator):
         cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
         raise ValueError(
             f"data must hold all {data.k_max} draws of each prompt {for_what}, got as few as "
-            f"{fewest} instead: {cut}make the others, or take thresholds, an exit level or answers "
-            "alone, which count what early ends of draws leave open as errors."
+            f"{fewest} instead: {cut}make the missing draws, or take thresholds, an exit level or "
+            "answers alone, which count as errors what missing draws leave open."
         )
 
     def _tiers(self, source: DrawSource) -> Tiers | None:

@@ -266,13 +266,17 @@ class ComponentSelector(CalibratedEstimator):
             # the same prompts calibrate both: Proposition 4.4 is about all K draws, whatever
             # thresholds the sampler finds, so that each claim holds at its own delta
             sampled = sampler._new_collection(prompts, references, of_sampler, prompt_weight)
-            source, width, rows = sampled.source, sampled.data.k_max, sampled.indices
+            source = sampled.source
+            width = sampled.data.k_max
+            rows = sampled.indices
         elif prompt_weight is not None:
             raise ValueError(
-                "prompt_weight must be None after a fitted sampler, got weights instead."
+                "prompt_weight must be None where the sampler is fitted, got weights instead: the "
+                "sampler has kept prompts by its own."
             )
         else:
-            source, width = sampler.calibration_.source, sampler.calibration_.width
+            source = sampler.calibration_.source
+            width = sampler.calibration_.width
             of_fit = isinstance(X, PredictionSets) and X.of_fit
             rows = prompts_of_sampler(sampler, prompts, references, of_fit=of_fit)
         rows = prompts_unseen_by(self.component_score, prompts, rows)
@@ -448,10 +452,10 @@ class ComponentSelector(CalibratedEstimator):
     def _checked(self, X: Any) -> CheckedPrompts:
         """Prompts, or the prompts of sets of a fitted sampler."""
         if not isinstance(X, PredictionSets):
-            if (sampler := self._given_sampler()) is not None:
-                return check_fitted_prompts(sampler, X)
-            return check_prompts(X)
-        if (sampler := self._given_sampler(X)) is None:
+            sampler = self._given_sampler()
+            return check_prompts(X) if sampler is None else check_fitted_prompts(sampler, X)
+        sampler = self._given_sampler(X)
+        if sampler is None:
             raise ValueError(
                 "X holds prediction sets that know neither all their draws nor the sampler that "
                 "made them; wanted those of a fitted sampler (as in a Pipeline), a fitted "
@@ -504,9 +508,9 @@ class ComponentSelector(CalibratedEstimator):
         fitted = super()._attributes_of(record)
         result: ComponentThreshold | None = record.tests
         fitted["gamma_hat_"] = record.rule.gamma_hat
-        fitted["achievable_alpha_"] = (
-            (np.nan, np.nan) if result is None else result.achievable_alpha
-        )
+        fitted["achievable_alpha_"] = (np.nan, np.nan)
+        if result is not None:
+            fitted["achievable_alpha_"] = result.achievable_alpha
         if record.by_group is not None:
             fitted["groups_"] = {name: rule.gamma_hat for name, rule in record.by_group.items()}
         if record.sampler is not None:

@@ -124,9 +124,9 @@ class DrawSource:
         if is_trainable(generator_copy):
             raise NotFittedError(
                 f"{type(generator_copy).__name__} is fitted on prompts and references, which this "
-                "sampler has not seen: call fit, or collect, first. For a calibration that was "
-                "kept, give the generator as it was trained then, generator_ of that sampler "
-                "(pickle it); for thresholds of arrays alone, call "
+                "sampler has not seen: call fit, or collect, first. A calibration from a file "
+                "needs the generator with its training: pickle generator_ of the sampler that "
+                "wrote the file, and give it as generator. For thresholds of arrays alone, call "
                 "sklearn_clm.calibration.learn_then_test."
             )
         return cls.of(generator_copy, seed, no_digests)
@@ -196,8 +196,8 @@ class DrawSource:
             raise ValueError(
                 f"generator_ must be the {type(self.generator).__name__} that was calibrated, "
                 f"fingerprint {self.fingerprint}, got one with the fingerprint {now} instead: it "
-                "was changed or trained since. Call fit again. Where drawing changes what it "
-                "holds, give it a method fingerprint()."
+                "was changed or trained after calibration. Call fit again. Where drawing changes "
+                "what it holds, give it a method fingerprint()."
             )
 
 
@@ -214,9 +214,9 @@ def warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) ->
     if n_alike >= _NEARLY_ALL * len(draws) and not trait(generator, "gives_labels"):
         warn(
             f"draws {half} and later are equal for {n_alike} of {len(draws)} prompts: a "
-            f"temperature of 0, or a cache between {name} and its model, does that. Copies of one "
+            f"temperature of 0 does that, or a cache between {name} and its model. Copies of one "
             "draw are no sample: wanted a temperature above 0 and no such cache (a CachedGenerator "
-            "keeps draws apart), unless the model really always gives the same answer."
+            "keeps draws apart), unless the model really gives the same answer each time."
         )
 
     rows = [[draw.logprob for draw in row if draw.logprob is not None] for row in draws]

@@ -58,9 +58,12 @@ def middles_below(
     values = ordered if at is None else np.asarray(at)
     with np.errstate(over="ignore"):
         low = np.searchsorted(ordered, values - same * np.abs(values), side="left")
-    neighbours = np.concatenate(([_reflected(ordered, same)], ordered))[low]
+    # the neighbour below the first score stands before all
+    one_below = np.concatenate(([_reflected(ordered, same)], ordered))
+    neighbours = one_below[low]
     # halves first: a sum of large scores could overflow
-    return np.maximum(neighbours / 2 + ordered[low] / 2, np.nextafter(neighbours, np.inf))
+    middles = neighbours / 2 + ordered[low] / 2
+    return np.maximum(middles, np.nextafter(neighbours, np.inf))
 
 
 def middles_above(scores: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:

@@ -92,19 +92,27 @@ def completed(data: CalibrationData) -> CalibrationData:
     Draw j is the known draw j modulo their number; a copy is as similar to its original as any two
     draws are. A prompt without a draw gets draws that are alike, and wrong.
     """
-    draws = np.arange(data.k_max)
-    counts = np.maximum(data.n_draws, 1)
-    rows = np.arange(data.n_prompts)[:, np.newaxis]
-    origin = draws % counts[:, np.newaxis]
-    later = np.maximum(origin[:, :, np.newaxis], origin[:, np.newaxis])
-    earlier = np.minimum(origin[:, :, np.newaxis], origin[:, np.newaxis])
-    pairs = data.made[:, :, np.newaxis] & np.tri(data.k_max, k=-1, dtype=bool)
-    same = data.similarity[pairs].max(initial=1.0)
     full = copy.copy(data)
-    full.quality = np.where(data.made, data.quality, 0.0)[rows, origin]
-    similarity = data.similarity[rows[:, :, np.newaxis], later, earlier]
-    full.similarity = np.where(later == earlier, same, similarity)
-    full.labels = np.where(data.made, data.labels, 0)[rows, origin]
-    full.texts = data.first[rows, origin]
     full.n_draws = np.full(data.n_prompts, data.k_max)
+
+    # the known draw that each draw is, or is copied from, (n, K)
+    rows = np.arange(data.n_prompts)[:, np.newaxis]
+    n_known = np.maximum(data.n_draws, 1)[:, np.newaxis]
+    origin = np.arange(data.k_max) % n_known
+    # of a prompt without a draw the origin is a draw that was not made, wrong and of quality 0
+    known_quality = np.where(data.made, data.quality, 0.0)
+    known_labels = np.where(data.made, data.labels, 0)
+    full.quality = known_quality[rows, origin]
+    full.labels = known_labels[rows, origin]
+    full.texts = data.first[rows, origin]
+
+    # similarity is known of a later draw to an earlier one
+    origin_of_one = origin[:, :, np.newaxis]
+    origin_of_other = origin[:, np.newaxis]
+    later = np.maximum(origin_of_one, origin_of_other)
+    earlier = np.minimum(origin_of_one, origin_of_other)
+    is_known_pair = data.made[:, :, np.newaxis] & np.tri(data.k_max, k=-1, dtype=bool)
+    largest = data.similarity[is_known_pair].max(initial=1.0)
+    similarity = data.similarity[rows[:, :, np.newaxis], later, earlier]
+    full.similarity = np.where(later == earlier, largest, similarity)
     return full

@@ -343,7 +343,7 @@ def confidence_sequence(
     total, count = np.broadcast_arrays(np.asarray(totals, dtype=np.float64), np.asarray(n))
     # sums of many fractions are rounded
     if not np.all((total >= 0.0) & (total <= count * (1.0 + 1e-12))):
-        raise ValueError("totals must lie between 0 and n.")
+        raise ValueError(f"totals must lie between 0 and n, got {totals!r:.80} instead.")
     total = np.minimum(total, count)
     level = math.log(2.0 / alpha)
     return _lower_limit(total, count, level), 1.0 - _lower_limit(count - total, count, level)

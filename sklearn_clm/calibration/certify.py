@@ -157,8 +157,8 @@ def nth_largest_by_asking(entries: Entries, r: int) -> float:
         if least_answer == largest_answer:
             return least_answer
 
-        # of a prompt its highest entry without a label is asked for: no other can move its bounds
-        # as far
+        # a prompt is asked about its highest entry without a label: no other can move the bounds of
+        # its V as far
         heads = entries.heads(labels < 0)
         has_head = heads >= 0
         preference = np.full(len(heads), -np.inf)

@@ -135,7 +135,7 @@ class Claim:
     def sentence(self) -> str:
         """The guarantee in words."""
         if not self.holds:
-            return self._without()
+            return self._sentence_of_null()
         who = self._who()
         promise = self.risk.promise.format(who=who)
         if self.audit is not None:
@@ -164,12 +164,11 @@ class Claim:
             )
         return text
 
-    def _without(self) -> str:
+    def _sentence_of_null(self) -> str:
+        unit = self.risk.unit
         if self.group is None:
-            return self.risk.null.format(of="", each=f"each {self.risk.unit}")
-        return self.risk.null.format(
-            of=f" for group {self.group!r}", each=f"each of its {self.risk.unit}s"
-        )
+            return self.risk.null.format(of="", each=f"each {unit}")
+        return self.risk.null.format(of=f" for group {self.group!r}", each=f"each of its {unit}s")
 
     def _who(self) -> str:
         member = f"a new {self.risk.unit}"
@@ -205,8 +204,10 @@ class Claim:
 
     def remarks(self) -> list[str]:
         """Short remarks for one set; empty for the usual guarantee."""
-        group = [] if self.group is None else [f"group {self.group!r}"]
-        return [*group, *(self.common_remarks() if self.holds else [NO_GUARANTEE])]
+        remarks = self.common_remarks() if self.holds else [NO_GUARANTEE]
+        if self.group is not None:
+            remarks.insert(0, f"group {self.group!r}")
+        return remarks
 
     def common_remarks(self) -> list[str]:
         """The remarks that hold for all groups."""
@@ -267,9 +268,11 @@ def nulls_of(claims: Iterable[Claim]) -> str | None:
     whys = [claim.why_null() for claim in claims]
     # hundreds of groups would bury the message
     nulls = [why for why in whys if why is not None]
-    n_more = len(nulls) - MOST_NAMED
-    rest = [f"So are {n_more} more, {len(nulls)} of {len(whys)} in all."] if n_more > 0 else []
-    return "\n".join(nulls[:MOST_NAMED] + rest) or None
+    lines = nulls[:MOST_NAMED]
+    n_more = len(nulls) - len(lines)
+    if n_more:
+        lines.append(f"So are {n_more} more, {len(nulls)} of {len(whys)} in all.")
+    return "\n".join(lines) or None
 
 
 def repetitions_of(claims: Iterable[Claim]) -> str | None:

@@ -160,7 +160,10 @@ class Table:
             labels = np.array(verdicts[:n_given], dtype=np.int8)
             self._learn(rows[:n_given], texts[:n_given], labels)
         if len(verdicts) != len(rows):
-            raise ValueError(f"judge must give one verdict for each of {len(rows)} texts.")
+            raise ValueError(
+                f"judge must give one verdict for each of {len(rows)} texts, got {len(verdicts)} "
+                "instead."
+            )
 
     def _learn(self, rows: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> None:
         """Note labels, of each text one alone."""
@@ -172,7 +175,7 @@ class Table:
         if is_another.any():
             m = int(is_another.argmax())
             raise ValueError(
-                f"the judge must give equal texts one verdict, got both for the text of draw "
+                f"judge must give equal texts one verdict, got both verdicts for the text of draw "
                 f"{texts[m]} of prompt {rows[m]} instead."
             )
 

@@ -126,7 +126,10 @@ class BinomialTest:
         """P-value of each step, where all errors are known."""
         tally = self.path.tally(self.risk)
         if tally is None:
-            raise ValueError("errors must be known of all steps, got a table with missing labels.")
+            raise ValueError(
+                "data must hold all labels, so that the errors of all steps are known, got some "
+                "unknown ones instead."
+            )
         n_errors, n_counted = tally
         return step_p_values(n_errors, n_counted, self.level)
 
