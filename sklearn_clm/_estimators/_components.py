@@ -275,8 +275,8 @@ def prompts_unseen_by(
     seen = np.isin(prompts.digests[rows], score.trained_on_)
     if seen.all():
         raise ValueError(
-            "X must hold some prompts that did not train component_score, got only prompts that "
-            "did instead."
+            "X must hold some prompts that have not trained component_score, got only prompts that "
+            "have trained it instead."
         )
     return rows[~seen]
 

@@ -286,8 +286,8 @@ class ConformalSampler(CalibratedEstimator):
         rows = np.flatnonzero(~source.has_learnt(prompts))
         if not len(rows):
             raise ValueError(
-                "prompts must hold some that did not train the generator, got only prompts that "
-                "did instead."
+                "prompts must hold some that have not trained the generator, got only prompts that "
+                "have trained it instead."
             )
         collected = Collection(self, source, prompts, [_unlabeled] * len(prompts), rows)
         collected.fill(collected.data.k_max, judges=False, keeps=False)

@@ -170,7 +170,7 @@ def test_a_generator_that_was_trained_before_is_taken_with_its_calibration(tmp_p
             assert one.predict(X[1000:1020]) == expected
             assert not one.predict(X[1000:1020])[0].claim.unknown
     trained.fit(X[:300], y[:300])
-    with pytest.raises(NotFittedError, match="give the generator as it was trained then"):
+    with pytest.raises(NotFittedError, match="needs the generator with its training"):
         ConformalSampler(trained, **options).load_calibration(tmp_path / "calibration.json")
 
 

@@ -71,7 +71,7 @@ def test_another_model_behind_the_name_is_noticed(service, monkeypatch, policy):
     found = noticed(lambda: again.predict(NEW))
     assert found
     tested = again.calibration_.rule.tested
-    assert "of 100 new prompts took " in found[0]
+    assert "of 100 new prompts " in found[0]
     assert f"of the {tested.prompts} that calibrated" in found[0]
     assert not noticed(lambda: again.predict(NEW)), "once is enough"
 
@@ -143,7 +143,7 @@ def test_groups_have_shares_of_their_own(service, monkeypatch):
     odd = [prompt for prompt in NEW if int(prompt.split()[-1]) % 2]
     found = noticed(lambda: sampler.predict(odd))
     assert found
-    assert all("new prompts of group 'odd' took" in one for one in found)
+    assert all("new prompts of group 'odd' " in one for one in found)
 
 
 def test_escalated_prompts_are_called_so(service, monkeypatch):
