@@ -80,10 +80,12 @@ class Watch:
                 n_used_up = counts.n_used_up
             # outside of the lock: a warning may run code of the user's
             if has_doubled:
-                nothing = "no answer" if rule.claim.about == "answers" else "an empty set"
+                nothing = "got an empty set"
+                if rule.claim.about == "answers":
+                    nothing = "got no answer"
                 n_tested = rule.tested.prompts
                 self._compare(group, nothing, n_empty, n, rule.tested.empty, n_tested)
-                all_draws = f"all {rule.k_max} draws"
+                all_draws = f"took all {rule.k_max} draws"
                 self._compare(group, all_draws, n_used_up, n, rule.tested.used_up, n_tested)
 
     def _compare(
@@ -96,7 +98,7 @@ class Watch:
         self._warned.add((group, kind))
         of_group = "" if group is None else f" of group {group!r}"
         warn(
-            f"{now} of {n} new prompts{of_group} took {kind}, and {before} of the {n_before} that "
+            f"{now} of {n} new prompts{of_group} {kind}, and {before} of the {n_before} that "
             "calibrated: chance does that less than once in a million times. Prompts, draws or "
             "scores are not those of calibration (other texts, another model behind the name, "
             "scores computed otherwise), and the guarantee may not hold."
@@ -105,6 +107,8 @@ class Watch:
 
 def is_impossible(now: int, n: int, before: int, n_before: int) -> bool:
     """Whether chance hardly makes two shares so different."""
-    # Fisher's exact test, on both sides
-    same = hypergeom(n + n_before, now + before, n)
-    return bool(2 * min(same.cdf(now), same.sf(now - 1)) < _BY_CHANCE)
+    # Fisher's exact test, on both sides: where shares are the same, `now` is hypergeometric
+    where_same = hypergeom(n + n_before, now + before, n)
+    so_few = where_same.cdf(now)
+    so_many = where_same.sf(now - 1)
+    return bool(2 * min(so_few, so_many) < _BY_CHANCE)
