@@ -321,23 +321,28 @@ def components_of_sets(
     """Distinct components of the members of sets, scored."""
     prompts = [sampled.prompt for sampled in sets]
     # generations carry log-probabilities, if the set still holds its draws
-    draws: list[Sequence[Generation]] = [
-        sampled.generations or [Generation(text) for text in sampled.responses] for sampled in sets
-    ]
-    members: list[Any] = [
-        sampled.accepted if sampled.generations else range(len(sampled)) for sampled in sets
-    ]
+    draws: list[Sequence[Generation]] = []
+    members: list[Any] = []
+    indices: list[Any] = []
+    for sampled in sets:
+        if sampled.generations:
+            draws.append(sampled.generations)
+            members.append(sampled.accepted)
+            indices.append(sampled.accepted)
+        else:
+            draws.append([Generation(text) for text in sampled.responses])
+            members.append(range(len(sampled)))
+            indices.append(sampled.indices)
 
     # what was rejected need not be split, which may cost, unless the score compares components
     compares = _compares(component_score)
     split = [range(len(row)) for row in draws] if compares else members
-    texts = [[row[j] for j in of] for row, of in zip(draws, split)]
+    draws_to_split = [[row[j] for j in chosen] for row, chosen in zip(draws, split)]
+    components_of_rows = split_draws(splitter, prompts, draws_to_split)
     parts: list[Parts] = [[[] for _ in row] for row in draws]
-    for row, of, components_of_row in zip(parts, split, split_draws(splitter, prompts, texts)):
-        for j, components in zip(of, components_of_row):
-            row[j] = components
-
-    indices = [sampled.accepted if sampled.generations else sampled.indices for sampled in sets]
+    for parts_of_row, chosen, components_of_row in zip(parts, split, components_of_rows):
+        for j, components in zip(chosen, components_of_row):
+            parts_of_row[j] = components
     return components_of_draws(component_score, prompts, draws, parts, members, indices)
 
 
@@ -346,9 +351,8 @@ def select_components(
 ) -> list[ComponentSet]:
     """Components that reach the threshold of their group (Algorithm 2)."""
     # Proposition 4.4 bounds components of subsets of the K draws that calibrated, and of no others
-    refuse_larger_budget(
-        max((sampled.n_samples for sampled in sets), default=0), record.provenance.k_max
-    )
+    most_draws = max((sampled.n_samples for sampled in sets), default=0)
+    refuse_larger_budget(most_draws, record.provenance.k_max)
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
 
     prompts = CheckedPrompts([sampled.prompt for sampled in sets], numeric=False)

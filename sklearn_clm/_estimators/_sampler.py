@@ -538,7 +538,9 @@ class ConformalSampler(CalibratedEstimator):
 
     def _validate_params(self) -> None:
         generator = self.generator
-        if isinstance(generator, type) or not (generator is None or hasattr(generator, "sample")):
+        # a class has the method as well, and cannot draw
+        can_draw = hasattr(generator, "sample") and not isinstance(generator, type)
+        if generator is not None and not can_draw:
             raise TypeError(
                 f"generator must be an object with a method sample, got {generator!r:.200} "
                 "instead. Wrap a function as FunctionGenerator(ask), a checkpoint's name as "

@@ -64,9 +64,8 @@ class Provenance:
         optional = ["shift", "stops"]
         if self.splitter is None and self.component_score is None:
             optional += ["splitter", "component_score"]
-        return tuple(
-            name for name, value in vars(self).items() if value is None and name not in optional
-        )
+        lacking = [name for name, value in vars(self).items() if value is None]
+        return tuple(name for name in lacking if name not in optional)
 
     def differences(self, other: "Provenance") -> tuple[str, ...]:
         """Names of fields that are known and differ."""

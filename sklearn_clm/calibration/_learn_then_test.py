@@ -267,7 +267,8 @@ def _tested_risks(
     exact = np.zeros(m, dtype=bool)
     n_errors = np.full(m, n)
     n_counted = np.full(m, n)
-    sizes, samples = np.full((2, m), np.nan)
+    sizes = np.full(m, np.nan)
+    samples = np.full(m, np.nan)
     tested = range(min(n_passed + 1, m))
     for step in tested:
         fewest, most = main_test.errors(step)
@@ -275,8 +276,9 @@ def _tested_risks(
         exact[step] = fewest == most
         n_errors[step] = most if is_most else fewest
         n_counted[step] = max(main_test.n_counted(step), 1)
-    # costs choose among the steps that passed: their draws are made up to the stop
-    for step in range(0 if select == "objective" else max(n_passed - 1, 0), n_passed):
+    # costs choose among the steps that passed: the draws of these are made up to the stop
+    first_chosen = 0 if select == "objective" else max(n_passed - 1, 0)
+    for step in range(first_chosen, n_passed):
         # how many texts all draws hold matters where another step may be as cheap
         if not path.accepts_all(step) or (path.table.knows_texts and n_passed > 1):
             path.finish(step)

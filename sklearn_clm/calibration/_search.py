@@ -106,8 +106,8 @@ def search_frontier(
 
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
     # rejection, the largest budget, the latest stop
-    axes = np.meshgrid(l1[::-1], l2, budgets[::-1], l3[::-1], indexing="ij")
-    similarity, quality, budget_of, set_scores = (axis.ravel() for axis in axes)
+    grid = np.meshgrid(l1[::-1], l2, budgets[::-1], l3[::-1], indexing="ij")
+    similarity, quality, budget_of, set_scores = (axis.ravel() for axis in grid)
     lambdas = np.column_stack((similarity, quality, set_scores))
     risks = evaluate_configurations(
         optimization, lambdas, set_score=score, k_max=budget_of, risk=risk, at_stake=at_stake

@@ -312,7 +312,9 @@ def split_of(
 def _labels_of(admissible: ArrayLike, is_made: np.ndarray) -> np.ndarray:
     """Labels of draws, -1 for those that were not made."""
     given = as_array(admissible, "admissible", is_made.shape, where=False)
-    labels = as_labels(np.where(np.isnan(given) & ~is_made, -1.0, given), is_made.shape)
+    # NaN may stand for the label of a draw that was not made, and of no other
+    stands_for_none = np.isnan(given) & ~is_made
+    labels = as_labels(np.where(stands_for_none, -1.0, given), is_made.shape)
     _refuse_labels_of_nothing(labels, is_made)
     return labels
 

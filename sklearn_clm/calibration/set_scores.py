@@ -164,7 +164,9 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
         return as_array(set_score(values, members), value, (len(quality),), where=False)
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:
-        return float(of_sets(quality[np.newaxis], np.ones((1, len(quality)), dtype=bool))[0])
+        accepts_all = np.ones((1, len(quality)), dtype=bool)
+        (score,) = of_sets(quality[np.newaxis], accepts_all)
+        return float(score)
 
     return SetScore(name, of_set, of_sets=of_sets)
 

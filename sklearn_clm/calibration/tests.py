@@ -69,9 +69,9 @@ class BinomialTest:
         if self.risk.counts_all:
             return np.asarray(n_errors <= self.n_allowed(0))
         # many steps have as many prompts that count: one critical count for each such number
-        first = np.unique(n_counted, return_index=True, return_inverse=True)
-        allowed = np.array([self.n_allowed(int(step)) for step in first[1]])
-        return np.asarray(n_errors <= allowed[first[2]])
+        _, first_steps, place = np.unique(n_counted, return_index=True, return_inverse=True)
+        allowed = np.array([self.n_allowed(int(step)) for step in first_steps])
+        return np.asarray(n_errors <= allowed[place])
 
     def n_counted(self, step: int) -> int:
         """How many prompts count at a step."""
@@ -90,7 +90,7 @@ class BinomialTest:
             return bool(self._passed[step])
         allowed = self.n_allowed(step)
         fewest, most = self.errors(step)
-        # known labels may decide already; where no error is allowed nothing can pass
+        # known labels may decide already; where even no error is one too many nothing can pass
         if allowed < 0 or most <= allowed or fewest > allowed:
             return most <= allowed
         # settled prompts need neither labels nor later draws
@@ -170,7 +170,8 @@ class BinomialTest:
         # of prompts that go on any draw to come may be a member
         is_to_come = np.arange(table.k_max) >= table.n_draws[path.rows, np.newaxis]
         is_to_come[:, path.budget(step) :] = False
-        goes_on = path.unfinished(step) & ~_settled(members) & ~table.is_hole(path.rows)
+        is_open = path.unfinished(step) & ~_settled(members)
+        goes_on = is_open & ~table.is_hole(path.rows)
         return is_wanted | (is_to_come & goes_on[:, np.newaxis])
 
 

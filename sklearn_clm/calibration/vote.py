@@ -283,8 +283,10 @@ def decided(
     texts = np.arange(model.k_max)
     later = texts > best[:, np.newaxis]
     # the most votes that each text can still get, those that have not come yet included
-    votes = np.where((scores == -np.inf) & (texts >= draws), 0.0, scores) + n_to_come
-    overtakes = (votes > top[:, np.newaxis]) | ((votes == top[:, np.newaxis]) & ~later)
+    may_come = (scores == -np.inf) & (texts >= draws)
+    most_votes = np.where(may_come, 0.0, scores) + n_to_come
+    votes_of_best = top[:, np.newaxis]
+    overtakes = (most_votes > votes_of_best) | ((most_votes == votes_of_best) & ~later)
     overtakes[np.arange(len(best)), best] = False
     best_of_others = np.where(texts == best[:, np.newaxis], 0.0, scores).max(axis=1)
     of_next = np.maximum(best_of_others, 0.0)

@@ -12,7 +12,8 @@ def percent(share: float) -> str:
 def rounded_up(level: float) -> float:
     """A level to four decimals, upwards: what is printed works."""
     # of the shortest decimal, as it is printed: level * 1e4 may be rounded to either side
-    return math.ceil(Fraction(repr(float(level))) * 10_000) / 10_000
+    printed = Fraction(repr(float(level)))
+    return math.ceil(printed * 10_000) / 10_000
 
 
 def counted(number: int, noun: str) -> str:
