@@ -89,7 +89,7 @@ class Collection:
         self.n_draws = np.zeros(n, dtype=np.intp)
         self.limits = source.limits(self.prompts, k_max)
         if self.limits.max() < k_max:
-            self.limits[:] = k_max  # which is too large: the generator says so
+            self.limits[:] = k_max  # more than there are: the generator refuses them
         self.noise: dict[str, Noise] = {}  # of scores that are given draws alone
         self._progress = QUIET
 
@@ -119,12 +119,10 @@ class Collection:
         if collected.prompts is None or data.prompts is None:
             return False
         # data may be truncated to fewer draws
-        other = collected.provenance.differences(replace(data.provenance, k_max=None))
-        return (
-            not other
-            and np.array_equal(collected.prompts, data.prompts)
-            and np.array_equal(collected.quality[:, : data.k_max], data.quality)
-        )
+        differences = collected.provenance.differences(replace(data.provenance, k_max=None))
+        if differences or not np.array_equal(collected.prompts, data.prompts):
+            return False
+        return np.array_equal(collected.quality[:, : data.k_max], data.quality)
 
     @property
     def has_holes(self) -> bool:

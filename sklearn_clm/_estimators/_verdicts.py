@@ -90,7 +90,7 @@ class Verdicts:
             trial.ask(np.zeros(1, int), np.zeros(1, int))
 
     def pairs(self, prompts: np.ndarray, draws: np.ndarray) -> tuple[dict[str, WantedVerdict], int]:
-        """Questions about draws, and how many are not made yet."""
+        """Questions about draws, and how many draws are to come."""
         pairs: dict[str, WantedVerdict] = {}
         n_to_come = 0
         for i, j in zip(prompts.tolist(), draws.tolist()):
@@ -98,8 +98,10 @@ class Verdicts:
             if j >= len(self._responses[i]):
                 n_to_come += 1
                 continue
-            aliases = checked_admissions([self.references[i]], 1)[0]
-            for alias in () if callable(aliases) else aliases:
+            (aliases,) = checked_admissions([self.references[i]], 1)
+            if callable(aliases):
+                continue  # a function judges by itself: nobody is asked
+            for alias in aliases:
                 pair = WantedVerdict(as_judged(alias), self._responses[i][j])
                 pairs[pair.id] = pair
         return pairs, n_to_come
