@@ -613,9 +613,10 @@ class ConformalSampler(CalibratedEstimator):
     # --- calibrate ----------------------------------------------------------------------------
 
     def _origin_of(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
-        """What this sampler collected as these data, if it did, and their source of draws.
+        """The collection of these data, if own, and their source.
 
-        Data of other scores, of another shift, or with too few draws are refused.
+        It is None for data that this sampler has not collected. Data of other scores, of another
+        shift, or with too few draws are refused.
         """
         check_data(data, draws=False, labels=False)
         refuse_differences("data", vars(data.provenance), self._fingerprints())

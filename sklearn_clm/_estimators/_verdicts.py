@@ -156,7 +156,7 @@ class Verdicts:
             yield from self.ask(prompts[part], draws[part]).tolist()
 
     def _n_at_once(self, n_wanted: int) -> int:
-        """Verdicts that are wanted at once, so that others are kept."""
+        """How many verdicts are asked for before they are kept."""
         # a judge of many pairs is best asked about all of them
         if isinstance(get_admission(self.admission), PairJudge):
             return max(n_wanted, 1)

@@ -228,7 +228,7 @@ def _best(candidates: list[_Candidate], draw_price: float | None) -> _Candidate:
 def _ways_to_count(
     draws: np.ndarray, costs: np.ndarray, draw_price: float | None
 ) -> list[np.ndarray]:
-    """Ways to count what was spent: w_1, ..., w_K of each."""
+    """Ways to count what was spent, w_1 to w_K."""
     # doubt that counts so often lets nothing be answered before the last draw
     after_all = np.where(draws < draws[-1], _NOTHING, 1.0)
     if draw_price == 0.0:

@@ -499,9 +499,9 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         return super().certified(learnt, table, part, claim)
 
     def _better_of(self, either: EitherPath, table: Table, part: Part, claim: Claim) -> Rule:
-        """Test the vote and what was learnt, and take the one of more worth.
+        """Test the vote and what was learnt; return the better.
 
-        Each has one half of delta (``calibration/_vote.py``).
+        Each has one half of delta (``calibration/vote.py``).
         """
         rows = np.concatenate((part.searched, part.rows))
         # a group may be small, and so may all prompts where others taught

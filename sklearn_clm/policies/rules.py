@@ -128,14 +128,14 @@ class Rule(ABC):
 
 
 class SetCounts(NamedTuple):
-    """How many sets there are, are empty, and took all draws.
+    """Numbers of prompts, empty sets and used-up budgets.
 
     Copies of a prompt count once.
     """
 
     prompts: int
-    empty: int
-    used_up: int
+    empty: int  # sets
+    used_up: int  # sets that took all draws
 
     @classmethod
     def of(
