@@ -226,6 +226,7 @@ class ComponentCollection:
         max_wrong: int = 0,
     ) -> ComponentCalibrationData:
         """The data with all labels, or those that tests need."""
+        # people may have changed their verdicts since
         if data.unknown is None and not self.verdicts.of_people:
             return data
         self.data = labelled(data, self.verdicts, alpha, parts, max_wrong=max_wrong)

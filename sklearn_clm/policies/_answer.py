@@ -359,7 +359,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         plain = self._plain_model(k_max, tiers)
         if not len(rows):
             return PlainPath(plain)
-        # people who audit speak of one path alone
+        # an audit tests one path alone, and a vote has no part of the prompts that chooses its step
         part = table.part(rows)
         may_vote = self._may_vote(k_max, tiers) and not judging.audits
         if may_vote:
@@ -466,7 +466,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     def path_on(
         self, learnt: AnyPath, table: Table, part: Part, rows: np.ndarray
     ) -> AnswerSteps | PlainSteps:
-        if isinstance(learnt, EitherPath):  # people who audit speak of one path alone
+        if isinstance(learnt, EitherPath):
+            # an audit tests one path alone: what was learnt, at the whole of delta
             learnt = replace(learnt.learnt, level=1.0)
         delta = part.delta * learnt.level
         if isinstance(learnt, PlainPath):
