@@ -80,7 +80,8 @@ def site(tmp_path_factory):
     """The pages of README's command, each by its path."""
     pytest.importorskip("pdoc")
     folder = tmp_path_factory.mktemp("site")
-    (command,) = re.findall(r"^python (\.ci/pages) site$", README.read_text("utf-8"), re.M)
+    commands = re.findall(r"^pip install .* && python (\S+) site$", README.read_text("utf-8"), re.M)
+    (command,) = commands
     options = {"capture_output": True, "text": True, "cwd": README.parent}
     done = subprocess.run([sys.executable, command, str(folder)], **options)
     assert done.returncode == 0, done.stdout + done.stderr
