@@ -23,6 +23,7 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     Claim,
     ComponentThreshold,
+    Configuration,
     LearnThenTestResult,
     Provenance,
     smallest_epsilon,
@@ -38,9 +39,10 @@ from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._exit import LevelRule
+from sklearn_clm.policies._selection import SelectionRule
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies.groups import groups_of
-from sklearn_clm.policies.rules import Rule, Rules, SetCounts
+from sklearn_clm.policies.rules import Rule, Rules, SetCounts, SetRule
 
 PARTS = ("splitter", "component_score", "admission")
 
@@ -73,7 +75,7 @@ class Calibration(ABC):
         return " ".join((self.claim.sentence(), *conditions, *self.remarks))
 
     @property
-    def rule(self) -> Any:
+    def rule(self) -> Rule:
         """The rule for all prompts together."""
         return self.rules[None]
 
@@ -162,7 +164,7 @@ class Calibration(ABC):
         rules = {}
         for group, rule in self.rules.items():
             claim = replace(rule.claim, unknown=unknown, judge=judge)
-            rules[group] = replace(rule, claim=claim)
+            rules[group] = rule.having(claim=claim)
         return replace(record, rules=rules)
 
     def conditions(self) -> tuple[str, ...]:
@@ -243,15 +245,15 @@ class Calibration(ABC):
             provenance = record_of(Provenance, content["provenance"])
             rules: Rules = {}
             for content_of_rule in content["rules"]:
-                rule: Any = Rule.of_kind(content_of_rule["kind"]).of_content(
+                rule = Rule.of_kind(content_of_rule["kind"]).of_content(
                     claim_of(content_of_rule), content_of_rule, content_of_rule["k_max"]
                 )
                 if "taken" in content_of_rule:
                     shares = tuple(map(float, content_of_rule["taken"]))
-                    rule = replace(rule, taken=shares)
+                    rule = rule.having(taken=shares)
                 if "tested" in content_of_rule:
                     n_tested, n_empty, n_used_up = map(int, content_of_rule["tested"])
-                    rule = replace(rule, tested=SetCounts(n_tested, n_empty, n_used_up))
+                    rule = rule.having(tested=SetCounts(n_tested, n_empty, n_used_up))
                 rules[content_of_rule["group"]] = rule
             # attributes of an estimator show it, and so do reports of groups
             if None not in rules:
@@ -315,6 +317,11 @@ class SamplerCalibration(Calibration):
         return self.tests if isinstance(self.tests, LearnThenTestResult) else None
 
     @property
+    def lambda_hat(self) -> Configuration | None:
+        """The certified thresholds, where the rule has any."""
+        return self.rule.lambda_hat if isinstance(self.rule, SetRule) else None
+
+    @property
     def k_max(self) -> int:
         """The budget in force; of several groups the largest."""
         return max(rule.k_max for rule in self.in_use.values())
@@ -338,7 +345,7 @@ class SamplerCalibration(Calibration):
         # a rule that keeps all draws is certified, and of no use: whoever reads the claim alone
         # would not see it
         size, _ = self.rule.costs
-        thresholds = self.rule.lambda_hat
+        thresholds = self.lambda_hat
         keeps_all = size == self.k_max or (thresholds is not None and thresholds.accepts_all)
         what_may_help = ""
         # an exit level below all chances keeps everything, draws that lack as well
@@ -475,6 +482,15 @@ class SelectorCalibration(Calibration):
         """The tests of thresholds, where they were counted."""
         tests = super().tests
         return tests if isinstance(tests, ComponentThreshold) else None
+
+    @property
+    def thresholds(self) -> dict[Hashable | None, float]:
+        """gamma-hat of each group, and under None of all prompts."""
+        return {
+            group: rule.gamma_hat
+            for group, rule in self.rules.items()
+            if isinstance(rule, SelectionRule)
+        }
 
     @property
     def parts(self) -> list[Any]:

@@ -360,20 +360,22 @@ def select_components(
     by_group = record.rules
     if sets.provenance is None:  # sets made by hand do not know their draws
         by_group = {
-            name: replace(rule, claim=replace(rule.claim, unknown=("generator", "seed")))
+            name: rule.having(claim=replace(rule.claim, unknown=("generator", "seed")))
             for name, rule in by_group.items()
         }
-    rules = [by_group[name] for name in record.groups_of(groups, prompts)]
+    groups_of_prompts = record.groups_of(groups, prompts)
+    rules = [by_group[name] for name in groups_of_prompts]
+    thresholds = [record.thresholds[name] for name in groups_of_prompts]
     certified = sets[np.array([rule.certified for rule in rules], dtype=bool)]
 
     # where nothing is certified nothing is selected, and nothing has to be scored
     split = iter(components_of_sets(record.splitter, record.component_score, certified))
     no_components = DistinctComponents([], np.empty(0), [])
     selected = []
-    for sampled, rule in zip(sets, rules, strict=True):
+    for sampled, rule, gamma_hat in zip(sets, rules, thresholds, strict=True):
         # `split` has as many parts as there are certified sets, in their order
         components, scores, occurrences = next(split) if rule.certified else no_components
-        is_chosen = scores >= rule.gamma_hat
+        is_chosen = scores >= gamma_hat
         chosen = np.flatnonzero(is_chosen).tolist()
         rejected = np.flatnonzero(~is_chosen).tolist()
         kept = tuple(components[c] for c in chosen)

@@ -717,7 +717,7 @@ class ConformalSampler(CalibratedEstimator):
         fitted["_source"] = record.source
         fitted["generator_"] = record.source.generator
         fitted["seed_"] = record.source.seed
-        fitted["lambda_hat_"] = record.rule.lambda_hat
+        fitted["lambda_hat_"] = record.lambda_hat
         fitted["k_max_"] = record.k_max
         fitted["achievable_epsilon_"] = record.achievable_epsilon
         if record.by_group is not None:

@@ -46,7 +46,7 @@ from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import ComponentSelection, SelectionRule
 from sklearn_clm.policies.groups import groups_of, parameters_of_groups
-from sklearn_clm.policies.rules import rules_of_parts
+from sklearn_clm.policies.rules import Rule, rules_of_parts
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._components import get_component_score
 from sklearn_clm.scoring.admission import get_component_admission
@@ -486,7 +486,7 @@ class ComponentSelector(CalibratedEstimator):
 
     def _test_of(
         self, data: ComponentCalibrationData, collected: ComponentCollection | None
-    ) -> Callable[[Part, Claim], SelectionRule]:
+    ) -> Callable[[Part, Claim], Rule]:
         """The test of a part, by labels or an audit."""
         selection = ComponentSelection(data, self.max_wrong)
         if not isinstance(self.judging, AuditedJudging):
@@ -507,12 +507,13 @@ class ComponentSelector(CalibratedEstimator):
     def _attributes_of(self, record: SelectorCalibration) -> dict[str, Any]:
         fitted = super()._attributes_of(record)
         result: ComponentThreshold | None = record.tests
-        fitted["gamma_hat_"] = record.rule.gamma_hat
+        thresholds = record.thresholds
+        fitted["gamma_hat_"] = thresholds[None]
         fitted["achievable_alpha_"] = (np.nan, np.nan)
         if result is not None:
             fitted["achievable_alpha_"] = result.achievable_alpha
         if record.by_group is not None:
-            fitted["groups_"] = {name: rule.gamma_hat for name, rule in record.by_group.items()}
+            fitted["groups_"] = {name: thresholds[name] for name in record.by_group}
         if record.sampler is not None:
             fitted["sampler_"] = record.sampler
         if record.data is None:

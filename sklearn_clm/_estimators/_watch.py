@@ -8,14 +8,14 @@ Shares that chance makes so different once in a million times are warned of.
 
 import os
 import threading
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from scipy.stats import hypergeom
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import PredictionSet
+from sklearn_clm.policies.rules import Rules
 
 _BY_CHANCE = 1e-6
 _MOST = 1024  # prompts that are watched of each group
@@ -59,7 +59,7 @@ class Watch:
 
     def add(
         self,
-        rules: Mapping[Hashable | None, Any],
+        rules: Rules,
         groups: Sequence[Hashable | None],
         digests: np.ndarray,
         sets: Sequence[PredictionSet],

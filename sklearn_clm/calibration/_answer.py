@@ -45,7 +45,7 @@ its chance to be right. Where a model is sure of what is wrong the start is poor
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.stats import betabinom, binom
@@ -55,6 +55,7 @@ from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._exit_model import (
     ConstantClassifier,
     ExitModel,
+    Learner,
     folds_of,
     learnt,
     with_references,
@@ -62,7 +63,7 @@ from sklearn_clm.calibration._exit_model import (
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._texts import TextPaths
 from sklearn_clm.calibration.data import CalibrationData
-from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.table import DrawEntries, Table
 from sklearn_clm.calibration.tiers import Tiers
 
@@ -74,6 +75,9 @@ _COUNTED = 1 / 4  # of the share of wrong answers; the rest is as the model has 
 _QUANTILES = (np.arange(9) + 0.5) / 9  # of the number of prompts that are answered
 _CUTS = np.arange(10, -1, -1) / 8  # of the level of the start
 _NOTHING = 1e-9  # of the draws: as good as no answer before all are made
+
+Values: TypeAlias = float | np.ndarray
+"""Of one prompt, or of many."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class _Candidate(NamedTuple):
 
 def search_answers(
     data: CalibrationData,
-    new_classifier: Callable[[], Any],
+    new_classifier: Callable[[], Learner],
     n: int,
     alpha: float,
     delta: float,
@@ -253,12 +257,12 @@ def sureness(chance: np.ndarray, patience: Sequence[float], cut: float = 0.0) ->
     return np.where(np.cumsum(low, axis=1) > low, -np.inf, sure)
 
 
-def sure_after(chance: Any, doubted: Any) -> Any:
+def sure_after(chance: Values, doubted: Values) -> Values:
     """s_k, where doubt counts so many times."""
     return 1.0 - (1.0 - chance) * doubted
 
 
-def hopeless_after(chance: Any, draws: Any, k_max: int, cut: float) -> Any:
+def hopeless_after(chance: Values, draws: Values, k_max: int, cut: float) -> np.ndarray | bool:
     """Whether prompts of this largest p_k are hopeless."""
     return (draws >= _CUT_FROM) & (chance < cut * (draws / k_max) ** 0.5)
 
@@ -320,7 +324,7 @@ def answered_at(sure: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]
     return answered, np.where(answered, reaches.argmax(axis=1) + 1, 0)
 
 
-class AnswerSteps(Path):
+class AnswerSteps(TablePath):
     """Levels of answers, from the most selective, on some prompts.
 
     Draws are made until the first level, the highest, answers. Where they end early, prompts may

@@ -16,6 +16,7 @@ from sklearn_clm.calibration.certify import Entries, SequenceResult
 from sklearn_clm.calibration.checks import as_array, as_labels, check_level
 from sklearn_clm.calibration.claim import Claim, refuse_too_few
 from sklearn_clm.calibration.digests import next_digests, repeated, row_digests
+from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import Risk
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
@@ -360,7 +361,7 @@ class SelectedEntries(Entries):
         raise TypeError("selected components are judged by their threshold")
 
 
-class ComponentPath:
+class ComponentPath(Path):
     """Thresholds on components, from the largest, on some prompts."""
 
     what: ClassVar[str] = "threshold"
@@ -407,9 +408,6 @@ class ComponentPath:
         """Which prompts lack draws: none."""
         return np.zeros(len(self.rows), dtype=bool)
 
-    def finish(self, step: int, chosen: np.ndarray | None = None) -> None:
-        """Make draws up to the stop: they were made."""
-
     def only(self, step: int) -> "ComponentPath":
         """The path of this threshold alone."""
         alone = self.thresholds[[step]]
@@ -418,13 +416,6 @@ class ComponentPath:
     def on(self, rows: np.ndarray) -> "ComponentPath":
         """The same thresholds on other prompts."""
         return ComponentPath(self.data, rows, self.thresholds, max_wrong=self.max_wrong)
-
-    def laid_out(self) -> "ComponentPath":
-        """All thresholds of this path."""
-        return self
-
-    def expected_losses(self) -> None:
-        """What each threshold is expected to err: not known."""
 
     def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
         """Errors of all steps, and how many prompts count."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -26,6 +26,20 @@ from sklearn_clm.calibration.tiers import Tiers
 _N_FOLDS = 5  # of the cross-fitting
 _RHOS = np.geomspace(0.02, 20.0, 31)
 _AROUND = np.linspace(0.5, 1.2, 8)  # of epsilon: where the cost of a rho is measured
+
+
+class Classifier(Protocol):
+    """What gives the probability of two classes."""
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Probabilities of both classes for each row."""
+
+
+class Learner(Classifier, Protocol):
+    """A classifier that is still to learn."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
+        """Learn from rows of features and labels."""
 
 
 def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray) -> np.ndarray:
@@ -146,9 +160,9 @@ class TextModel(ABC):
 class ExitModel(TextModel):
     """What was learnt on the optimisation part."""
 
-    text_classifier: Any  # gives the probability of being admissible
-    added_classifier: Any | None  # gives p_k(c); None where that is the same
-    arrival_classifiers: tuple[Any, ...]  # give g_k, one for each horizon
+    text_classifier: Classifier  # gives the probability of being admissible
+    added_classifier: Classifier | None  # gives p_k(c); None where that is the same
+    arrival_classifiers: tuple[Classifier, ...]  # give g_k, one for each horizon
     quality_scale: ScoreScale
     similarity_scale: ScoreScale
     rho: float
@@ -218,7 +232,7 @@ def with_references(data: CalibrationData) -> CalibrationData:
 def fit_exit_model(
     data: CalibrationData,
     *,
-    new_classifier: Callable[[], Any],
+    new_classifier: Callable[[], Learner],
     epsilon: float,
     look_ahead: int = 4,
     draw_price: float = 0.1,
@@ -295,13 +309,13 @@ def folds_of(n_prompts: int) -> np.ndarray:
 
 
 def learnt(
-    new_classifier: Callable[[], Any],
+    new_classifier: Callable[[], Learner],
     folds: np.ndarray,
     features: np.ndarray,
     labels: np.ndarray,
     taught: np.ndarray,
     present: np.ndarray,
-) -> tuple[Any, np.ndarray]:
+) -> tuple[Classifier, np.ndarray]:
     """A classifier, and cross-fitted probabilities.
 
     Those of a fold are learnt from the others. The first axis counts prompts. It learns where
@@ -329,7 +343,9 @@ class ConstantClassifier:
         return np.stack((1.0 - share, share), axis=1)
 
 
-def fitted(new_classifier: Callable[[], Any], features: np.ndarray, labels: np.ndarray) -> Any:
+def fitted(
+    new_classifier: Callable[[], Learner], features: np.ndarray, labels: np.ndarray
+) -> Classifier:
     """A classifier of rows; constant where labels are all alike."""
     # with one class alone scikit-learn's classifiers refuse, or give one column
     n_positive = int(np.sum(labels))
@@ -339,12 +355,15 @@ def fitted(new_classifier: Callable[[], Any], features: np.ndarray, labels: np.n
     return ConstantClassifier((n_positive + 0.5) / (len(labels) + 1.0))
 
 
-def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
+def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
     """Probability of the second class."""
+    # of a logistic regression
     coefficients = getattr(classifier, "coef_", None)
-    if coefficients is not None and np.shape(coefficients) == (1, features.shape[1]):
+    intercept = getattr(classifier, "intercept_", None)
+    one_of_each = (1, features.shape[1])
+    if coefficients is not None and intercept is not None and np.shape(coefficients) == one_of_each:
         terms = features * coefficients[0]
-        terms[:, :1] += classifier.intercept_
+        terms[:, :1] += intercept
         # term by term: a matrix product may round a row otherwise in another batch
         log_odds = np.cumsum(terms, axis=1)[:, -1]
         return 1.0 / (1.0 + np.exp(-log_odds))
@@ -354,7 +373,7 @@ def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
     return np.asarray(classifier.predict_proba(features))[:, 1]
 
 
-def probabilities(classifier: Any, present: np.ndarray, features: np.ndarray) -> np.ndarray:
+def probabilities(classifier: Classifier, present: np.ndarray, features: np.ndarray) -> np.ndarray:
     """:func:`probability` where there is something, -inf elsewhere."""
     chances = np.full(present.shape, -np.inf)
     chances[present] = probability(classifier, features[present])
@@ -408,7 +427,7 @@ def impute_labels(
     data: CalibrationData,
     first: np.ndarray,
     labels: np.ndarray,
-    new_classifier: Callable[[], Any],
+    new_classifier: Callable[[], Learner],
     random_state: int = 0,
 ) -> np.ndarray:
     """All labels of the optimisation part, where few were judged.

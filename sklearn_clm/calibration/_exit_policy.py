@@ -46,7 +46,7 @@ import numpy as np
 
 from sklearn_clm.calibration._between import SAME, middles_below
 from sklearn_clm.calibration._exit_model import ExitModel, tau_after_draw
-from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.table import DrawEntries, Table
 
 
@@ -182,7 +182,7 @@ class ExitEntries(DrawEntries):
             self.draw(waiting)
 
 
-class LevelPath(Path):
+class LevelPath(TablePath):
     """Levels of an exit policy on some prompts, ascending.
 
     All levels share what was drawn. The steps are those that were asked for.

@@ -178,7 +178,7 @@ def learn_then_test(
 
 
 def certify_frontier(
-    main_test: BinomialTest,
+    main_test: BinomialTest[ThresholdPath],
     other_tests: Sequence[BettingTest] = (),
     *,
     searched: np.ndarray,
@@ -191,7 +191,7 @@ def certify_frontier(
     holds bounds of errors and p-values, and the objective leaves out the excess, which needs labels
     that no test asks for. Where costs are not known, the objective is that of the search.
     """
-    path: Any = main_test.path
+    path = main_test.path
     n = main_test.n_prompts
     lazily = path.table.is_lazy
     n_judged_before = path.table.n_judgements
@@ -254,14 +254,14 @@ def certify_frontier(
 
 
 def _tested_risks(
-    main_test: BinomialTest, n_passed: int, select: str
+    main_test: BinomialTest[ThresholdPath], n_passed: int, select: str
 ) -> tuple[ConfigurationRisks, np.ndarray]:
     """Bounds of errors, and costs, of an incomplete table.
 
     Errors are the most there can be where a configuration is certified, or the table has no judge
     to ask, and the fewest elsewhere.
     """
-    path: Any = main_test.path
+    path = main_test.path
     n = main_test.n_prompts
     m = len(path)
     exact = np.zeros(m, dtype=bool)

@@ -13,7 +13,7 @@ Number = type[np.number[Any]]
 
 
 def as_array(
-    values: ArrayLike,
+    values: object,
     name: str,
     shape: tuple[int | None, ...],
     dtype: Number = np.float64,
@@ -54,7 +54,7 @@ def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
     return labels
 
 
-def check_probability(value: Any, name: str) -> np.ndarray:
+def check_probability(value: object, name: str) -> np.ndarray:
     """An array of numbers strictly between 0 and 1."""
     try:
         array = np.asarray(value)
@@ -67,7 +67,7 @@ def check_probability(value: Any, name: str) -> np.ndarray:
     return array
 
 
-def check_level(value: Any, name: str) -> float:
+def check_level(value: ArrayLike, name: str) -> float:
     """`value` as one number strictly between 0 and 1."""
     if np.ndim(value) != 0:
         raise ValueError(f"{name} must be a single number in (0, 1), got {value!r} instead.")

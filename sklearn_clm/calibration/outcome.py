@@ -9,7 +9,7 @@ import numpy as np
 
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.calibration.certify import SequenceResult
-from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.tests import errors_at, n_counted_at, open_prompts
 from sklearn_clm.calibration.words import percent
@@ -70,7 +70,7 @@ class Outcome:
     tests: SequenceResult | None = field(default=None, repr=False)  # of all steps, if counted
 
     @classmethod
-    def at(cls, path: Path, risk: Risk, step: int, *, passed: bool, **fields: Any) -> Self:
+    def at(cls, path: TablePath, risk: Risk, step: int, *, passed: bool, **fields: Any) -> Self:
         """What is known of a step of a path."""
         of_holes = cls.of_holes(path, risk, step)
         fewest, most = errors_at(path, risk, step)
@@ -97,7 +97,7 @@ class Outcome:
         )
 
     @staticmethod
-    def of_holes(path: Path, risk: Risk, step: int) -> dict[str, Any]:
+    def of_holes(path: TablePath, risk: Risk, step: int) -> dict[str, Any]:
         """What holes of its table leave open at a step."""
         if not path.table.has_holes:
             return {}

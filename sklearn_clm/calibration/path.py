@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
 
 class Path(Protocol):
-    """Ordered steps on n prompts, at `rows` of a table.
+    """Ordered steps on n prompts, at `rows` of their data.
 
     `what` names a step, and `parts` say in a report what the two parts of the data are for. All
     arrays of a step have n entries, those of `members` one for each member. What has a body here
@@ -44,8 +44,12 @@ class Path(Protocol):
 
     what: ClassVar[str]
     parts: ClassVar[tuple[str, str]]
-    table: Table
     rows: np.ndarray
+
+    @property
+    def at_stake(self) -> np.ndarray | None:
+        """Prompts that may err, bool; None: all."""
+        return None
 
     def __len__(self) -> int:
         """Number of steps."""
@@ -80,6 +84,25 @@ class Path(Protocol):
     def only(self, step: int) -> Self:
         """The path of this step alone."""
 
+    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
+        """Errors of all steps, and how many prompts count.
+
+        None where they are not known at once.
+        """
+        return None
+
+
+class TablePath(Path, Protocol):
+    """A path on a table, whose tests may draw and ask."""
+
+    table: Table
+
+    @property
+    def at_stake(self) -> np.ndarray | None:
+        """Prompts that may err, bool; None: all."""
+        at_stake = self.table.at_stake
+        return None if at_stake is None else at_stake[self.rows]
+
     def budget(self, step: int) -> int:
         """The most draws of a prompt at a step."""
         return self.table.k_max
@@ -87,13 +110,6 @@ class Path(Protocol):
     def likely_last(self, n_allowed: int) -> int:
         """The step that is expected to pass last."""
         return 0
-
-    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
-        """Errors of all steps, and how many prompts count.
-
-        None where they are not known at once.
-        """
-        return None
 
 
 class StoppedSet(NamedTuple):
@@ -186,7 +202,7 @@ def sets_at_stop(
     return Column(shown, sets.samples)
 
 
-class ColumnPath(Path):
+class ColumnPath(TablePath):
     """Steps that each make a column of what was drawn.
 
     Where draws are missing, a column holds what those that were made show, and :meth:`finish` makes
@@ -320,14 +336,13 @@ class ThresholdPath(ColumnPath):
         lambdas, budgets = self.frontier.lambdas, self.frontier.k_max
         # draws beyond the largest budget are in no set
         part = self.table.part(self.rows).truncate(int(np.max(budgets)))
-        at_stake = self.table.at_stake
         return evaluate_configurations(
             part,
             lambdas,
             set_score=self.set_score,
             k_max=budgets,
             risk=self.risk,
-            at_stake=None if at_stake is None else at_stake[self.rows],
+            at_stake=self.at_stake,
         )
 
     def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:

@@ -31,7 +31,7 @@ With weights that were estimated the guarantee is approximate.
 import hashlib
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -217,7 +217,7 @@ def at_stake(costs: np.ndarray, digests: np.ndarray) -> np.ndarray:
     return keep_by_weight(costs, 1.0, digests, seed=_SEED_OF_STAKES)
 
 
-def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarray:
+def check_weights(weights: object, bound: float, name: str = "weights") -> np.ndarray:
     """Weights in [0, bound], not all zero, as an array."""
     if not 0.0 < bound < np.inf:
         raise ValueError(f"bound must be positive and finite, got {bound!r} instead.")

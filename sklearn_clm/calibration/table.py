@@ -8,7 +8,7 @@ to texts, so that equal responses of a prompt share one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration.certify import Entries
 from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.tiers import Tiers
+
+if TYPE_CHECKING:
+    from sklearn_clm.calibration.path import ThresholdPath
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
 """``judge(rows, draws)``: two arrays of positions, of equal length; gives the verdicts in order, as
@@ -34,7 +37,7 @@ class Table:
     ``losses(name, path, step)`` gives those of the sets at a step of a path.
     """
 
-    losses: Callable[[str, Any, int], np.ndarray]
+    losses: "Callable[[str, ThresholdPath, int], np.ndarray]"
     at_stake: np.ndarray | None = None  # bool (n,): prompts that may err; None: all
 
     def __init__(

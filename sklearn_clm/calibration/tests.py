@@ -6,7 +6,7 @@ no correction: the largest of their p-values is a p-value of "some risk is too h
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,8 +28,10 @@ from sklearn_clm.calibration.certify import (
     may_ask,
     nth_largest_by_asking,
 )
-from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.path import Path, TablePath
 from sklearn_clm.calibration.risk import Risk, check_incomplete
+
+PathT = TypeVar("PathT", bound=TablePath)
 
 
 class StepTest(Protocol):
@@ -42,7 +44,7 @@ class StepTest(Protocol):
         """P-value of each step; NaN where it was not tested."""
 
 
-class BinomialTest:
+class BinomialTest(Generic[PathT]):
     """Exact binomial test of a risk among prompts that count.
 
     A step passes if at most c of the m prompts that count err, with c the critical count of m; then
@@ -51,7 +53,7 @@ class BinomialTest:
     asked for until m - c witnesses or c + 1 prompts without one are known.
     """
 
-    def __init__(self, path: Path, risk: Risk, level: float, delta: float) -> None:
+    def __init__(self, path: PathT, risk: Risk, level: float, delta: float) -> None:
         if not path.table.is_filled:
             check_incomplete(risk, path.table.k_max)
         self.path, self.risk = path, risk
@@ -185,7 +187,7 @@ class BettingTest:
     def __init__(
         self,
         name: str,
-        path: Path,
+        path: TablePath,
         losses: Callable[[int], np.ndarray],
         level: float,
         delta: float,
@@ -326,8 +328,8 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
         return exact, exact
     # before the members are looked at, since it may make draws
     may_err = risk.counts_at(path, step)
-    if path.table.at_stake is not None:
-        may_err = may_err & path.table.at_stake[path.rows]
+    if path.at_stake is not None:
+        may_err = may_err & path.at_stake
     members = path.members(step).for_risk(risk)
     settled = _settled(members)
     # unknown labels, or draws to come, may settle the others
@@ -350,7 +352,7 @@ def n_counted_at(path: Path, risk: Risk, step: int) -> int:
     return int(n_counted[step])
 
 
-def open_prompts(path: Path, risk: Risk, step: int) -> np.ndarray:
+def open_prompts(path: TablePath, risk: Risk, step: int) -> np.ndarray:
     """Prompts that err because their draws end early, bool."""
     undecided = path.unfinished(step) & path.table.is_hole(path.rows)
     members = path.members(step).for_risk(risk)

@@ -71,7 +71,7 @@ from sklearn_clm.calibration._exit_model import TextModel
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._texts import AsItIs, TextPaths, texts_of_draws
 from sklearn_clm.calibration.data import CalibrationData
-from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.table import DrawEntries, Table
 from sklearn_clm.calibration.tiers import Tiers
 
@@ -133,7 +133,7 @@ def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
     return np.asarray(votes.max(axis=1))
 
 
-class PlainSteps(Path):
+class PlainSteps(TablePath):
     """Levels of a score on some prompts.
 
     Where draws end early, prompts may stay open, and so does the start: levels begin at the highest

@@ -122,7 +122,7 @@ class AnswerLevel(LevelRule):
         members[answered.rows, answered.draws] = True
         return members
 
-    def stopping(self) -> AnswerRule:
+    def stopping(self) -> AnswerRule | PlainRule:
         return AnswerRule(self.level, self.patience, self.cut)
 
     def content(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class PlainLevel(AnswerLevel):
         members[rows, answers.texts[:, -1]] = answers.sure[:, -1] >= self.level
         return members
 
-    def stopping(self) -> PlainRule:  # type: ignore[override]
+    def stopping(self) -> PlainRule:
         return PlainRule(self.level, self.model)
 
     def content(self) -> dict[str, Any]:
@@ -514,16 +514,16 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         n_judged_before = table.n_judgements
         with bounding(table.judge, rows, partial(self._unjudged, table, rows)):
             rules = [self.certified(path, table, part, claim) for path in either]
-        better: Any = max(rules, key=self._worth)  # of equals the first, the vote
-        if not table.is_lazy:
+        better = max(rules, key=self._worth)  # of equals the first, the vote
+        if not table.is_lazy or better.outcome is None:
             return better
         # the verdicts of both tests were needed to choose
         n_judged = table.n_judgements - n_judged_before
-        return replace(better, outcome=replace(better.outcome, n_judgements=n_judged))
+        return better.having(outcome=replace(better.outcome, n_judgements=n_judged))
 
-    def _worth(self, rule: Any) -> float:
+    def _worth(self, rule: Rule) -> float:
         """Share answered, less the price of draws."""
-        if not rule.certified:
+        if not rule.certified or rule.outcome is None:
             return -np.inf
         price = 0.0 if isinstance(self.draw_price, str) else float(self.draw_price)
         # open prompts are not known to be answered

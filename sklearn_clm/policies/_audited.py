@@ -54,12 +54,14 @@ from sklearn_clm.calibration.betting import audit_power, fewest_audits
 from sklearn_clm.calibration.claim import nothing_passed
 from sklearn_clm.calibration.data import split_of
 from sklearn_clm.calibration.outcome import Audited
+from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part, RandomState, random_stream
 from sklearn_clm.calibration.tests import AuditBettingTest, TwoPhaseTest, errors_at, n_counted_at
 from sklearn_clm.policies._asking import CollectedJudge
-from sklearn_clm.policies._judging import Judging
+from sklearn_clm.policies._judging import Auditable, Judging, LearntT, PathT, TableT
 from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.rules import Rule
 from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 
@@ -157,7 +159,7 @@ class AuditedJudging(BaseEstimator, Judging):
                 f"epsilon={level:g}, tested at delta={delta:g}, got {self.n_audits} instead."
             )
 
-    def refuse_policy(self, policy: Policy, k_max: int) -> None:
+    def refuse_policy(self, policy: Policy[Any, Any], k_max: int) -> None:
         # people are shown one witness of a prompt, or all members of its set
         if policy.risk.settled_by == 1 and policy.risk.n_settling > 1:
             raise ValueError(
@@ -201,7 +203,14 @@ class Audit(Judging):
         self.judging, self.verdicts = judging, verdicts
         self.seed, self.digests = seed, digests
 
-    def certified(self, policy: Any, learnt: Any, table: Any, part: Part, claim: Claim) -> Any:
+    def certified(
+        self,
+        policy: Auditable[LearntT, TableT, PathT],
+        learnt: LearntT,
+        table: TableT,
+        part: Part,
+        claim: Claim,
+    ) -> Rule:
         """Test one step of a policy by people's standard."""
         try:
             return self._certified(policy, learnt, table, part, claim)
@@ -210,7 +219,14 @@ class Audit(Judging):
             at_most = error.n_at_most if part.group is None else None
             raise VerdictsWanted(error.wanted, at_most, error.later) from None
 
-    def _certified(self, policy: Any, learnt: Any, table: Any, part: Part, claim: Claim) -> Any:
+    def _certified(
+        self,
+        policy: Auditable[LearntT, TableT, PathT],
+        learnt: LearntT,
+        table: TableT,
+        part: Part,
+        claim: Claim,
+    ) -> Rule:
         risk = policy.risk
         shaping = policy.path_on(learnt, table, part, part.searched).laid_out()
         step, design = self._chosen(shaping, risk, part, claim)
@@ -302,10 +318,11 @@ class Audit(Judging):
         return shown_of[audited], p_value, smallest
 
     @staticmethod
-    def _with_words(rule: Any, words: str) -> Any:
-        return replace(rule, claim=replace(rule.claim.advised(words), audit=words))
+    def _with_words(rule: Rule, words: str) -> Rule:
+        claim = replace(rule.claim.advised(words), audit=words)
+        return rule.having(claim=claim)
 
-    def _chosen(self, path: Any, risk: Risk, part: Part, claim: Claim) -> tuple[int, str]:
+    def _chosen(self, path: Path, risk: Risk, part: Part, claim: Claim) -> tuple[int, str]:
         """The tested step and design, from other prompts alone."""
         designs = [self.judging.design]
         if self.judging.design == "auto":
@@ -393,7 +410,7 @@ def _rejected_of(risk: Risk, owner: np.ndarray) -> np.ndarray:
     return prompts[counts >= risk.n_settling]
 
 
-def _expected(path: Any, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndarray]:
+def _expected(path: Path, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndarray]:
     """Shares that the model refuses, and how many prompts count.
 
     For each step, quantiles of the former, (steps, q), and the latter of the tested prompts.
@@ -429,7 +446,7 @@ def _expected(path: Any, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndar
     return shares, np.round(share_counted * n_tested).astype(np.intp)
 
 
-def seen_by_model(path: Any, step: int, risk: Risk) -> tuple[np.ndarray, Pairing]:
+def seen_by_model(path: Path, step: int, risk: Risk) -> tuple[np.ndarray, Pairing]:
     """Prompts that the model refuses, and what people are shown.
 
     The second is a function: of some other prompts, by position, it gives the pairs that people

@@ -6,7 +6,7 @@ samples gives it draws, and scores them where it asks.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from sklearn_clm.calibration import Configuration, SamplingRule
 from sklearn_clm.calibration.set_scores import SetScore
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import text_key
+
+if TYPE_CHECKING:
+    from sklearn_clm.policies._exit import LevelRule
 
 # no set score reaches NaN, not even +inf: sampling never stops early
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
@@ -140,7 +143,7 @@ class BatchedThresholds(BatchedRule):
 class BatchedExit(BatchedRule):
     """An exit policy on many prompts, by a LevelRule."""
 
-    def __init__(self, rule: Any, scores: DrawScores) -> None:
+    def __init__(self, rule: "LevelRule", scores: DrawScores) -> None:
         super().__init__(scores)
         self._rule = rule
         self._paths = rule.model.paths(0)

@@ -2,15 +2,20 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sklearn.base import BaseEstimator, clone
 from threadpoolctl import threadpool_limits
 
+from sklearn_clm.calibration._exit_model import Learner
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
 # the lock of each process: a fork would wait for its parent's for ever
-_TURN: dict[int, Any] = {}
+_TURN: dict[int, AbstractContextManager[bool]] = {}
 
 
 @contextmanager
@@ -25,14 +30,16 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def classifier_factory(estimator: BaseEstimator | None, solver: str = "lbfgs") -> Callable[[], Any]:
+def classifier_factory(
+    estimator: BaseEstimator | None, solver: str = "lbfgs"
+) -> Callable[[], Learner]:
     """A function that returns unfitted classifiers; default logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
     return lambda: LogisticRegression(solver=solver) if estimator is None else clone(estimator)
 
 
-def degree_two(C: float = 1.0) -> Any:
+def degree_two(C: float = 1.0) -> "Pipeline":
     """A logistic regression on features and their products."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

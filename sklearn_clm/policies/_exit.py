@@ -26,6 +26,7 @@ from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BettingTest, NestedTest
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
+from sklearn_clm.calibration.vote import PlainRule
 from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._classifiers import classifier_factory
 from sklearn_clm.policies._exit_files import model_from_json, model_to_json
@@ -109,7 +110,7 @@ class LevelRule(SetRule):
         rows = np.arange(data.n_prompts)
         return ExitEntries(Table(data), rows, self.model).tau >= self.level
 
-    def stopping(self) -> Any:
+    def stopping(self) -> ExitRule | PlainRule:
         """What decides on one prompt, before its first draw."""
         return ExitRule(self.level, self.model.rho, self.k_max)
 

@@ -2,7 +2,7 @@
 
 import math
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -10,6 +10,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.calibration import Claim, ComponentCalibrationData
 from sklearn_clm.calibration._exit_model import impute_labels
+from sklearn_clm.calibration.outcome import Audited
+from sklearn_clm.calibration.path import Path, TablePath
+from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.policies._asking import CollectedJudge
@@ -17,10 +20,38 @@ from sklearn_clm.policies._classifiers import classifier_factory, one_thread
 from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 
+if TYPE_CHECKING:
+    from sklearn_clm.policies.base import Policy
+    from sklearn_clm.policies.rules import Rule
+
+LearntT = TypeVar("LearntT", contravariant=True)  # what a search returns
+TableT = TypeVar("TableT", contravariant=True)  # where its steps are tested
+PathT = TypeVar("PathT", bound=Path)
+TablePathT = TypeVar("TablePathT", bound=TablePath)
+
 # of an optimisation prompt: two labels tell which texts are near copies
 _FEWEST_JUDGEMENTS = 2
 _MOST_JUDGEMENTS = 3
 _ENOUGH_LABELS = 500  # in all
+
+
+class Auditable(Protocol[LearntT, TableT, PathT]):
+    """What people may audit: a policy, or a selection."""
+
+    @property
+    def risk(self) -> Risk:
+        """What is an error, and who counts."""
+
+    def path_on(self, learnt: LearntT, table: TableT, part: Part, rows: np.ndarray) -> PathT:
+        """What is tested on a part, on some prompts."""
+
+    def by_people(
+        self, people: CollectedJudge, path: PathT, step: int, part: Part, claim: Claim
+    ) -> "Rule":
+        """The rule that the usual test of a step certifies, by people."""
+
+    def audited(self, path: PathT, step: int, audit: Audited, claim: Claim) -> "Rule":
+        """The rule of a step that was audited."""
 
 
 class Judging:
@@ -51,11 +82,18 @@ class Judging:
         """The same for what an estimator has collected."""
         return self
 
-    def certified(self, policy: Any, learnt: Any, table: Table, part: Part, claim: Claim) -> Any:
+    def certified(
+        self,
+        policy: "Policy[LearntT, TablePathT]",
+        learnt: LearntT,
+        table: Table,
+        part: Part,
+        claim: Claim,
+    ) -> "Rule":
         """The rule that a policy's tests of a part certify."""
         return policy.certified(learnt, table, part, claim)
 
-    def refuse_policy(self, policy: Any, k_max: int) -> None:
+    def refuse_policy(self, policy: "Policy[Any, Any]", k_max: int) -> None:
         """Refuse parameters that would fail after draws were paid."""
         self.judgements_per_prompt(1, k_max)
         if self.optimization_admission is not None:

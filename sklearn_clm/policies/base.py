@@ -15,7 +15,7 @@ from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import nothing_passed
 from sklearn_clm.calibration.data import refuse_common_prompts, split_of
 from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
-from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.surface import Weights
@@ -28,12 +28,13 @@ from sklearn_clm.policies.rules import (
     Rule,
     Rules,
     SetCounts,
+    SetRule,
     rules_of_parts,
     shares_taken,
 )
 
 LearntT = TypeVar("LearntT")  # what the search returns
-PathT = TypeVar("PathT", bound=Path)  # what is tested of it
+PathT = TypeVar("PathT", bound=TablePath)  # what is tested of it
 
 
 class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
@@ -178,7 +179,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         )
 
     @abstractmethod
-    def rule_at(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
+    def rule_at(self, path: PathT, outcome: Outcome, claim: Claim) -> SetRule:
         """The rule of a path that is one certified step."""
 
     def advice(self, path: PathT, outcome: Outcome, claim: Claim) -> str:
@@ -223,18 +224,16 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         is_counted = self.risk.counts_at(path, step)
         return claim.tested_on(path.rows[is_counted], path.table.data.prompts)
 
-    def _rule(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
+    def _rule(self, path: PathT, outcome: Outcome, claim: Claim) -> SetRule:
         """The rule of one step, with what it gave."""
-        rule: Any = self.rule_at(path, outcome, claim)
-        with_outcome: Rule = replace(rule, outcome=outcome)
+        rule = self.rule_at(path, outcome, claim).having(outcome=outcome)
         # where draws end early, stops are unknown, and so are shares of draws
         if not outcome.stops_known:
-            return with_outcome
+            return rule
         digests = path.table.digests_of(path.rows)
         tested = SetCounts.of(outcome.sizes, outcome.draws, rule.k_max, digests)
         shares = shares_taken(outcome.draws, rule.k_max)
-        complete: Rule = replace(rule, outcome=outcome, taken=shares, tested=tested)
-        return complete
+        return rule.having(taken=shares, tested=tested)
 
     def by_people(
         self,
@@ -334,7 +333,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         return np.asarray(is_text & (labels < 0))
 
 
-def _explained(rule: Any, table: Table, part: Part) -> Rule:
+def _explained(rule: Rule, table: Table, part: Part) -> Rule:
     """The rule, with advice from labels where nothing is certified."""
     claim = rule.claim
     # losses, and labels that lack, explain a null otherwise
@@ -347,4 +346,4 @@ def _explained(rule: Any, table: Table, part: Part) -> Rule:
     is_about_band = claim.risk.has_band and claim.audit is None
     if not is_about_band and band.low < 1.0:
         return rule
-    return replace(rule, claim=claim.advised(band.words(table.k_max)))
+    return rule.having(claim=claim.advised(band.words(table.k_max)))

@@ -80,7 +80,7 @@ class Rule(ABC):
     priced: ClassVar[tuple[str, ...]]  # names of `costs`
     counts: ClassVar[str]  # what `expected` counts, in a sentence
     claim: Claim
-    k_max: Any  # budget of draws, where it is part of the rule
+    k_max: Any  # budget of draws; None where it is no part of the rule
     outcome: Outcome | None  # None where nothing was tested, or for a calibration from a file
     taken: tuple[float, ...] = ()  # share of the tested prompts that took more than k draws
     tested: "SetCounts | None" = None  # what the tested prompts got; None if unknown
@@ -89,6 +89,11 @@ class Rule(ABC):
     def certified(self) -> bool:
         """Whether its claim holds."""
         return self.claim.holds
+
+    def having(self, **fields: object) -> Self:
+        """The same rule with other values of some fields."""
+        changed: Self = replace(self, **fields)  # type: ignore[type-var]
+        return changed
 
     @property
     @abstractmethod
@@ -225,7 +230,7 @@ class Everything(SetRule):
         return cls(claim, k_max)
 
 
-Rules: TypeAlias = dict[Hashable | None, Any]
+Rules: TypeAlias = dict[Hashable | None, Rule]
 """The rule of each group; None is that of all prompts together."""
 
 

@@ -1,6 +1,7 @@
 """People audit a model that judges, and the guarantee is about what people admit."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -391,6 +392,17 @@ def test_a_group_that_chose_no_threshold_is_given_no_component():
     rare = np.isin(np.arange(240), np.setdiff1d(np.arange(240), shaping_of(selector))[:6])
     gamma_hat = selector.calibrate(data, groups=rare).groups_
     assert gamma_hat[False] < gamma_hat[True] == np.inf
+
+
+@pytest.mark.parametrize("design", ["auto", "two-phase", "betting", "people"])
+def test_responses_without_components_select_nothing(design):
+    selector = selector_audited(design=design).set_params(splitter=lambda text: [])
+    with warnings.catch_warnings(action="ignore", category=NullCalibrationWarning):
+        selector.fit(*CASES)
+    assert selector.gamma_hat_ == np.inf
+    # by people alone there is no threshold to test; a rule of nothing is refused for nobody
+    audit = selector.result_.audit
+    assert audit is None if design == "people" else audit.n_refused == 0
 
 
 def test_people_who_audit_components_see_them_in_their_responses(judge):
