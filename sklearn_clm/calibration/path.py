@@ -93,7 +93,7 @@ class Path(Protocol):
 
 
 class TablePath(Path, Protocol):
-    """A path on a table, whose tests may draw and ask."""
+    """A path on a table that tests may fill."""
 
     table: Table
 

@@ -48,7 +48,7 @@ class Auditable(Protocol[LearntT, TableT, PathT]):
     def by_people(
         self, people: CollectedJudge, path: PathT, step: int, part: Part, claim: Claim
     ) -> "Rule":
-        """The rule that the usual test of a step certifies, by people."""
+        """The usual test of a step, judged by people."""
 
     def audited(self, path: PathT, step: int, audit: Audited, claim: Claim) -> "Rule":
         """The rule of a step that was audited."""
