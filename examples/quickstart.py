@@ -116,9 +116,10 @@ for what, risk, held, group in rows:
 summary = "\n".join(f"{row[0]:44}" + "".join(f"{cell:>16}" for cell in row[1:]) for row in table)
 print(f"\n{summary}")
 shares = f"""
-The model's first answer is right for {first_is_right.mean():.0%} of the questions. Of the \
-{len(answers)} new ones {len(given)} get one
-answer, and the others none. Sets are made of {sets.n_samples.mean():.1f} draws, of at most 10.
+The model's first answer is right for {first_is_right.mean():.0%} of the questions that \
+calibrate. Of the {len(answers)} new
+ones {len(given)} get one answer, and the others none. Sets are made of \
+{sets.n_samples.mean():.1f} draws, of at most 10.
 """
 print(shares)
 
@@ -144,8 +145,9 @@ sections = [
     (
         "Sentences that can be trusted",
         "What the model wrote about cities it was not calibrated on. Tinted sentences are "
-        "trusted; a cross marks those that are wrong. Cities with a trusted sentence come first. "
-        "Claims take apart the sentences that list several languages; most are the sentences.",
+        "trusted; a cross marks those that are wrong, a truth about another country among them. "
+        "Cities with a trusted sentence come first. A claim is a language of a list, or a sentence "
+        "that lists none.",
         {
             "New cities": with_trusted_first.to_html(tasks.true_sentence, shown=6),
             "Claims in place of sentences": with_kept_first.to_html(tasks.true_sentence, shown=6),
@@ -176,9 +178,9 @@ page.write(
     path,
     "What to rely on in the answers of SmolLM2",
     "SmolLM2-135M-Instruct, a small language model, was asked short questions of six kinds, and "
-    "for what it knows about large cities. Two thirds of the prompts calibrated the promises, each "
-    "with confidence 95 %. Bars count what held on the others, which are new; the tick is what was "
-    "promised. All levels were fixed before these draws were made.",
+    "for what it knows about large cities. Two thirds of the questions and half of the cities "
+    "calibrated the promises, each with confidence 95 %. Bars count what held on others, which are "
+    "new; the tick is what was promised. All levels were fixed before these draws were made.",
     rows,
     shares,
     sections,

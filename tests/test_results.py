@@ -312,6 +312,10 @@ def test_pages_show_what_was_wrong():
     assert PredictionSets([], k_max=3).to_html(lambda prompt, member: True)
 
 
+def test_a_response_without_text_is_no_empty_frame():
+    assert "".join(Page(one("a", ("x", " ")).to_html()).text).count("no text") == 1
+
+
 def test_what_held_stands_against_what_was_promised():
     claim = Claim(0.3, 0.05, about="answers")
     null = claim.nullified("nothing passed.")

@@ -56,6 +56,7 @@ border-radius:.125rem}
 .clm mark.clm-no{border-bottom-color:var(--no)}
 .clm .clm-times{color:var(--faint);font-size:.875rem}
 </style>"""
+_NO_TEXT = "<i>no text</i>"
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _item(equal: list[Shown]) -> str:
     times = f' <b class="clm-times">× {len(equal)}</b>' if len(equal) > 1 else ""
     title = "; ".join(one.note for one in equal)
     sign = {None: "", True: "clm-yes", False: "clm-no"}[shown.right]
-    content = f"{_verdict(shown.right)}{text.strip() or '&nbsp;'}{times}"
+    content = f"{_verdict(shown.right)}{text.strip() or _NO_TEXT}{times}"
     return f'<li class="{sign}" title="{escaped(title)}">{content}</li>'
 
 

@@ -37,6 +37,11 @@ border-inline-start:.25rem solid var(--no)}
 </style>"""
 
 
+# around the element the page is as light, or as dark, as the element is
+_PAGE_STYLE = """<style>html{background:#fbfaf7}body{margin:0 auto;max-width:62rem}
+@media (prefers-color-scheme:dark){html{background:#141413}}</style>"""
+
+
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
     """Report on a calibrated estimator: its guarantee, and the numbers.
@@ -119,8 +124,7 @@ class CalibrationReport:
                 '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
                 '<meta name="viewport" content="width=device-width, initial-scale=1">'
                 '<meta name="color-scheme" content="light dark">'
-                f"<title>{_TITLE}</title><style>body{{margin:0 auto;max-width:62rem}}</style>"
-                f"</head><body>{self.to_html()}</body></html>\n"
+                f"<title>{_TITLE}</title>{_PAGE_STYLE}</head><body>{self.to_html()}</body></html>\n"
             )
         with replacing(path) as unfinished:
             Path(unfinished).write_text(text, encoding="utf-8")
