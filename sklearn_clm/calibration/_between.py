@@ -26,6 +26,14 @@ digits: the gap is the first that lies further away from v. So a score that many
 never cut through. Where scores of a continuum lie that dense, the gap is small, and so is
 the share of prompts within it.
 
+*Scores about zero.* Differences of larger numbers, such as a reward less that of a usual answer,
+carry the last digits of these: where many prompts give the usual answer, their score is 4e-16 in
+one batch and -4e-16 in another. So where scores stand on both sides of zero, those are one number,
+too, that differ by less than a share of larger scores: 1e-6 of the largest on the side where these
+are smaller, or what sums in double precision leave of the largest of all. Marks, such as -1e38 for
+what is no answer, tell nothing of the others. Scores of one sign have no such room: likelihoods may
+all be small.
+
 *Sums* of numbers in half precision do not keep the order of the exact ones: 0.1 + 0.1 + 0.1 is less
 than 0.3 there. They are one number where they are closer than 1/512.
 """
@@ -34,6 +42,8 @@ import numpy as np
 
 SAME = 1e-6  # relative: scores that differ by less are one number
 _SAME_SUMS_OF_HALVES = 2.0**-9  # each of two sums is wrong by 2 ** -11 at most
+_LEFT_OF_LARGEST = 2.0**-44  # of the largest: what sums of hundreds of products are wrong by
+_MARK = 1e10  # scores beyond it stand for something
 
 
 def same_sums(scores: np.ndarray) -> float:
@@ -57,7 +67,7 @@ def middles_below(
         return ordered
     values = ordered if at is None else np.asarray(at)
     with np.errstate(over="ignore"):
-        low = np.searchsorted(ordered, values - same * np.abs(values), side="left")
+        low = np.searchsorted(ordered, values - _room(ordered, values, same), side="left")
     # the neighbour below the first score stands before all
     one_below = np.concatenate(([_reflected(ordered, same)], ordered))
     neighbours = one_below[low]
@@ -83,10 +93,22 @@ def first_of_largest(scores: np.ndarray) -> np.ndarray:
     return np.argmax(scores >= (top - room)[:, np.newaxis], axis=1)
 
 
+def _room(ordered: np.ndarray, values: np.ndarray, same: float) -> np.ndarray:
+    """By how much other numbers differ from each value."""
+    lowest, highest = float(ordered[0]), float(ordered[-1])
+    about_zero = 0.0
+    if lowest < 0.0 < highest:
+        sizes = np.abs(ordered)
+        largest = float(sizes[sizes < _MARK].max(initial=0.0))
+        about_zero = max(same * min(-lowest, highest), _LEFT_OF_LARGEST * largest)
+    return np.maximum(same * np.abs(values), about_zero)
+
+
 def _reflected(ordered: np.ndarray, same: float) -> float:
     """The second smallest number, reflected at the smallest."""
     smallest = float(ordered[0])
-    place = np.searchsorted(ordered, smallest + same * abs(smallest), side="right")
+    highest = smallest + float(_room(ordered, ordered[:1], same)[0])
+    place = np.searchsorted(ordered, highest, side="right")
     room = abs(smallest) or 1.0
     if place < len(ordered):
         room = float(ordered[place]) - smallest

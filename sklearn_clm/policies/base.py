@@ -217,11 +217,14 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         return Everything(claim.nullified(why), path.table.k_max, outcome)
 
     def _tested_on(self, path: PathT, step: int, claim: Claim) -> Claim:
-        """The claim, of the rows that count at a step."""
-        if self.risk.counts_all:
+        """The claim, of the rows that count at a step, and may err."""
+        at_stake = path.table.at_stake
+        if self.risk.counts_all and at_stake is None:
             return claim
-        # those that count may be the popular prompts, which repeat more often than others
+        # those that count, or may err, may be the popular prompts, which repeat more often
         is_counted = self.risk.counts_at(path, step)
+        if at_stake is not None:
+            is_counted = is_counted & at_stake[path.rows]
         return claim.tested_on(path.rows[is_counted], path.table.data.prompts)
 
     def _rule(self, path: PathT, outcome: Outcome, claim: Claim) -> SetRule:

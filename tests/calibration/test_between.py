@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
-from sklearn_clm.calibration._between import SAME, middles_above, middles_below
+from sklearn_clm.calibration._between import SAME, _room, middles_above, middles_below
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration.surface import evaluate_configurations
 from tests.calibration import oracle
@@ -29,7 +29,7 @@ def test_a_middle_decides_as_a_score_does(scores):
     for v, middle in zip(finite, middles):
         assert middle <= v
         with np.errstate(over="ignore"):
-            lowest = v - SAME * abs(v)
+            lowest = v - _room(finite, v, SAME)
         one = (finite >= lowest) & (finite <= v)
         assert_array_equal(finite >= middle, (finite >= v) | one)
     assert_array_equal(middles_above(scores), -middles_below(-scores)[::-1])
@@ -69,6 +69,28 @@ def test_copies_of_a_score_are_not_cut_through():
     assert len(np.unique(noisy)) > 500
     np.testing.assert_allclose(np.unique(middles_below(noisy)), [-3.25, -0.75, 0.6], rtol=1e-8)
     np.testing.assert_allclose(np.unique(middles_above(noisy)), [-0.75, 0.6, 0.8], rtol=1e-8)
+
+
+@pytest.mark.parametrize("others", [[-0.6, 0.7], [0.7], [0.7, -1e38], [-0.6, 0.7, -1e9]], ids=str)
+def test_differences_that_are_zero_but_for_rounding_are_not_cut_through(others):
+    """A reward less that of the usual answer: 3.3 - 3.3 is what the batch has left of it."""
+    rng = np.random.default_rng(0)
+    zeros = (3.3 + rng.integers(-6, 7, size=400) * 2.0**-51) - 3.3
+    assert len(np.unique(zeros)) > 10
+    scores = np.concatenate((zeros, np.repeat(others, 100)))
+    exact = np.concatenate((np.zeros(400), np.repeat(others, 100)))
+    for threshold in np.concatenate((middles_below(scores), middles_above(scores))):
+        assert_array_equal(exact >= threshold, scores >= threshold)
+    # and all others are still told apart
+    assert len(np.unique(middles_below(scores))) == 1 + len(others)
+
+
+def test_small_scores_of_one_sign_keep_their_thresholds():
+    """Likelihoods of long answers beside those of short ones."""
+    likelihoods = np.concatenate((10.0 ** -np.arange(12, 40), [0.0, 0.9]))
+    assert len(np.unique(middles_below(likelihoods))) == len(likelihoods)
+    with_marks = np.concatenate((np.arange(1, 20) / 10, np.arange(-20, 0) / 10, [-1e38, -1e9]))
+    assert len(np.unique(middles_below(with_marks))) == len(with_marks)
 
 
 def test_dense_scores_keep_their_thresholds():

@@ -187,6 +187,18 @@ def test_rows_that_a_shift_keeps():
     assert REPEATED not in few_repeat
 
 
+def test_rows_whose_misses_cost_anything():
+    """Errors are those of prompts at stake alone: popular ones, where only these cost."""
+    X, Y = questions(1_012)
+    X, Y = X[:1_000] + X[1_000:] * 3, Y[:1_000] + Y[1_000:] * 3
+    dear = frozenset(X[1_000:])
+    for cost, n_repeated in ((lambda prompt: float(prompt in dear), 1), (lambda prompt: 1.0, 0)):
+        policy = ThresholdPolicy(n_lambdas=3, cost=cost)
+        one = toy_sampler(k_max=3, epsilon=0.6, policy=policy)
+        assert warnings_of(one.fit, X, Y).count(REPEATED) == n_repeated
+        assert one.calibration_.certified
+
+
 def test_components_and_prompts_that_people_judge_alone():
     rng = np.random.default_rng(0)
     digests = np.append(np.arange(300), np.repeat(300 + np.arange(12), 5)).astype(np.uint64)

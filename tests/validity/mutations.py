@@ -32,7 +32,12 @@ from .policies import (
     tested_without_labels,
     two_labels_of_equal_texts,
 )
-from .precision import exit_levels_of_a_batch, on_the_scores, risk_at_three_tenths
+from .precision import (
+    exit_levels_of_a_batch,
+    on_the_scores,
+    risk_at_three_tenths,
+    room_by_size,
+)
 from .procedures import Setting, components, groups_each
 from .runs import RUN_MUTATIONS
 from .study import (
@@ -42,6 +47,7 @@ from .study import (
     claim_cell,
     first_k_error,
     hard_group_error,
+    margin_cell,
     order_cell,
     path_cell,
 )
@@ -219,6 +225,9 @@ MUTATIONS = {
         ),
         partial(_standing_on_scores, "_texts"),
         procedure=partial(exit_levels_of_a_batch, stand="on"),
+    ),
+    "scores about zero told apart by their own size": Mutation(
+        margin_cell(), lambda: patch("sklearn_clm.calibration._between._room", room_by_size), n=300
     ),
     "repeated components scored by their mean": Mutation(
         Cell("components", "mixed", "max", Setting(150, 0.1, 0.1)),

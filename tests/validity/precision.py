@@ -179,6 +179,33 @@ def components_of_a_batch(world: World, set_score, setting: Setting, rng) -> boo
     return bool(wrong.mean() > setting.epsilon)
 
 
+_SHARES = np.array([0.3, 0.5, 0.2])  # of answers that are better than the usual one, it, and worse
+_ERRORS = np.array([0.02, 0.3, 0.8])
+_MARGINS = np.array([0.7, 0.0, -0.6])
+
+
+def margins_of_a_batch(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """gamma-hat of rewards less that of the usual answer, used on exact ones.
+
+    Half of the parts are that answer: their margin is 0, but for the last digits of 3.3 - 3.3.
+    """
+    answers = rng.choice(len(_SHARES), size=setting.n, p=_SHARES)
+    wrong = rng.random(setting.n) < _ERRORS[answers]
+    of_this_batch, usual = rng.integers(-4, 5), 3.3
+    last_digits = (of_this_batch + rng.integers(-2, 3, size=setting.n)) * np.spacing(usual)
+    together = (usual + _MARGINS[answers] + last_digits) - usual
+    data = ComponentCalibrationData(together, ~wrong, np.arange(setting.n + 1))
+    gamma = component_learn_then_test(data, setting.epsilon, setting.delta).gamma_hat
+    if gamma == np.inf:
+        return None
+    return bool(np.sum((_SHARES * _ERRORS)[gamma <= _MARGINS]) > setting.epsilon)
+
+
+def usual_error() -> float:
+    """Risk of selecting what scores as much as the usual answer."""
+    return float(np.sum((_SHARES * _ERRORS)[_MARGINS >= 0.0]))
+
+
 def rare_error(world: str) -> float:
     """Risk of selecting what scores as much as the right answer: a rare wrong one scores more."""
     answers = _scored(world, 0).answers
@@ -192,10 +219,16 @@ def on_the_scores(
     return np.sort(scores[np.isfinite(scores)]) if at is None else np.asarray(at)
 
 
+def room_by_size(ordered: np.ndarray, values: np.ndarray, same: float) -> np.ndarray:
+    """Broken: scores about zero are told apart by 1e-6 of their own size."""
+    return same * np.abs(values)
+
+
 PRECISION_PROCEDURES = named(
     scores_of_a_batch,
     arrays_of_lower_precision,
     sums_in_half_precision,
     exit_levels_of_a_batch,
     components_of_a_batch,
+    margins_of_a_batch,
 )

@@ -17,7 +17,7 @@ from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
 from .orders import LEVELS_IN_ORDERS, ORDER_PROCEDURES, THRESHOLDS_IN_ORDERS
 from .policies import POLICY_PROCEDURES
-from .precision import PRECISION_PROCEDURES, rare_error, risk_at_three_tenths
+from .precision import PRECISION_PROCEDURES, rare_error, risk_at_three_tenths, usual_error
 from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, groups_of, mean_quality
 from .runs import RUN_ORDERS, RUN_PROCEDURES
@@ -160,6 +160,11 @@ def claim_cell(procedure: str) -> Cell:
     return Cell(procedure, "mixed", "max", Setting(150, CLAIM_LEVELS[procedure], 0.1))
 
 
+def margin_cell() -> Cell:
+    """Epsilon below the risk of selecting what scores as the usual answer."""
+    return Cell("margins_of_a_batch", "mixed", "max", Setting(400, usual_error() - 0.03, 0.05))
+
+
 def order_cell(procedure: str, world: str) -> Cell:
     """Epsilon just under the risk of all draws: each certificate is an error."""
     epsilon = max(first_k_error(world) - 0.001, 0.05)  # in one world no prompt is missed
@@ -240,6 +245,7 @@ def all_cells() -> Iterator[Cell]:
         for shift in EDGES:
             edge = Setting(150, rare_error(world) + shift, 0.1)
             yield Cell("components_of_a_batch", world, "max", edge)
+    yield margin_cell()
     for procedure in AUDIT_PROCEDURES:
         for judge in JUDGES:
             yield audit_cell(procedure, judge)
