@@ -217,7 +217,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         return Everything(claim.nullified(why), path.table.k_max, outcome)
 
     def _tested_on(self, path: PathT, step: int, claim: Claim) -> Claim:
-        """The claim, of the rows that count at a step, and may err."""
+        """The claim, of rows that count and may err."""
         at_stake = path.table.at_stake
         if self.risk.counts_all and at_stake is None:
             return claim
