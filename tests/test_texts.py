@@ -1,5 +1,7 @@
 """A set shows each text once, whatever makes it, and all sizes count what it shows."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -74,6 +76,7 @@ def test_no_text_twice(policy, quality, epsilon, skill, tiers, tmp_path_factory)
     eager = toy_sampler(model, **options).fit(X, Y)
     sets = eager.predict(NEW)
     assert shows_each_once(sets)
+    assert asyncio.run(eager.apredict(NEW)) == sets
     # sizes in metrics, outcomes, frames and calibration count alike
     shown = [len({text_key(response) for response in one}) for one in sets]
     assert sets.sizes.tolist() == sets.to_frame()["size"].tolist() == shown
