@@ -9,7 +9,8 @@ stand the claim and the whole set. A model that fails or takes too long is a ref
 has the error. Only with an AnswerPolicy is the promise about the single answer; with other policies
 it is about the set, of which the response of highest quality is shown. With
 ``stream=True`` each draw that joins the set is sent at once in that field, and the reply at the
-end. A share of the replies waits at ``/audits`` for people; ``/risk`` says what they found.
+end. A share of the replies waits at ``/audits`` for people, who judge them in that order, an empty
+set as an error; ``/risk`` says what they found.
 
 What is not safe to expose: all of it, without a proxy in front that asks for keys, ends TLS, limits
 the number and the length of requests (one costs up to K draws), and lets only those who judge reach
@@ -80,8 +81,8 @@ class Endpoint:
 
     async def complete(self, request):
         """Answer a chat, or say that it is escalated."""
+        body = await value_of(request)
         try:
-            body = json.loads(await request.body())
             prompt = prompt_of(body)
         except ValueError as wrong:
             return refused(str(wrong))
@@ -115,13 +116,16 @@ class Endpoint:
             if span:
                 span.set_attributes({"sklearn_clm.draws": one.n_samples})
 
-        answers_only = one.claim is not None and one.claim.about == "answers"
-        shown = one.answered if answers_only else one.guaranteed and len(one) > 0
+        about = None if one.claim is None else one.claim.about
+        shown = one.answered if about == "answers" else one.guaranteed and len(one) > 0
+        # an empty set is an error of the promise, unless that is about answers, or sets if any; its
+        # turn is among those that people judge, as the monitor wants outcomes as they came
+        counts = shown or (about == "responses" and one.guaranteed)
         message = message_of(None, "escalated")
         if shown:
             message = message_of(str(one.responses[int(one.quality.argmax())]))
-            if self.monitor.should_audit(name):
-                self.write({"id": name, "prompt": prompt, "responses": list(map(str, one))})
+        if counts and self.monitor.should_audit(name):
+            self.write({"id": name, "prompt": prompt, "responses": list(map(str, one))})
         return message, {"escalated": not shown, "claim": claim, "set": one.to_dict()}
 
     async def stream(self, name, prompt):
@@ -147,11 +151,13 @@ class Endpoint:
         waiting = [line for line in lines if line["id"] not in judged]
         if request.method == "GET":
             return JSONResponse(waiting)
-        verdict = await request.json()
-        if verdict["id"] not in {line["id"] for line in waiting}:
+        verdict = await value_of(request)
+        if verdict.get("id") not in [line["id"] for line in waiting]:
             return refused("id must be that of a reply which waits for a verdict")
-        self.monitor.update([bool(verdict["error"])], [verdict["id"]])
-        self.write({"id": verdict["id"], "error": bool(verdict["error"])})
+        if not isinstance(error := verdict.get("error"), bool):
+            return refused("error must be true or false")
+        self.monitor.update([error], [verdict["id"]])
+        self.write({"id": verdict["id"], "error": error})
         return await self.risk(request)
 
     async def risk(self, request):
@@ -164,9 +170,18 @@ class Endpoint:
             file.write(json.dumps(line) + "\n")
 
 
+async def value_of(request):
+    """The JSON object of a request; of anything else an empty one."""
+    try:
+        value = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def prompt_of(body):
     """The prompt as it was calibrated: a text where a user says one thing, else messages."""
-    messages = body.get("messages") if isinstance(body, dict) else None
+    messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of chat messages")
     if not all(isinstance(one, dict) and isinstance(one.get("content"), str) for one in messages):

@@ -54,6 +54,12 @@ given that the full table would not give. This is an inequality for every table.
 matter why draws end where they do: after a success, after m failures, at random, for want of money,
 or because an adversary who knows the rest wants it so. What does matter:
 
+* *K is fixed beforehand.* As soon as one prompt failed to the end, it is the most draws of any
+  prompt. Where none did, verdicts have chosen that number, K' < K. For the set of all draws this
+  does no harm: if it is certified falsely with K' draws, let k >= K' be the most draws whose set
+  errs more often than epsilon. A prompt that is right by K' draws is right by k, so that the set of
+  k draws passes in the full table, which has probability delta at most. For smaller sets nothing
+  like this is shown: of such a log give arrays with K columns.
 * *Known draws are the first ones.* Draws that are picked, or sorted, are no first draws. A gap ends
   what is known.
 * *Prompts are all there.* A prompt that is dropped because of its draws is no random one.
@@ -68,10 +74,11 @@ draws of its prompt, in turn (:func:`completed`). That shapes the path, not the 
 as these draws did not end by verdicts on the prompts that test it. If they did (``stops`` of a
 :class:`Provenance` says so), the path is what it is whatever was seen: the set of all draws alone,
 or the levels of a vote. Compare the table that had lacked these stops. It is split alike, by
-prompts, its frontier begins with the same set, and that passes there if it passes here. So
-whatever is certified falsely here, the procedure that knows no such stops certifies falsely there,
-and that has probability delta at most. Hence it does not matter either that the log tells only
-afterwards whether a stop looked at others. What has another beginning, or is learnt, is refused.
+prompts, its frontier begins with the same set, and that passes there if it passes here (with fewer
+than K draws as above). So whatever is certified falsely here, the procedure that knows no such
+stops certifies falsely there, and that has probability delta at most. Hence it does not matter
+either that the log tells only afterwards whether a stop looked at others. What has another
+beginning, or is learnt, is refused.
 
 *Shares and means.* Where draws ended on verdicts, the prompts whose stop is known are no random
 ones, and neither are the draws that were made. Means of sizes and draws are left out where a

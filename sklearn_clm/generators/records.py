@@ -27,6 +27,8 @@ def locating_errors(where: str) -> Iterator[None]:
     """Turn errors of unexpected values into a ValueError with place."""
     try:
         yield
+    except KeyError as error:  # whose text is the key alone
+        raise ValueError(f"{where}: it has no field {error}.") from error
     except _UNEXPECTED as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -47,7 +49,10 @@ def csv_table(path: str | os.PathLike[str], **options: Any) -> Iterator["csv.Dic
             if len(set(names)) < len(names):
                 raise ValueError(f"{os.fspath(path)!s} must name each column once, got {names!r}.")
             yield rows
-        except (csv.Error, UnicodeDecodeError) as error:
+        except csv.Error as error:
+            place = f"before the end of line {rows.line_num}"
+            raise ValueError(f"{os.fspath(path)!s} is not a CSV file: {error}, {place}.") from error
+        except UnicodeDecodeError as error:
             raise ValueError(
                 f"{os.fspath(path)!s} is not a CSV file in UTF-8: {error}. Save it as one (iconv "
                 "-f LATIN1 -t UTF-8 makes one of an older CSV file)."

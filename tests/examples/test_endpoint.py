@@ -8,10 +8,14 @@ import sys
 import time
 import urllib.request
 from contextlib import contextmanager
+from urllib.error import HTTPError
 
 import pytest
 
-from tests.examples.loading import EXAMPLES, needs
+from sklearn_clm import ConformalSampler
+from sklearn_clm.generators import FunctionGenerator
+from sklearn_clm.policies import ThresholdPolicy
+from tests.examples.loading import EXAMPLES, load, needs
 
 needs("openai", "starlette", "uvicorn")
 
@@ -128,7 +132,11 @@ def test_answers_refusals_streams_audits_and_a_restart(tmp_path):
             assert refused.value.status_code == 400
         waiting = get(f"{address}/audits")
         assert waiting
-        assert get(f"{address}/audits", {"id": waiting[0]["id"], "error": False})["audited"] == 1
+        named = {"id": waiting[0]["id"]}
+        for verdict in ([], {"id": ["a"], "error": True}, {**named, "error": "no"}, named):
+            with pytest.raises(HTTPError, match="400"):
+                get(f"{address}/audits", verdict)
+        assert get(f"{address}/audits", {**named, "error": False})["audited"] == 1
 
     with serving(tmp_path, *arguments) as address:
         assert get(f"{address}/risk")["audited"] == 1
@@ -162,3 +170,29 @@ def test_a_model_that_hangs_and_clients_that_leave(tmp_path):
     assert "25" in well.model_extra["sklearn_clm"]["set"]["responses"]
     # who left asked for no further draw
     assert calls.read_text().count("13 + 1\n") == before
+
+
+@pytest.mark.filterwarnings("ignore:a single draw errs")
+@pytest.mark.parametrize(("abstain", "epsilon"), [(False, 0.35), (True, 0.15)])
+def test_an_empty_set_is_audited_where_it_breaks_the_promise(
+    tmp_path, monkeypatch, abstain, epsilon
+):
+    """Were full sets judged alone, the monitor would see a lower risk than that of requests."""
+    endpoint = load(EXAMPLES / "endpoint.py", monkeypatch)
+    guesses = {"hard": "0.1 a", "easy": "0.9 right"}
+    prompts = [f"{i} {'hard' if i % 5 == 0 else 'easy'}" for i in range(200)]
+    sampler = ConformalSampler(
+        FunctionGenerator(lambda prompt: guesses[prompt.split()[1]]),
+        k_max=2,
+        epsilon=epsilon,
+        quality=lambda prompt, draw: float(draw.response.split()[0]),
+        admission=lambda reference, response: response.endswith(reference),
+        policy=ThresholdPolicy(abstain=abstain),
+    ).fit(prompts, ["right"] * 200)
+    made = endpoint.Endpoint(sampler, tmp_path, audit_share=1.0)
+    message, extra = asyncio.run(made.answer("a request", "1000 hard"))
+    assert message["refusal"] == "escalated"
+    assert extra["set"]["responses"] == []
+    waiting = list(map(json.loads, made.audit_log.read_text("utf-8").splitlines()))
+    expected = {"id": "a request", "prompt": "1000 hard", "responses": []}
+    assert waiting == ([] if abstain else [expected])
