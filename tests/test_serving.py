@@ -157,7 +157,7 @@ def test_draws_ahead_change_no_set_and_cost_what_was_allowed(policy):
 
 def test_what_all_calibration_prompts_took_is_drawn_at_once():
     sampler, model = fitted(ExitPolicy(), draw_ahead=0.01)
-    sure = int(np.sum(np.array(sampler.calibration_.rule.taken) == 1.0))
+    sure = int(np.sum(np.array(sampler.calibration_.rule.shares_of_draws) == 1.0))
     model.wait = threading.Event()
     sampler.predict(NEW[:1])
     assert model.most_at_a_time == max(sure, 1)

@@ -222,7 +222,7 @@ class Calibration(ABC):
         for group, rule in self.rules.items():
             # refuse to write a rule that could not be read again
             type(rule).of_content(rule.claim, rule.content(), rule.k_max)
-            counts = {"taken": list(rule.taken)} if rule.taken else {}
+            counts = {"taken": list(rule.shares_of_draws)} if rule.shares_of_draws else {}
             if rule.tested is not None:
                 counts["tested"] = list(rule.tested)
             rules.append({**claim_content(group, rule.claim), **_content_of(rule), **counts})
@@ -250,7 +250,7 @@ class Calibration(ABC):
                 )
                 if "taken" in content_of_rule:
                     shares = tuple(map(float, content_of_rule["taken"]))
-                    rule = rule.having(taken=shares)
+                    rule = rule.having(shares_of_draws=shares)
                 if "tested" in content_of_rule:
                     n_tested, n_empty, n_used_up = map(int, content_of_rule["tested"])
                     rule = rule.having(tested=SetCounts(n_tested, n_empty, n_used_up))

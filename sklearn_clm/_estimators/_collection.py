@@ -246,22 +246,27 @@ class Collection:
 
     def _try(self, n_draws: int, *, judges: bool) -> None:
         """Score and judge a few draws before others are paid."""
-        n, k_max = self.data.quality.shape
-        n_tried = min(TRIED_DRAWS, n_draws)
-        first_tried = np.flatnonzero(self.place < TRIED_PROMPTS)
         # the first prompts in the order of digests: the same whatever the order of rows
-        self.draw(first_tried, n_tried)
-        drawn = chain.from_iterable(self.responses[i] for i in first_tried.tolist())
-        references = [self.verdicts.references[i] for i in first_tried.tolist()]
-        refuse_non_texts(self.verdicts.admission, references, drawn)
-        if judges and not self.verdicts.of_people:  # people are asked once all draws are made
-            self._judge(first_tried, n_tried)
+        rows = np.flatnonzero(self.place < TRIED_PROMPTS)
+        n_tried = min(TRIED_DRAWS, n_draws)
+        self.draw(rows, n_tried)
+        responses = [self.responses[i] for i in rows.tolist()]
+        references = [self.verdicts.references[i] for i in rows.tolist()]
+        refuse_non_texts(self.verdicts.admission, references, chain.from_iterable(responses))
+
+        # a judge that cannot work is found here; people are asked once all draws are made
+        if judges and not self.verdicts.of_people:
+            self._judge(rows, n_tried)
         with noting_kept_draws():
             if not judges:
-                self.verdicts.try_on(int(first_tried[0]))
-            if n_draws == 1 < min(k_max, n):  # the first call with two draws would come late
-                first = [self.responses[i][0] for i in first_tried.tolist()]
-                similarity_tensor(self._similarity, [first])
+                # tests will ask it later: one verdict, which is not kept
+                self.verdicts.try_on(int(rows[0]))
+            # draws that are made on demand come one by one: a similarity that fails is found on
+            # first responses of several prompts, before the second draw of any is paid
+            n, k_max = self.data.quality.shape
+            compares_later = n_draws == 1 and k_max > 1
+            if compares_later and n > 1:
+                similarity_tensor(self._similarity, [[row[0] for row in responses]])
 
     def _judge(self, rows: np.ndarray, n_draws: int) -> None:
         """Judge the first draws of prompts, equal texts once."""
@@ -285,7 +290,7 @@ class Collection:
         labeled.n_draws = np.minimum(self.n_draws, data.k_max)
         return labeled
 
-    def known(self, data: CalibrationData, *, lazily: bool) -> CalibrationData:
+    def with_known_labels(self, data: CalibrationData, *, lazily: bool) -> CalibrationData:
         """Data with all labels, or `lazily` with known labels.
 
         Verdicts of people are looked up anew: they may have changed their minds.

@@ -84,7 +84,7 @@ class ComponentCollection:
         self._splitter = get_splitter(selector.splitter)
         self._component_score = get_component_score(selector.component_score)
         self._admission = get_component_admission(selector.admission, self._splitter)
-        self._given = {name: getattr(selector, name) for name in PARTS}
+        self._parts_as_given = {name: getattr(selector, name) for name in PARTS}
         people = judging_of(selector.judging).people
         self._people = None if people is None else get_component_admission(people, self._splitter)
 
@@ -175,7 +175,7 @@ class ComponentCollection:
 
         # last of all: calls change the fingerprint of a function that records them
         made_with: dict[str, Any] = {
-            name: score_fingerprint(part) for name, part in self._given.items()
+            name: score_fingerprint(part) for name, part in self._parts_as_given.items()
         }
         unknown_labels = [np.full(len(distinct.components), -1) for distinct in split]
         self.data = ComponentCalibrationData.from_arrays(
@@ -187,7 +187,7 @@ class ComponentCollection:
 
         if not all(map(callable, references)):
             responses = (draw.response for row in draws for draw in row)
-            warn_of_script("admission", self._given["admission"], responses)
+            warn_of_script("admission", self._parts_as_given["admission"], responses)
         self.verdicts = self._judged_by(self._admission, prompts, references, draws, split)
         self.verdicts.progress = progress
         if self._people is not None:
@@ -202,8 +202,10 @@ class ComponentCollection:
     ) -> Noise:
         """Differences of scores of prompts that are scored alone."""
         noise = Noise()
+        # the last prompts in the order of digests: the same whatever the order of rows
         for i in np.argsort(self.place)[-SCORED_AGAIN:].tolist():
-            (alone,) = self._scored(self.prompts.take(np.array([i])), [draws[i]], [parts[i]])
+            one_prompt = self.prompts.take(np.array([i]))
+            (alone,) = self._scored(one_prompt, [draws[i]], [parts[i]])
             noise = noise.with_larger(Noise.between(split[i].scores, alone.scores))
         return noise
 

@@ -133,7 +133,7 @@ class Sampling:
             rule = self._rules[name]
             # the share of calibration prompts that took each further draw, among those that came so
             # far
-            shares = rule.taken[decided:]
+            shares = rule.shares_of_draws[decided:]
             if shares and shares[0]:
                 chances = tuple(share / shares[0] for share in shares)
             else:  # no prompt of the calibration went so far, or it is unknown how many did

@@ -86,13 +86,18 @@ def in_batches(score: object) -> bool:
     """Whether a score may depend on the batch."""
     if isinstance(score, CombinedScore):
         return any(map(in_batches, score.parts))
+    # what computes the numbers of a wrapper
     if isinstance(score, CallableScore):
         score = score.function
     elif isinstance(score, (ClaimSupport, GroundedIn)):
         score = score.entails
-    protocols = DrawScorer, PairwiseSimilarity, ComponentScore
-    of_models = ClassifierScore, EntailmentScore
-    return isinstance(score, of_models) or (isinstance(score, protocols) and not is_ours(score))
+
+    # a local model, whose matrix products round by the batch
+    if isinstance(score, (ClassifierScore, EntailmentScore)):
+        return True
+    # a user's object that is given whole rows; our own scores compute row by row
+    takes_rows = isinstance(score, (DrawScorer, PairwiseSimilarity, ComponentScore))
+    return takes_rows and not is_ours(score)
 
 
 def noise_of_draws(

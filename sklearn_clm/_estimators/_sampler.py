@@ -644,7 +644,7 @@ class ConformalSampler(CalibratedEstimator):
         budgets = check_budgets(self.k_max)
         tiers = self._tiers(source)
         if collected is not None:
-            data = collected.known(data, lazily=self._judging.lazily)
+            data = collected.with_known_labels(data, lazily=self._judging.lazily)
         # draws are keyed: the first draws of many are those that a smaller budget would make
         data = data.truncate(budgets[-1])
         has_holes = collected is not None and collected.has_holes
@@ -775,8 +775,8 @@ class ConformalSampler(CalibratedEstimator):
         )
         if of_fit:
             sets = record.source.unguaranteed(sets, prompts)
-        made = PredictionSets(
+        result = PredictionSets(
             sets, record.width, sampler=self, provenance=record.drawn_with, index=prompts.index
         )
-        made.of_fit = of_fit
-        return made
+        result.of_fit = of_fit
+        return result

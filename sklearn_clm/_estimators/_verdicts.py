@@ -45,12 +45,12 @@ class Verdicts:
         self.admission = admission
         self.references, self._responses = references, responses
         self._n_jobs, self._of_model = n_jobs, of_model
-        self._others: list[tuple[object, Verdicts]] = []
+        self._other_judges: list[tuple[object, Verdicts]] = []
         self.progress = QUIET
 
     def by(self, admission: str | Admission) -> "Verdicts":
         """Verdicts of another judge on the same draws, kept apart."""
-        for other, verdicts in self._others:
+        for other, verdicts in self._other_judges:
             # by identity: a judge need be neither hashable nor comparable
             if other is admission:
                 return verdicts
@@ -58,13 +58,13 @@ class Verdicts:
         verdicts = Verdicts(
             admission, self.references, self._responses, self._n_jobs, k_max, of_model=True
         )
-        self._others.append((admission, verdicts))
+        self._other_judges.append((admission, verdicts))
         return verdicts
 
     def __getstate__(self) -> dict[str, Any]:
         # functions as admissions, often of a notebook, would prevent a pickle of the sampler
         kept = [None if callable(reference) else reference for reference in self.references]
-        return {**self.__dict__, "references": kept, "_others": []}
+        return {**self.__dict__, "references": kept, "_other_judges": []}
 
     @property
     def of_people(self) -> bool:

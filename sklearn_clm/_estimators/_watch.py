@@ -80,11 +80,11 @@ class Watch:
                 n_used_up = counts.n_used_up
             # outside of the lock: a warning may run code of the user's
             if has_doubled:
-                nothing = "got an empty set"
+                what_was_empty = "got an empty set"
                 if rule.claim.about == "answers":
-                    nothing = "got no answer"
+                    what_was_empty = "got no answer"
                 n_tested = rule.tested.prompts
-                self._compare(group, nothing, n_empty, n, rule.tested.empty, n_tested)
+                self._compare(group, what_was_empty, n_empty, n, rule.tested.empty, n_tested)
                 all_draws = f"took all {rule.k_max} draws"
                 self._compare(group, all_draws, n_used_up, n, rule.tested.used_up, n_tested)
 

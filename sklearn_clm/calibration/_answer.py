@@ -306,7 +306,8 @@ def _measured(
     # an escalated prompt is drawn from until it is hopeless: it is -inf from there on
     draws_of_escalated = np.isfinite(sure).sum(axis=1, keepdims=True)
     draws = np.where(answered, n_below + 1, draws_of_escalated)
-    return m / len(sure), _risks(m, n_wrong, total_doubt), costs[draws - 1].mean(axis=0)
+    price = costs[draws - 1].mean(axis=0)
+    return m / len(sure), _risks(m, n_wrong, total_doubt), price
 
 
 def _risks(m: np.ndarray, n_wrong: np.ndarray, total_doubt: np.ndarray) -> np.ndarray:
@@ -341,7 +342,7 @@ class AnswerSteps(TablePath):
         self.table, self.rows, self.path = table, rows, path
         self.sure = np.full((len(rows), table.k_max), -np.inf)
         self.texts = np.zeros(self.sure.shape, dtype=np.intp)
-        self.made = np.zeros(len(rows), dtype=np.intp)  # draws
+        self.n_made = np.zeros(len(rows), dtype=np.intp)  # draws
         self.ends_early = np.zeros(len(rows), dtype=bool)  # before the highest level decides
         paths = path.model.paths(len(rows))
         in_reach = table.in_reach(rows)
@@ -354,7 +355,7 @@ class AnswerSteps(TablePath):
             # the answer is the text of the largest chance after this draw
             chance = text.max(axis=1)
             self.texts[waiting, k] = first_of_largest(text)
-            self.made[waiting] = k + 1
+            self.n_made[waiting] = k + 1
             self.sure[waiting, k] = sure_after(chance, path.patience[k])
             hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
             # who answers at the highest level answers, with the same draw, at every lower one
@@ -378,7 +379,7 @@ class AnswerSteps(TablePath):
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
         answered, draws = answered_at(self.sure, self.path.levels[step])
-        return np.where(answered, draws, self.made)
+        return np.where(answered, draws, self.n_made)
 
     def unfinished(self, step: int) -> np.ndarray:
         """Which prompts lack draws that decide at a level."""

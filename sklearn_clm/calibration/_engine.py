@@ -64,7 +64,10 @@ def _set_bits(k: int) -> Iterator[tuple[int, np.unsignedinteger]]:
 
 def _word_type(k: int) -> np.dtype:
     """Smallest unsigned integer with enough bits, at most 64."""
-    return np.dtype(next((f"u{width // 8}" for width in (8, 16, 32) if k <= width), "u8"))
+    for width in (8, 16, 32):
+        if k <= width:
+            return np.dtype(f"u{width // 8}")
+    return np.dtype(np.uint64)
 
 
 def _n_words(k: int) -> int:

@@ -212,7 +212,9 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
     """
     exits = np.minimum.accumulate(arrival / rho, axis=1)
     exits[:, -1] = -np.inf  # after the last draw nothing is waited for
-    before = np.concatenate((np.full((len(exits), 1), np.inf), exits[:, :-1]), axis=1)
+    # m_{k-1}, where m_0 = +inf: sampling never stops before the first draw
+    before_first = np.full((len(exits), 1), np.inf)
+    before = np.concatenate((before_first, exits[:, :-1]), axis=1)
     return tau_after_draw(before, text, exits).max(axis=1), exits
 
 
@@ -259,7 +261,8 @@ def fit_exit_model(
         data.quality, data.similarity, data.first, tiers
     )
     # after the first draws each one more tells much, later ones little
-    moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
+    numbers_of_draws = np.geomspace(1, k_max, 8).round().astype(np.intp)
+    moments = np.unique(numbers_of_draws) - 1
     taught = np.zeros_like(present)
     taught[:, moments] = present[:, moments]
 
@@ -395,7 +398,8 @@ def _arrives(labels: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """Whether the first admissible draw follows k, before `stops`[k]."""
     draws = np.arange(labels.shape[1])
     # without an admissible draw the first one lies beyond all horizons
-    first = np.where(labels.any(axis=1), labels.argmax(axis=1), np.max(stops))
+    has_admissible = labels.any(axis=1)
+    first = np.where(has_admissible, labels.argmax(axis=1), np.max(stops))
     first_of_prompt = first[:, np.newaxis]
     return (first_of_prompt > draws) & (first_of_prompt < stops)
 
@@ -459,8 +463,10 @@ def impute_labels(
     nearest = []
     for label in (0, 1):
         has_label = (labels == label)[:, np.newaxis, :]
-        nearest.append(np.max(np.where(is_other_text & has_label, scaled, 0.0), axis=2))
-    features = np.concatenate((features_after[:, -1], np.stack(nearest, axis=2)), axis=2)
+        to_judged = np.where(is_other_text & has_label, scaled, 0.0)
+        nearest.append(to_judged.max(axis=2))
+    features_of_judged = np.stack(nearest, axis=2)
+    features = np.concatenate((features_after[:, -1], features_of_judged), axis=2)
 
     # learnt from judged texts, asked about the others
     is_judged = present & (labels >= 0)

@@ -118,7 +118,8 @@ def completed(data: CalibrationData) -> CalibrationData:
     origin_of_other = origin[:, np.newaxis]
     later = np.maximum(origin_of_one, origin_of_other)
     earlier = np.minimum(origin_of_one, origin_of_other)
-    is_known_pair = data.made[:, :, np.newaxis] & np.tri(data.k_max, k=-1, dtype=bool)
+    is_to_earlier = np.tri(data.k_max, k=-1, dtype=bool)
+    is_known_pair = data.made[:, :, np.newaxis] & is_to_earlier
     largest = data.similarity[is_known_pair].max(initial=1.0)
     similarity = data.similarity[rows[:, :, np.newaxis], later, earlier]
     full.similarity = np.where(later == earlier, largest, similarity)

@@ -113,7 +113,8 @@ class SamplingRule:
         # "every accepted draw is similar at most", not "the maximum is": an empty set rejects
         # nothing, whatever the threshold
         # as float64: a score in half precision would round the threshold to its own
-        if float(quality) >= self.configuration.quality and all(
+        is_good = float(quality) >= self.configuration.quality
+        if is_good and all(
             float(similarity[earlier]) <= self.configuration.similarity for earlier in self.accepted
         ):
             self.accepted.append(draw)
@@ -128,8 +129,10 @@ class SamplingRule:
 
     def _score_of_set(self) -> float:
         # a score of whole arrays is asked as calibration asks it: sums round by their order
-        if self.set_score.running is None and self.set_score.of_sets is not None:
-            return float(self.set_score.of_sets(self._qualities[None], self._members[None])[0])
+        of_sets = self.set_score.of_sets
+        if self.set_score.running is None and of_sets is not None:
+            (score,) = of_sets(self._qualities[np.newaxis], self._members[np.newaxis])
+            return float(score)
         return self.set_score.of_set(self._qualities[self.accepted], self.n_samples)
 
 
@@ -138,7 +141,8 @@ def first_admissible(admissible: np.ndarray) -> np.ndarray:
 
     `admissible` is bool of shape (n, K).
     """
-    return np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
+    has_admissible = admissible.any(axis=1)
+    return np.where(has_admissible, admissible.argmax(axis=1) + 1, 0)
 
 
 def relative_excess(n_samples: ArrayLike, first: ArrayLike) -> np.ndarray:

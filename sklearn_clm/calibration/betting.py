@@ -345,8 +345,11 @@ def confidence_sequence(
     if not np.all((total >= 0.0) & (total <= count * (1.0 + 1e-12))):
         raise ValueError(f"totals must lie between 0 and n, got {totals!r:.80} instead.")
     total = np.minimum(total, count)
+    # the upper limit is the lower one of 1 - loss; each is wrong with probability alpha / 2
     level = math.log(2.0 / alpha)
-    return _lower_limit(total, count, level), 1.0 - _lower_limit(count - total, count, level)
+    lower = _lower_limit(total, count, level)
+    lower_of_rest = _lower_limit(count - total, count, level)
+    return lower, 1.0 - lower_of_rest
 
 
 def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:

@@ -109,8 +109,10 @@ class Entries(ABC):
         """V of each prompt, were these the wanted entries."""
         if self.rank == 1:
             return self.largest(chosen)
+        # of each prompt the chosen entry that has `rank` - 1 others above it
         flat = np.flatnonzero(chosen)
-        last = flat[places_of_rank(self.owner[flat], self.scores[flat], self.rank - 1)]
+        places = places_of_rank(self.owner[flat], self.scores[flat], self.rank - 1)
+        last = flat[places]
         deciding = np.full(self.n_prompts, -np.inf)
         deciding[self.owner[last]] = self.scores[last]
         return deciding

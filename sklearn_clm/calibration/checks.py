@@ -93,8 +93,8 @@ def check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, n
 
 def check_budgets(k_max: int | Sequence[int] | None, available: int | None = None) -> list[int]:
     """Numbers of draws, ascending and distinct; None is all."""
-    given = available if k_max is None else k_max
-    budgets = np.atleast_1d(np.asarray(given, dtype=object)).ravel().tolist()
+    wanted = available if k_max is None else k_max
+    budgets = np.atleast_1d(np.asarray(wanted, dtype=object)).ravel().tolist()
     most = math.inf if available is None else available
 
     def fits(k: object) -> bool:

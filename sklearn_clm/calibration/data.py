@@ -311,10 +311,10 @@ def split_of(
 
 def _labels_of(admissible: ArrayLike, is_made: np.ndarray) -> np.ndarray:
     """Labels of draws, -1 for those that were not made."""
-    given = as_array(admissible, "admissible", is_made.shape, where=False)
+    values = as_array(admissible, "admissible", is_made.shape, where=False)
     # NaN may stand for the label of a draw that was not made, and of no other
-    stands_for_none = np.isnan(given) & ~is_made
-    labels = as_labels(np.where(stands_for_none, -1.0, given), is_made.shape)
+    stands_for_none = np.isnan(values) & ~is_made
+    labels = as_labels(np.where(stands_for_none, -1.0, values), is_made.shape)
     _refuse_labels_of_nothing(labels, is_made)
     return labels
 

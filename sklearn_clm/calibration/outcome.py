@@ -101,8 +101,9 @@ class Outcome:
         """What holes of its table leave open at a step."""
         if not path.table.has_holes:
             return {}
-        is_open = open_prompts(path, risk, step)
-        return {"n_open": int(is_open.sum()), "stops_known": not path.unfinished(step).any()}
+        n_open = int(open_prompts(path, risk, step).sum())
+        stops_known = not path.unfinished(step).any()
+        return {"n_open": n_open, "stops_known": stops_known}
 
     @property
     def n_calibration(self) -> int:

@@ -171,14 +171,14 @@ def run_algorithm_1(
     is_stop[k_max - 1] = True
     last = is_stop.argmax(axis=0)
     samples = last + 1
-    taken = np.arange(data.k_max) < samples[:, np.newaxis]
+    is_before_stop = np.arange(data.k_max) < samples[:, np.newaxis]
 
     # F at the stop is that after the last draw which changed it; an empty set has none
     prompts = np.arange(data.n_prompts)
     draw_of_change = np.where(changes, np.arange(data.k_max)[:, np.newaxis], -1)
     last_change = np.maximum.accumulate(draw_of_change, axis=0)[last, prompts]
     return StoppedSets(
-        accepted=accepted & taken,
+        accepted=accepted & is_before_stop,
         samples=samples,
         score=np.where(last_change < 0, -np.inf, scores[last_change, prompts]),
         by_score=reaches[last, prompts],
@@ -214,7 +214,7 @@ class ColumnPath(TablePath):
 
     def __init__(self, table: Table, rows: np.ndarray) -> None:
         self.table, self.rows = table, rows
-        self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and the draws made by then
+        self._columns: dict[int, tuple[Column, np.ndarray]] = {}  # and the draws made by then
 
     @abstractmethod
     def __len__(self) -> int:
@@ -236,9 +236,9 @@ class ColumnPath(TablePath):
 
     def __getitem__(self, step: int) -> Column:
         n_draws = self.table.n_draws[self.rows]
-        if step not in self._known:
-            self._known[step] = self.column_of(step, self.table.part(self.rows)), n_draws
-        column, n_draws_before = self._known[step]
+        if step not in self._columns:
+            self._columns[step] = self.column_of(step, self.table.part(self.rows)), n_draws
+        column, n_draws_before = self._columns[step]
         # further draws change nothing for prompts that have stopped
         has_new_draws = n_draws > n_draws_before
         had_not_stopped = column.samples > n_draws_before
@@ -247,7 +247,7 @@ class ColumnPath(TablePath):
             columns = self.column_of(step, self.table.part(self.rows[changed]))
             column.shown[changed] = columns.shown
             column.samples[changed] = columns.samples
-        self._known[step] = column, n_draws
+        self._columns[step] = column, n_draws
         return column
 
     def members(self, step: int) -> DrawEntries:

@@ -90,8 +90,12 @@ def risk_surface(
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     risks = evaluate_configurations(data, grid.reshape(-1, 3), set_score=set_score)
     shape = grid.shape[:3]
-    named = {name: x for name, x in vars(risks).items() if isinstance(x, np.ndarray)}
-    return ConfigurationRisks(**{name: x.reshape(shape) for name, x in named.items()})
+    # each array of risks gets the shape of the grid
+    reshaped = {}
+    for name, values in vars(risks).items():
+        if isinstance(values, np.ndarray):
+            reshaped[name] = values.reshape(shape)
+    return ConfigurationRisks(**reshaped)
 
 
 def evaluate_configurations(

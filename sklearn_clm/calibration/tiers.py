@@ -38,8 +38,9 @@ class Tiers:
 
     def counts(self, n_draws: object) -> np.ndarray:
         """Draws of each tier among the first, (..., tiers)."""
-        begun = np.asarray(n_draws)[..., np.newaxis] - np.array(self.starts[:-1])
-        return np.clip(begun, 0, np.array(self.n_draws))
+        n_drawn = np.asarray(n_draws)[..., np.newaxis]
+        n_since_start = n_drawn - np.array(self.starts[:-1])
+        return np.clip(n_since_start, 0, np.array(self.n_draws))
 
     def depth(self, n_draws: object) -> np.ndarray:
         """log(1 + draws) of later tiers, on a last axis."""

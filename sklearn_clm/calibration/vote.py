@@ -128,7 +128,9 @@ def fewest_answers(alpha: float, delta: float) -> int:
 def votes_of(data: CalibrationData, model: PlainModel) -> np.ndarray:
     """Known votes for the most frequent text of each prompt."""
     texts = texts_of_draws(data.similarity, data.first, model.same_text)
-    is_vote = (texts[:, :, np.newaxis] == texts[:, np.newaxis, :]) & data.made[:, np.newaxis]
+    # (n, text, voter): a draw votes for its text, and one that was not made for none
+    is_same_text = texts[:, :, np.newaxis] == texts[:, np.newaxis, :]
+    is_vote = is_same_text & data.made[:, np.newaxis]
     votes = is_vote.sum(axis=2)
     return np.asarray(votes.max(axis=1))
 
@@ -180,11 +182,15 @@ class PlainSteps(TablePath):
 
     def sizes(self, step: int) -> np.ndarray:
         """Which prompts are answered, as numbers."""
-        return np.asarray(self.sure[:, -1] >= self.levels[step]).astype(np.intp)
+        is_answered = self.sure[:, -1] >= self.levels[step]
+        return np.asarray(is_answered).astype(np.intp)
 
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
-        ended = (self.sure >= self.levels[step]) | (self.reach < self.levels[step])
+        level = self.levels[step]
+        answers = self.sure >= level
+        gives_up = self.reach < level
+        ended = answers | gives_up
         ended[:, -1] = True  # at the budget in any case
         return np.asarray(1 + ended.argmax(axis=1))
 
@@ -230,9 +236,14 @@ def _steps(k_max: int) -> float:
 
 def votes_in_words(level: float, k_max: int) -> str:
     """Fewest votes at a level, most for another text."""
+    # the score is the votes, less a small step for each vote of the next text
     votes = int(np.ceil(level))
     of_next = int((votes - level) * _steps(k_max))
-    against = f", at most {of_next} for another text" if of_next < min(votes, k_max - votes) else ""
+    # so many as the other text cannot get anyway are no condition
+    most_of_next = min(votes, k_max - votes)
+    against = ""
+    if of_next < most_of_next:
+        against = f", at most {of_next} for another text"
     return f"{votes} of {k_max} votes{against}"
 
 
@@ -272,11 +283,13 @@ def decided(
     top = scores.max(axis=1)
     n_to_come = model.k_max - draws
     if model.score != "vote":
-        # the next draw may always be better
         best = first_of_largest(scores)
-        if n_to_come:
-            return best, np.full(len(best), -np.inf), np.full(len(best), np.inf)
-        return best, top, top
+        if not n_to_come:
+            return best, top, top
+        # the next draw may always be better: nothing is sure, and anything within reach
+        nothing_sure = np.full(len(best), -np.inf)
+        no_limit = np.full(len(best), np.inf)
+        return best, nothing_sure, no_limit
 
     best = scores.argmax(axis=1)
     # of equals the first wins, so that texts to come would lose against it
@@ -286,14 +299,18 @@ def decided(
     may_come = (scores == -np.inf) & (texts >= draws)
     most_votes = np.where(may_come, 0.0, scores) + n_to_come
     votes_of_best = top[:, np.newaxis]
-    overtakes = (most_votes > votes_of_best) | ((most_votes == votes_of_best) & ~later)
-    overtakes[np.arange(len(best)), best] = False
-    best_of_others = np.where(texts == best[:, np.newaxis], 0.0, scores).max(axis=1)
-    of_next = np.maximum(best_of_others, 0.0)
+    wins_tie = (most_votes == votes_of_best) & ~later
+    overtakes = (most_votes > votes_of_best) | wins_tie
+    overtakes[np.arange(len(best)), best] = False  # the best is no rival of itself
+    is_best = texts == best[:, np.newaxis]
+    votes_of_others = np.where(is_best, 0.0, scores)
+    of_next = np.maximum(votes_of_others.max(axis=1), 0.0)
     # all draws to come may go to the next text: the score is at least this
     least = _score(top, of_next + n_to_come, model.k_max)
     sure = np.where(overtakes.any(axis=1), -np.inf, least)
-    return best, sure, _score(top + n_to_come, of_next, model.k_max)
+    # or all of them to the best: no answer reaches more
+    most = _score(top + n_to_come, of_next, model.k_max)
+    return best, sure, most
 
 
 class PlainRule(ExitRule):

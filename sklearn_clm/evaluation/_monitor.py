@@ -175,7 +175,8 @@ class RiskMonitor:
             digests = self._audited(requests, len(losses))
             # bets must not see an order that who reports has chosen, such as errors first
             order = self._order(digests, losses)
-            digests, losses = [digests[i] for i in order], losses[order]
+            digests = [digests[i] for i in order]
+            losses = losses[order]
         rows = list(zip(digests, losses.tolist()))
 
         def append(connection: sqlite3.Connection) -> list[float]:

@@ -46,7 +46,7 @@ class LevelRule(SetRule):
     equal_texts: bool  # not where data do not tell which responses are equal
     level: float  # u-hat
     outcome: Outcome | None = field(default=None, repr=False)
-    taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    shares_of_draws: tuple[float, ...] = field(default=(), compare=False, repr=False)
     tested: SetCounts | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "exit level"
@@ -80,11 +80,11 @@ class LevelRule(SetRule):
     def costs_of_tiers(self) -> list[Fact]:
         """What draws of each tier cost the calibration prompts."""
         tiers = self.model.tiers
-        if tiers is None or not self.taken:
+        if tiers is None or not self.shares_of_draws:
             return []
         tier_of_draw = tiers.of_draw[: self.k_max]
         # the mean number of draws is the sum over k of the shares that took draw k
-        share_taking = np.array(self.taken)
+        share_taking = np.array(self.shares_of_draws)
         rows = []
         total_price = 0.0
         for tier, price in enumerate(tiers.prices):

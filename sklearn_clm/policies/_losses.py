@@ -95,7 +95,7 @@ class SetLosses:
     ) -> None:
         self.functions, self._prompts = functions, prompts
         self._references, self._draws = references, draws
-        self._known: dict[tuple[str, int, StoppedSet], float] = {}
+        self._loss_of_set: dict[tuple[str, int, StoppedSet], float] = {}
 
     def __call__(self, name: str, path: ThresholdPath, step: int) -> np.ndarray:
         """The loss of each set at a step."""
@@ -104,11 +104,11 @@ class SetLosses:
             key = name, i, stopped
             # the steps of a frontier make few distinct sets of a prompt, and a loss may be dear: a
             # judge, or a call of a service
-            if key not in self._known:
+            if key not in self._loss_of_set:
                 a_set = self._set(i, stopped, path.table)
                 loss = self.functions[name](a_set.prompt, self._references[i], a_set)
-                self._known[key] = _checked(loss, name, i)
-            values[position] = self._known[key]
+                self._loss_of_set[key] = _checked(loss, name, i)
+            values[position] = self._loss_of_set[key]
         return values
 
     def _set(self, i: int, stopped: StoppedSet, table: Table) -> PredictionSet:

@@ -41,7 +41,7 @@ class ThresholdRule(SetRule):
     lambda_hat: Configuration
     k_max: int
     outcome: Outcome | None = field(default=None, repr=False)
-    taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    shares_of_draws: tuple[float, ...] = field(default=(), compare=False, repr=False)
     tested: SetCounts | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "thresholds"

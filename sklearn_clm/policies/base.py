@@ -30,7 +30,7 @@ from sklearn_clm.policies.rules import (
     SetCounts,
     SetRule,
     rules_of_parts,
-    shares_taken,
+    shares_of_draws,
 )
 
 LearntT = TypeVar("LearntT")  # what the search returns
@@ -235,8 +235,8 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             return rule
         digests = path.table.digests_of(path.rows)
         tested = SetCounts.of(outcome.sizes, outcome.draws, rule.k_max, digests)
-        shares = shares_taken(outcome.draws, rule.k_max)
-        return rule.having(taken=shares, tested=tested)
+        shares = shares_of_draws(outcome.draws, rule.k_max)
+        return rule.having(shares_of_draws=shares, tested=tested)
 
     def by_people(
         self,
@@ -288,26 +288,27 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
     def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
         """Search on one part of the prompts, test another.
 
-        Parts are the groups, where there are any, and at last all prompts, whose `claim` is
-        promised where a test passes; with groups they are tested for comparison, if no verdict is
-        asked for. Nothing is certified for a group with too few prompts, nor for
-        any of them where the calibration part as a whole is too small.
+        `parts` are the groups, where there are any, and at last all prompts, of whom `claim` is
+        promised where a test passes. With groups, all prompts together are tested for comparison,
+        if that asks for no verdict. Nothing is certified for a group with too few prompts, nor for
+        any group where the calibration part as a whole is too small.
         """
         all_prompts = parts[-1]
-        # while there are tests to come, people are told that any text may be asked for
+        if table.ended_by_others:
+            self.refuse_stops(all_prompts.searched)
+        # people who are asked for verdicts are told how many more may follow: as long as there are
+        # tests to come, those on all texts
         unjudged = partial(self._unjudged, table, all_prompts.rows)
         announcing_all = partial(bounding, table.judge, all_prompts.rows, unjudged)
 
-        if table.ended_by_others:
-            self.refuse_stops(all_prompts.searched)
-
-        # search
+        # search, unless a path was learnt from other prompts
         learnt = self.path
         if learnt is not None:
             refuse_common_prompts("policy", learnt.seen, table.data)
         elif len(all_prompts.rows) >= claim.fewest_prompts:
             # the search sees all draws, so that it can choose any number of them
             searchable = table.searchable(all_prompts.searched)
+            # the verdicts that the search wants are about other prompts, and count besides
             with announcing_all(also=True):
                 learnt = self.search(searchable, all_prompts.searched, claim, judging)
 

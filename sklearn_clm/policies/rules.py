@@ -82,7 +82,8 @@ class Rule(ABC):
     claim: Claim
     k_max: Any  # budget of draws; None where it is no part of the rule
     outcome: Outcome | None  # None where nothing was tested, or for a calibration from a file
-    taken: tuple[float, ...] = ()  # share of the tested prompts that took more than k draws
+    # share of the tested prompts that took more than k draws
+    shares_of_draws: tuple[float, ...] = ()
     tested: "SetCounts | None" = None  # what the tested prompts got; None if unknown
 
     @property
@@ -155,7 +156,7 @@ class SetCounts(NamedTuple):
         return cls(len(rows), n_empty, n_used_up)
 
 
-def shares_taken(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
+def shares_of_draws(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
     """Share of prompts that took more than k draws."""
     takes_more = draws[:, np.newaxis] > np.arange(k_max)
     return tuple(np.mean(takes_more, axis=0).tolist())

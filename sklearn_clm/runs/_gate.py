@@ -57,7 +57,7 @@ _UNFINISHED = {"raise": np.nan, "leave_out": np.nan, "failed": 0.0, "succeeded":
 class Followed(NamedTuple):
     """What a gate does with n runs."""
 
-    taken: np.ndarray  # (n,): steps until a run is stopped, or all
+    n_taken: np.ndarray  # (n,): steps until a run is stopped, or all
     n_steps: np.ndarray  # (n,): all steps
     stopped: np.ndarray  # bool (n,)
 
@@ -277,7 +277,7 @@ class RunGate(BaseEstimator):
     def predict(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
         """Steps until each run is stopped, or all."""
         check_is_fitted(self)
-        return self.calibration_.followed(X, groups).taken
+        return self.calibration_.followed(X, groups).n_taken
 
     def stopped(self, X: Sequence[Any], *, groups: object = None) -> np.ndarray:
         """Whether each run is stopped, bool (n,)."""

@@ -69,7 +69,7 @@ def test_calibration_file(fitted, tmp_path):
     assert loaded.lambda_hat_ == fitted.lambda_hat_
     draws = fitted.predict(questions(200)[0]).n_samples  # some of the prompts have calibrated
     expected = np.mean(draws[:, None] > np.arange(5), axis=0)
-    assert loaded.calibration_.rule.taken == pytest.approx(expected, abs=0.2)
+    assert loaded.calibration_.rule.shares_of_draws == pytest.approx(expected, abs=0.2)
     assert loaded.predict(NEW) == fitted.predict(NEW)
     assert loaded.score(*questions(20)) == fitted.score(*questions(20))
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]

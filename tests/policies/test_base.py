@@ -89,7 +89,7 @@ class TextRule(SetRule):
     n_texts: int
     k_max: int
     outcome: Outcome | None = field(default=None, repr=False)
-    taken: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    shares_of_draws: tuple[float, ...] = field(default=(), compare=False, repr=False)
     tested: SetCounts | None = field(default=None, compare=False, repr=False)
 
     kind: ClassVar[str] = "distinct texts"

@@ -124,7 +124,7 @@ class Foreseeing(ToyModel):
 @pytest.mark.parametrize("policy", [ThresholdPolicy(), ExitPolicy()])
 def test_calibration_tells_how_likely_a_draw_is_wanted(policy, tmp_path):
     one = sampler(Foreseeing(), policy=policy).fit(*questions(300))
-    taken = np.array(one.calibration_.rule.taken)
+    taken = np.array(one.calibration_.rule.shares_of_draws)
     assert taken[0] == 1 > taken[1]
     one.save_calibration(tmp_path / "calibration.json")
     loaded = sampler(Foreseeing(), policy=policy).load_calibration(tmp_path / "calibration.json")
