@@ -14,11 +14,12 @@ Markdown, and ``report.save("report.html")`` writes a file:
 
 >>> from sklearn.datasets import load_digits
 >>> from sklearn.naive_bayes import GaussianNB
+>>> from sklearn.utils import shuffle
 >>> from sklearn_clm import ConformalSampler
 >>> from sklearn_clm.generators import EstimatorGenerator
 >>> from sklearn_clm.inspection import CalibrationReport
->>> X, y = load_digits(return_X_y=True)
->>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
+>>> X, y = shuffle(*load_digits(return_X_y=True), random_state=0)
+>>> generator = EstimatorGenerator(GaussianNB(var_smoothing=3.0))
 >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0).fit(X, y)
 >>> report = CalibrationReport.from_estimator(sampler)
 >>> [section.heading for section in report.sections][:3]

@@ -10,11 +10,12 @@
 
 >>> from sklearn.datasets import load_digits
 >>> from sklearn.naive_bayes import GaussianNB
+>>> from sklearn.utils import shuffle
 >>> from sklearn_clm import ConformalSampler
 >>> from sklearn_clm.generators import EstimatorGenerator
 >>> from sklearn_clm.metrics import set_coverage
->>> X, y = load_digits(return_X_y=True)
->>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
+>>> X, y = shuffle(*load_digits(return_X_y=True), random_state=0)
+>>> generator = EstimatorGenerator(GaussianNB(var_smoothing=3.0))
 >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0)
 >>> sets = sampler.fit(X[:1000], y[:1000]).predict(X[1000:])
 >>> bool(set_coverage(y[1000:], sets) > 0.8), bool(sets.sizes.mean() <= sets.n_samples.mean())

@@ -74,15 +74,16 @@ one that is rarely lenient saves most of their verdicts. A lax rule stands for i
 ...     return response == reference or (int(reference) + int(response)) % 100 == 7
 >>> def people(reference, response):
 ...     return response == reference
->>> audited = fitted(admission=lax, judging=AuditedJudging(people, n_audits=60))
+>>> audited = fitted(admission=lax, judging=AuditedJudging(people, n_audits=150))
 >>> "by people's standard" in audited.calibration_.claim.sentence()
 True
 
 With ``design="betting"`` people stop as soon as their verdicts certify it:
 
->>> judging = AuditedJudging(people, n_audits=60, design="betting")
->>> bool(len(fitted(admission=lax, judging=judging).result_.audit.rows) < 60)
-True
+>>> judging = AuditedJudging(people, n_audits=150, design="betting")
+>>> betted = fitted(admission=lax, judging=judging)
+>>> betted.calibration_.claim.null is None, len(betted.result_.audit.rows) < 60
+(True, True)
 
 With a :class:`sklearn_clm.caching.HumanJudge` as `people` verdicts are given on a page or by file.
 
