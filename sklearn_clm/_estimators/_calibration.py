@@ -370,7 +370,8 @@ class SamplerCalibration(Calibration):
             hint = ""
             if claim.level > 0.5:
                 # who gives 0.95 takes the tolerated risk for the coverage
-                hint = f" {name} is the tolerated risk: 0.05 would be 95 % coverage."
+                promised = "right answers" if claim.about == "answers" else "coverage"
+                hint = f" {name} is the tolerated risk: 0.05 would be 95 % {promised}."
             doubts.append(
                 f"a single draw errs for {percent(error)} of the prompts: {name}={claim.level:g} "
                 f"promises nothing more.{hint}"

@@ -16,7 +16,9 @@ def test_a_level_that_a_single_draw_meets_is_said_to_promise_nothing(policy):
     name = "alpha" if isinstance(policy, AnswerPolicy) else "epsilon"
     with pytest.warns(UserWarning, match=f"{name}=0.95 promises nothing more"):
         sampler.fit(X, Y)
-    assert "a single draw errs for" in str(sampler.calibration_)
+    said = str(sampler.calibration_)
+    assert "a single draw errs for" in said
+    assert f"95 % {'right answers' if name == 'alpha' else 'coverage'}." in said
     # below the error of one draw nothing is said
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*promises nothing more")
