@@ -28,11 +28,11 @@ the share of prompts within it.
 
 *Scores about zero.* Differences of larger numbers, such as a reward less that of a usual answer,
 carry the last digits of these: where many prompts give the usual answer, their score is 4e-16 in
-one batch and -4e-16 in another. So where scores stand on both sides of zero, those are one number,
-too, that differ by less than a share of larger scores: 1e-6 of the largest on the side where these
-are smaller, or what sums in double precision leave of the largest of all. Marks, such as -1e38 for
-what is no answer, tell nothing of the others. Scores of one sign have no such room: likelihoods may
-all be small.
+one batch and -4e-16 in another, or 0 where it is cut off. So where scores stand on both sides of
+zero, or at it, those are one number, too, that differ by less than a share of larger scores: 1e-6
+of the largest on the side where these are smaller, or what sums in double precision leave of the
+largest of all. Marks, such as -1e38 for what is no answer, tell nothing of the others. Scores that
+are all above zero have no such room: likelihoods may all be small.
 
 *Sums* of numbers in half precision do not keep the order of the exact ones: 0.1 + 0.1 + 0.1 is less
 than 0.3 there. They are one number where they are closer than 1/512.
@@ -97,7 +97,7 @@ def _room(ordered: np.ndarray, values: np.ndarray, same: float) -> np.ndarray:
     """By how much other numbers differ from each value."""
     lowest, highest = float(ordered[0]), float(ordered[-1])
     about_zero = 0.0
-    if lowest < 0.0 < highest:
+    if lowest <= 0.0 <= highest:
         sizes = np.abs(ordered)
         largest = float(sizes[sizes < _MARK].max(initial=0.0))
         about_zero = max(same * min(-lowest, highest), _LEFT_OF_LARGEST * largest)

@@ -71,23 +71,26 @@ def test_copies_of_a_score_are_not_cut_through():
     np.testing.assert_allclose(np.unique(middles_above(noisy)), [-0.75, 0.6, 0.8], rtol=1e-8)
 
 
+@pytest.mark.parametrize("cut", [-np.inf, 0.0])
 @pytest.mark.parametrize("others", [[-0.6, 0.7], [0.7], [0.7, -1e38], [-0.6, 0.7, -1e9]], ids=str)
-def test_differences_that_are_zero_but_for_rounding_are_not_cut_through(others):
+def test_differences_that_are_zero_but_for_rounding_are_not_cut_through(others, cut):
     """A reward less that of the usual answer: 3.3 - 3.3 is what the batch has left of it."""
     rng = np.random.default_rng(0)
     zeros = (3.3 + rng.integers(-6, 7, size=400) * 2.0**-51) - 3.3
     assert len(np.unique(zeros)) > 10
-    scores = np.concatenate((zeros, np.repeat(others, 100)))
-    exact = np.concatenate((np.zeros(400), np.repeat(others, 100)))
-    for threshold in np.concatenate((middles_below(scores), middles_above(scores))):
-        assert_array_equal(exact >= threshold, scores >= threshold)
+    rest = np.repeat(others, 100)
+    scores = np.maximum(np.concatenate((zeros, rest)), cut)
+    for in_use in (-6, 0, 6):
+        used = np.maximum(np.concatenate((np.full(400, in_use * 2.0**-51), rest)), cut)
+        for threshold in np.concatenate((middles_below(scores), middles_above(scores))):
+            assert_array_equal(used >= threshold, scores >= threshold)
     # and all others are still told apart
-    assert len(np.unique(middles_below(scores))) == 1 + len(others)
+    assert len(np.unique(middles_below(scores))) == len({0.0, *np.maximum(others, cut).tolist()})
 
 
-def test_small_scores_of_one_sign_keep_their_thresholds():
+def test_small_scores_above_zero_keep_their_thresholds():
     """Likelihoods of long answers beside those of short ones."""
-    likelihoods = np.concatenate((10.0 ** -np.arange(12, 40), [0.0, 0.9]))
+    likelihoods = np.concatenate((10.0 ** -np.arange(12, 40), [0.9]))
     assert len(np.unique(middles_below(likelihoods))) == len(likelihoods)
     with_marks = np.concatenate((np.arange(1, 20) / 10, np.arange(-20, 0) / 10, [-1e38, -1e9]))
     assert len(np.unique(middles_below(with_marks))) == len(with_marks)
