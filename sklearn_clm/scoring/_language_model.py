@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -154,7 +155,7 @@ class _Asking(BaseEstimator):
         raise ValueError(
             f"generator of {name} must give {self._wanted}, but to "
             f"{len(unclear)} of {len(questions)} questions it did not in {self.max_attempts} "
-            f"attempts; got {answers.get(unclear[0])!r:.200} for {questions[unclear[0]]!r:.400} "
+            f"attempts; got {_ends(answers.get(unclear[0]))} for {_ends(questions[unclear[0]])} "
             "instead."
         )
 
@@ -446,6 +447,14 @@ class VerbalisedConfidence(_Asking):
         values = np.zeros(len(questions))
         self._ask(questions, values.__setitem__)
         return values[numbers]
+
+
+def _ends(value: object) -> str:
+    """A text where it begins, and where it ends."""
+    # a question says at its end what it is about, and there an answer may go wrong
+    shortened = reprlib.Repr()
+    shortened.maxstring = shortened.maxother = 400
+    return shortened.repr(value)
 
 
 def _contents(prompt: Prompt) -> object:

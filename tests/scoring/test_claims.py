@@ -204,3 +204,12 @@ def test_a_model_is_asked_with_the_prompt_and_the_response():
     assert sum("Who {response}?" in one and "She {prompt}.\n" in one for one in asked) == 1
     split_draws(ClaimSplitter(ask, template="{response}!"), ["p"], [[Generation("x")]])
     assert asked[-1] == "x!"
+
+
+def test_an_error_shows_where_an_answer_ends_and_what_it_is_about():
+    answer = "\n".join([*(f"- This is claim {i}." for i in range(99)), "I hope this helps!"])
+    with pytest.raises(
+        ValueError, match=r"got '- This is claim 0.*this helps!' for 'List what"
+    ) as e:
+        ClaimSplitter(lambda question: answer, max_attempts=1)("p", "Such is the response.")
+    assert "Such is the response." in str(e.value)
