@@ -14,6 +14,7 @@ from sklearn_clm._estimators import PARTS, SCORES, SamplerCalibration, SelectorC
 from sklearn_clm._results._cards import Summary
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import (
+    ComponentCalibrationData,
     ComponentThreshold,
     LearnThenTestResult,
     clopper_pearson,
@@ -189,8 +190,11 @@ def _groups(record: Record) -> Iterable[Section]:
     """The rule of each group, where there are groups."""
     if record.by_group is None:
         return
+    # of selections all that a report says of one group alone: an empty one tells nothing
+    data = record.data if isinstance(record, SelectorCalibration) else None
+    priced = record.rule.priced if data is None else tuple(_of_selections(data, np.inf))
     rows = []
-    for name, rule in record.by_group.items():
+    for group, rule in record.by_group.items():
         status = "certified" if rule.certified else "null"
         smallest = ""
         errors: TableRow = (rule.claim.null or "", "")
@@ -200,9 +204,12 @@ def _groups(record: Record) -> Iterable[Section]:
             bound, level = outcome.smallest_bound, outcome.smallest
             smallest = "" if np.isnan(level) else f"{bound}{rounded_up(level):.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
-        rows.append((str(name), status, rule.words, *errors, *costs, smallest))
+        if data is not None:
+            own = {} if outcome is None else _of_selections(data.take(outcome.rows), rule.gamma_hat)
+            costs = [own.get(name, "") for name in priced]
+        rows.append((str(group), status, rule.words, *errors, *costs, smallest))
     note = "Prompts of other groups are refused: no rule serves all prompts together."
-    columns = (*record.rule.priced, f"smallest {record.claim.level_name}")
+    columns = (*priced, f"smallest {record.claim.level_name}")
     audited = any(rule.claim.audit is not None for rule in record.by_group.values())
     errors_by = "refused by the model, or by people alone" if audited else "errors"
     header = ("group", "", "rule", errors_by, _INTERVAL, *columns)
@@ -404,15 +411,23 @@ def _levels(record: SelectorCalibration) -> Iterable[Section]:
     for alpha in sorted({*_LEVELS, claim.level}):
         if data.n_prompts >= prompts_needed(alpha, claim.delta):
             tests = component_learn_then_test(data, alpha, claim.delta, max_wrong=claim.max_wrong)
-            means = [mean_of(values) for values in selected(data, tests.gamma_hat).values()]
-            cells = [f"{mean} ({interval})" for mean, interval in means]
+            cells = _of_selections(data, tests.gamma_hat).values()
             rows.append((f"{alpha:g}", f"{tests.gamma_hat:.4g}", *cells))
     text = (
         "What these prompts would be given at other levels. Choosing alpha by these numbers, and "
         "calibrating on the same prompts, voids the guarantee: choose on other prompts."
     )
-    header = ("alpha", "gamma-hat", *(f"{name} ({_INTERVAL})" for name in selected(data, np.inf)))
+    header = ("alpha", "gamma-hat", *_of_selections(data, np.inf))
     yield Section("Other levels", (text,), (header, *rows))
+
+
+def _of_selections(data: ComponentCalibrationData, gamma: float) -> dict[str, str]:
+    """Means of what a threshold selects, with intervals."""
+    means = {name: mean_of(values) for name, values in selected(data, gamma).items()}
+    return {
+        f"{name} ({_INTERVAL})": f"{mean} ({interval})" if mean else ""
+        for name, (mean, interval) in means.items()
+    }
 
 
 def _band(display: AchievableBandDisplay | None) -> Iterable[Section]:

@@ -535,18 +535,27 @@ def test_reports_of_selectors_say_what_each_group_will_get():
         assert shown[""] == "certified"
         assert float(shown["rule"].split()[1]) == pytest.approx(one.groups_[name], abs=1e-4)
         assert shown["errors"] == f"{n_errors} of {n}"
-        assert float(shown["components selected"]) == pytest.approx(chosen.sum() / n, abs=1e-3)
+        right = own.admissible
+        n_right = np.bincount(own.prompt_index[right], minlength=n)
+        n_kept = np.bincount(own.prompt_index[right & chosen], minlength=n)
+        means = {
+            "components selected": chosen.sum() / n,
+            "share of the right ones": np.mean(n_kept[n_right > 0] / n_right[n_right > 0]),
+            "empty selections": 1 - len({*own.prompt_index[chosen]}) / n,
+        }
+        for what, mean in means.items():
+            found, between = shown[f"{what} (95 % interval)"].rstrip(")").split(" (")
+            assert float(found) == pytest.approx(mean, abs=1e-3)
+            low, high = interval(between)
+            assert low <= mean <= high
         low, high = interval(shown["95 % interval"])
         assert low < n_errors / n < high
         smallest = one.calibration_.rules[name].outcome.smallest
         assert 0 <= float(shown["smallest alpha"]) - smallest < 1e-4
-    for name in ("wrong", "rare"):
+    for name, n_selected in (("wrong", "0 (0 to 0)"), ("rare", "")):
         shown = rows[name]
-        assert (shown[""], shown["rule"], shown["components selected"]) == (
-            "null",
-            "empty selections",
-            "0",
-        )
+        assert (shown[""], shown["rule"]) == ("null", "empty selections")
+        assert shown["components selected (95 % interval)"] == n_selected
     assert rows["wrong"]["errors"] == f"0 of {np.sum(names == 'wrong')}"
     assert "with fewer than" in rows["rare"]["errors"]
     null = [f"Group {str(name)!r} is null" for name in rows if rows[name][""] == "null"]
