@@ -35,7 +35,8 @@ class TrialResults:
         Means over the test part. Of sets, NaN where null: "loss" (share of the prompts without an
         admissible response), "excess" (relative excess of draws), "size", "relative_size" (divided
         by the budget), "draws", "relative_draws". Of components, whose selection is empty where
-        null: "loss" (share of the prompts with a wrong component selected), "number", "recall".
+        null: "loss" (share of the prompts with a wrong component selected), "number", "recall",
+        "empty" (share of the prompts of which none is selected).
     thresholds : dict of str to ndarray of shape (m, n_trials, n_levels)
         What was chosen: "similarity", "quality" and "set_score", NaN where null, or "gamma".
     """

@@ -240,7 +240,8 @@ def run_component_trials(
     Returns
     -------
     TrialResults
-        Loss, number of components and recall for each score, trial and alpha.
+        Loss, number of components, recall and share of empty selections for each score, trial and
+        alpha.
 
     Examples
     --------
@@ -419,6 +420,7 @@ def _of_test_part(
     scores = test.scores[wrong]
     # of prompts with fewer wrong components there is none
     worst = scores[places_of_rank(test.prompt_index[wrong], scores, max_wrong)]
+    highest = test.scores[places_of_rank(test.prompt_index, test.scores, 0)]
     n_wanted = np.diff(wanted.offsets)
     weights = wanted.admissible / n_wanted[wanted.prompt_index]
     n_counted = np.count_nonzero(n_wanted)
@@ -430,6 +432,7 @@ def _of_test_part(
         "loss": _at_least(worst, gammas) / n,
         "number": _at_least(test.scores, gammas) / n,
         "recall": covered / n_counted if n_counted else np.full(len(gammas), np.nan),
+        "empty": 1.0 - _at_least(highest, gammas) / n,
     }
 
 

@@ -25,6 +25,7 @@ _LABELS = {
     "relative_draws": "Draws / $k_{max}$",
     "number": "Components selected",
     "recall": "Recall",
+    "empty": "Empty selections",
 }
 _ROWS = ("loss", "excess", "relative_size", "number", "recall")  # of the paper's figures
 

@@ -65,7 +65,8 @@ def test_measures_by_hand(max_wrong):
                     matched = references[i] > -np.inf
                     covered.append(np.mean(matched & (references[i] >= gamma)))
             measured = {name: values[0, t, a] for name, values in own.measures.items()}
-            wanted = {"loss": losses, "number": numbers, "recall": recalls}
+            empty = [n == 0 for n in numbers]
+            wanted = {"loss": losses, "number": numbers, "recall": recalls, "empty": empty}
             assert measured == pytest.approx({name: np.mean(one) for name, one in wanted.items()})
             assert covering.measures["recall"][0, t, a] == pytest.approx(np.mean(covered))
 
