@@ -18,6 +18,7 @@ from sklearn_clm import (
 )
 from sklearn_clm.caching import CachedSplitter, HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import component_learn_then_test, critical_count
+from sklearn_clm.generators import FunctionGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging._view import pair_view
 from sklearn_clm.metrics import component_loss, component_recall
@@ -465,6 +466,28 @@ def test_a_rewritten_text_promises_nothing_and_says_so(sampler):
     nothing = ComponentSet((), [], [], ANSWER, True).rewritten(ask)
     assert (nothing.text, asked) == ("", [])
     assert "(nothing is selected)" in str(nothing)
+
+
+def test_a_text_is_promised_where_it_is_what_was_judged(sampler):
+    selector = ComponentSelector(sampler, **PARTS, alpha=0.4).fit(X, Y)
+
+    def text_of(prompt):
+        written = selector.predict([prompt])[0].rewritten(lambda question: question)
+        return written.text.partition("Statements:")[2].strip()
+
+    texts = ConformalSampler(
+        FunctionGenerator(text_of),
+        k_max=1,
+        epsilon=0.6,
+        quality=lambda prompt, draw: 1.0,
+        admission=lambda reference, text: "wrong" not in text,
+        random_state=0,
+    ).fit(NEW, [""] * len(NEW))
+    (one,) = texts.predict(["r0"])[0]
+    assert all(f"- {claim}" in one for claim in selector.predict(["r0"])[0])
+    assert "the set for a new prompt" in texts.calibration_.claim.sentence()
+    n_wrong = sum("wrong" in text_of(NEW[i]) for i in texts.calibration_indices_)
+    assert texts.calibration_data_.admissible.mean() == 1 - n_wrong / len(NEW)
 
 
 @pytest.mark.parametrize(

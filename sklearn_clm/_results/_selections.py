@@ -110,8 +110,10 @@ class ComponentSet(SetOfOne):
         Returns
         -------
         Rewritten
-            Its `text`, and in words that the promise is about the components alone. To have one of
-            texts, let them be the responses that are drawn, and judged.
+            Its `text`, and in words that the promise is about the components alone. One of texts
+            has a :class:`ConformalSampler` with ``k_max=1`` that draws them: its generator is a
+            function of a prompt that gives ``selector.predict([prompt])[0].rewritten(ask).text``,
+            its admission judges them, and its prompts have calibrated no selector.
         """
         guarantee = "nothing is promised." if self.claim is None else self.claim.sentence()
         return Rewritten.of(ask, self.prompt, self.components, guarantee)
