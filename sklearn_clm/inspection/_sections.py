@@ -29,7 +29,7 @@ from sklearn_clm.generators.identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection.figures import Display
-from sklearn_clm.policies._selection import selected
+from sklearn_clm.policies._selection import SelectionRule, selected
 from sklearn_clm.policies.rules import Expected
 from sklearn_clm.scoring import get_set_score
 
@@ -204,7 +204,7 @@ def _groups(record: Record) -> Iterable[Section]:
             bound, level = outcome.smallest_bound, outcome.smallest
             smallest = "" if np.isnan(level) else f"{bound}{rounded_up(level):.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
-        if data is not None:
+        if data is not None and isinstance(rule, SelectionRule):
             own = {} if outcome is None else _of_selections(data.take(outcome.rows), rule.gamma_hat)
             costs = [own.get(name, "") for name in priced]
         rows.append((str(group), status, rule.words, *errors, *costs, smallest))
