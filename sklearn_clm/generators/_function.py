@@ -253,7 +253,12 @@ def _in_thread(call: Callable[[], Any]) -> "Future[Any]":
 
 
 async def _awaited(reply: Any) -> Any:
-    return await reply
+    try:
+        return await reply
+    except (SystemExit, KeyboardInterrupt) as error:
+        # it would end the loop, and with it all later calls of this process
+        name = type(error).__name__
+        raise RuntimeError(f"ask must raise no {name}, got one instead.") from error
 
 
 # One for each process, which never ends: a client keeps its connections in the loop that it was

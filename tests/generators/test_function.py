@@ -395,6 +395,21 @@ def test_a_cancelled_error_of_the_function_is_a_failed_call(error, timeout):
         assert "at attempt 2" in raised.value.__notes__[0]
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_function_that_exits_leaves_the_loop_to_later_calls(error):
+    async def leaving(prompt):
+        raise error
+
+    async def answering(prompt):
+        return "yes"
+
+    # a limit, so that the test fails, and does not hang, where the loop has ended
+    with pytest.raises(RuntimeError, match=f"ask must raise no {error.__name__}"):
+        FunctionGenerator(leaving, max_retries=0, timeout=20.0).sample(["a"], 1)
+    later = FunctionGenerator(answering, max_retries=0, timeout=20.0)
+    assert responses(later, ["a"], 1) == [["yes"]]
+
+
 def test_what_is_drawn_ahead_in_vain_is_cancelled_in_the_loop(hanging):
     hanging.hangs = lambda prompt, n_calls: n_calls > 1
     generator = FunctionGenerator(hanging.in_loop, draw_ahead=1.0, max_concurrency=3)
