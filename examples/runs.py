@@ -60,7 +60,7 @@ def e_valuator(variant, table, names, new_names, new):
     of_name = table["uq_problem_idx"]
     fitted.fit(table[of_name.isin(names)].reset_index(drop=True))
     found = fitted.apply(table[of_name.isin(new_names)].reset_index(drop=True))
-    rejected = found[found[f"{variant}_e_val"] >= fitted.thresholds[level]]
+    rejected = found[found[f"reject_{variant}_alpha_{level}".replace(".", "_")]]
     first = rejected.groupby("uq_problem_idx")["num_steps"].min()
     steps = np.array([first.get(name, len(run)) for name, run in zip(new_names, new)])
     return steps, np.isin(new_names, first.index)

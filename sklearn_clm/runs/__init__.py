@@ -29,7 +29,7 @@ alone, its state is a line of JSON, and one step takes microseconds:
 
 >>> run = gate.open()
 >>> [run.step(score) for score in (0.8, -2.5, -3.0)]
-[True, False, False]
+[True, True, False]
 
 ``gate.save("gate.json")`` keeps what was calibrated, and ``RunGate(alpha=0.1).load("gate.json")``
 is what a service begins with. A run outlives a restart by its line of JSON:

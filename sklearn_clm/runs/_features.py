@@ -16,6 +16,8 @@ from operator import is_
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -146,7 +148,7 @@ class ClassifierRisk:
 def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
     """The risk that a scorer predicts, from some runs.
 
-    The logistic regression counts each run once, however long it is.
+    The default counts each run once, however long it is.
     """
     if failed.all() or not failed.any():
         return LinearRisk([0.0], 0.0)  # nothing to learn from: all prefixes are alike
@@ -158,11 +160,39 @@ def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
     weights = np.repeat(1.0 / np.array(lengths), lengths)
     with np.errstate(invalid="ignore"):  # of a constant, whose weighted variance may be below 0
         scaler = StandardScaler().fit(rows, sample_weight=weights)
-    model = LogisticRegression(max_iter=1000)
-    model.fit(scaler.transform(rows), outcomes, sample_weight=weights)
-    coef = model.coef_[0] / scaler.scale_
-    intercept = model.intercept_[0] - coef @ scaler.mean_
+    scaled = scaler.transform(rows)
+    of_prefixes = LogisticRegression(max_iter=1000)
+    of_prefixes.fit(scaled, outcomes, sample_weight=weights)
+    start = np.append(of_prefixes.coef_[0], of_prefixes.intercept_)
+    *weights_of, offset = _of_largest(scaled, np.cumsum(lengths), failed, start)
+    coef = weights_of / scaler.scale_
+    intercept = offset - coef @ scaler.mean_
     return LinearRisk(coef.tolist(), float(intercept))
+
+
+def _of_largest(
+    rows: np.ndarray, ends: np.ndarray, failed: np.ndarray, start: np.ndarray
+) -> np.ndarray:
+    """Coefficients and intercept of which a run's largest log-odds predict its failure.
+
+    A gate goes by the largest alone, so that prefixes that look like any other teach nothing. The
+    logistic loss of the largest is not convex: `start`, learnt from all prefixes, tells where to
+    descend. `ends` are the places in `rows` behind the last prefix of each run.
+    """
+    rows = np.column_stack((rows, np.ones(len(rows))))
+    begins = np.append(0, ends[:-1])
+    signs = np.where(failed, 1.0, -1.0)
+    is_shrunk = np.append(np.ones(len(start) - 1), 0.0)  # all but the intercept
+
+    def loss_and_slope(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        risks = rows @ weights
+        places = [begin + np.argmax(risks[begin:end]) for begin, end in zip(begins, ends)]
+        margins = signs * risks[places]
+        shrunk = is_shrunk * weights
+        loss = np.logaddexp(0.0, -margins).sum() + shrunk @ weights / 2.0
+        return loss, shrunk - (signs * expit(-margins)) @ rows[places]
+
+    return np.asarray(minimize(loss_and_slope, start, jac=True, method="L-BFGS-B").x)
 
 
 def largest_risks(risk: Risk, features: list[np.ndarray]) -> np.ndarray:

@@ -118,8 +118,8 @@ class RunGate(BaseEstimator):
     ----------
     scorer : classifier with ``predict_proba``, default=None
         Predicts failure from the features of a prefix; a clone of it is learnt on the optimisation
-        part, a third of the runs. None: a logistic regression, which a service evaluates in
-        microseconds.
+        part, a third of the runs. None: log-odds that are linear in the features, of which the
+        largest of a run predicts its failure; a service evaluates them in microseconds.
     alpha : float, default=0.1
         Tolerated share of errors, in (0, 1).
     delta : float, default=0.05
@@ -269,7 +269,8 @@ class RunGate(BaseEstimator):
     def decision_function(self, X: Sequence[Any]) -> list[np.ndarray]:
         """Predicted risk after each step of each run.
 
-        Log-odds of a failure by the default scorer, a probability by a classifier.
+        Log-odds by the default scorer, the largest being those of the run's failure; by a
+        classifier a probability.
         """
         check_is_fitted(self)
         return self.calibration_.risks_of(X)

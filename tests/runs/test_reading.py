@@ -7,7 +7,7 @@ import pytest
 
 from sklearn_clm.runs import GateDisplay, RunGate, read_runs
 
-from .test_gate import NEW, NEW_SUCCEEDED, RUNS, SUCCEEDED
+from .test_gate import MANY, MANY_SUCCEEDED, RUNS, SUCCEEDED
 
 ROWS = [("a", 1, 0.9, 1), ("b", 1, 0.2, ""), ("a", 2, 0.8, 1), ("c", 2, 0.1, 0), ("c", 1, 0.3, 0)]
 FOUND = ([[0.9, 0.8], [0.2], [0.3, 0.1]], [True, None, False])
@@ -111,16 +111,16 @@ def test_pictures():
     pytest.importorskip("matplotlib")
     gate = RunGate(alpha=0.1)
     display = GateDisplay.from_estimator(
-        gate, RUNS, SUCCEEDED, NEW, NEW_SUCCEEDED, alphas=[0.001, 0.1, 0.3]
+        gate, RUNS, SUCCEEDED, MANY, MANY_SUCCEEDED, alphas=[0.001, 0.1, 0.3]
     )
     failing, errors = display.shares.values()
     assert np.isnan(failing[0])  # too few runs for so small a share
     assert (errors[1:] <= display.alphas[1:]).all()
     shares, steps = display.axes_
     assert len(shares.lines) == 3
-    stopped = gate.fit(RUNS, SUCCEEDED).stopped(NEW)
+    stopped = gate.fit(RUNS, SUCCEEDED).stopped(MANY)
     assert sum(bar.get_height() for bar in steps.patches) == stopped.sum()
     passing = GateDisplay.from_estimator(
-        RunGate(promise="passes"), RUNS, SUCCEEDED, NEW, NEW_SUCCEEDED, alphas=[0.2, 0.3]
+        RunGate(promise="passes"), RUNS, SUCCEEDED, MANY, MANY_SUCCEEDED, alphas=[0.2, 0.3]
     )
     assert (passing.shares["failing of those let through"] <= passing.alphas).all()
