@@ -173,11 +173,12 @@ def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
 def _of_largest(
     rows: np.ndarray, ends: np.ndarray, failed: np.ndarray, start: np.ndarray
 ) -> np.ndarray:
-    """Coefficients and intercept of which a run's largest log-odds predict its failure.
+    """Weights by which the largest log-odds predict failure.
 
-    A gate goes by the largest alone, so that prefixes that look like any other teach nothing. The
-    logistic loss of the largest is not convex: `start`, learnt from all prefixes, tells where to
-    descend. `ends` are the places in `rows` behind the last prefix of each run.
+    They are coefficients and an intercept. A gate goes by the largest alone, so that prefixes that
+    look like any other teach nothing. The logistic loss of the largest is not convex: `start`,
+    learnt from all prefixes, tells where to descend. `ends` are the places in `rows` behind the
+    last prefix of each run.
     """
     rows = np.column_stack((rows, np.ones(len(rows))))
     begins = np.append(0, ends[:-1])
