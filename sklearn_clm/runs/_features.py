@@ -164,9 +164,9 @@ def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
     of_prefixes = LogisticRegression(max_iter=1000)
     of_prefixes.fit(scaled, outcomes, sample_weight=weights)
     start = np.append(of_prefixes.coef_[0], of_prefixes.intercept_)
-    *weights_of, offset = _of_largest(scaled, np.cumsum(lengths), failed, start)
-    coef = weights_of / scaler.scale_
-    intercept = offset - coef @ scaler.mean_
+    of_runs = _of_largest(scaled, np.cumsum(lengths), failed, start)
+    coef = of_runs[:-1] / scaler.scale_
+    intercept = of_runs[-1] - coef @ scaler.mean_
     return LinearRisk(coef.tolist(), float(intercept))
 
 
