@@ -26,6 +26,9 @@ FREE_POSITIONS = 8
 MIN_PREFIX = 16
 # Log-probabilities with and without padding differ by less, unless the model misplaces tokens.
 PROBE_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}
+# Names of the cache among arguments and outputs: transformers 5.24 renamed it, and code that comes
+# with a checkpoint may keep the earlier name.
+CACHE_NAMES = ("cache", "past_key_values")
 
 
 @dataclass(slots=True)
@@ -72,6 +75,8 @@ class Forward(ABC):
         self.cross_layout: Layout | None = None
         self.ragged = False  # whether rows of different length may share a batch
         self._parameters = frozenset(inspect.signature(model.forward).parameters)
+        names = (name for name in CACHE_NAMES if name in self._parameters)
+        self._cache_name = next(names, None)
 
     def prefill(self, prompts: Sequence[EncodedPrompt]) -> tuple[dict[bytes, PromptState], int]:
         """Run prompts; their states by key, and the positions computed."""
@@ -210,10 +215,9 @@ class CausalForward(Forward):
             # rows cannot be copied in this model's cache: all tokens are run again
             ids = self._tensor([[*row.prompt.ids, *row.tokens] for row in rows])
             return self._pass(ids, logits_to_keep=1).logits[:, -1]
-        cache = batch.cache()
         output = self._pass(
             self._tensor([row.tokens[-1:] for row in rows]),
-            past_key_values=cache,
+            cache=batch.cache(),
             use_cache=True,
             attention_mask=batch.mask(self.model.device),
             position_ids=self._tensor([[length] for length in batch.lengths]),
@@ -227,13 +231,23 @@ class CausalForward(Forward):
         return self._pass(ids, logits_to_keep=n_last).logits[0, -n_last:]
 
     def _look_at_cache(self, prompt: EncodedPrompt) -> None:
-        if "past_key_values" in self._parameters and not getattr(self.model, "_is_stateful", False):
-            cache = self._pass(self._tensor([prompt.ids]), use_cache=True).get("past_key_values")
-            self.layout = _layout(cache, len(prompt.ids))
+        if self._cache_name is None or getattr(self.model, "_is_stateful", False):
+            return
+        cache = cache_of(self._pass(self._tensor([prompt.ids]), use_cache=True))
+        self.layout = _layout(cache, len(prompt.ids))
 
-    def _pass(self, ids: Tensor, *, use_cache: bool = False, **arguments: object) -> Any:
+    def _pass(
+        self,
+        ids: Tensor,
+        *,
+        cache: Cache | None = None,
+        use_cache: bool = False,
+        **arguments: object,
+    ) -> Any:
         """A forward pass with the arguments that the model takes."""
         arguments["use_cache"] = use_cache
+        if self._cache_name is not None:
+            arguments[self._cache_name] = cache
         names_and_tensors = arguments.items()
         accepted = {k: v for k, v in names_and_tensors if v is not None and k in self._parameters}
         return self.model(input_ids=ids, **accepted)
@@ -252,7 +266,7 @@ class CausalForward(Forward):
         positions = torch.arange(n_shared, n_shared + n_tokens, device=ids.device)
         logits = self._pass(
             ids,
-            past_key_values=cache,
+            cache=cache,
             use_cache=cache is not None,
             position_ids=positions.expand(n_rows, -1),
             logits_to_keep=torch.tensor(at, device=self.model.device),
@@ -293,7 +307,7 @@ class EncoderDecoderForward(Forward):
         packed: list[Tensor] = []
         cross: list[Tensor] = []
         if self.layout is not None and self.cross_layout is not None:
-            cache = output.past_key_values
+            cache = cache_of(output)
             packed = self.layout.pack(layers_of(cache.self_attention_cache))
             cross = self.cross_layout.pack(layers_of(cache.cross_attention_cache))
         cross.append(encoded[None, :, None])
@@ -320,7 +334,7 @@ class EncoderDecoderForward(Forward):
             self._tensor([row.tokens[-1:] for row in rows]),
             encoded,
             mask,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
             decoder_attention_mask=batch.mask(encoded.device),
             decoder_position_ids=positions if self._positions else None,
@@ -334,19 +348,28 @@ class EncoderDecoderForward(Forward):
         return self._run(ids, encoded, mask, use_cache=False).logits[0, -n_last:]
 
     def _look_at_cache(self, prompt: EncodedPrompt) -> None:
-        if "past_key_values" not in self._parameters:
+        if self._cache_name is None:
             return
         encoded, mask = self._encode([prompt])
         starts = self._tensor([self.start_ids])
-        cache = self._run(starts, encoded, mask, use_cache=True).get("past_key_values")
+        cache = cache_of(self._run(starts, encoded, mask, use_cache=True))
         if isinstance(cache, EncoderDecoderCache):
             self_attention = _layout(cache.self_attention_cache, len(self.start_ids))
             cross_attention = _layout(cache.cross_attention_cache, encoded.shape[1])
             if self_attention is not None and cross_attention is not None:
                 self.layout, self.cross_layout = self_attention, cross_attention
 
-    def _run(self, ids: Tensor, encoded: Tensor, mask: Tensor | None, **kwargs: object) -> Any:
+    def _run(
+        self,
+        ids: Tensor,
+        encoded: Tensor,
+        mask: Tensor | None,
+        cache: Cache | None = None,
+        **kwargs: object,
+    ) -> Any:
         kwargs["attention_mask"] = mask
+        if self._cache_name is not None:
+            kwargs[self._cache_name] = cache
         arguments = {name: value for name, value in kwargs.items() if value is not None}
         output = BaseModelOutput(last_hidden_state=encoded)
         return self.model(encoder_outputs=output, decoder_input_ids=ids, **arguments)
@@ -362,6 +385,11 @@ class EncoderDecoderForward(Forward):
         counts = torch.tensor(lengths, device=self.model.device)
         mask = (torch.arange(width, device=self.model.device) < counts.unsqueeze(1)).long()
         return encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask
+
+
+def cache_of(output: Any) -> Any:
+    """The cache that a model returns, by whichever name."""
+    return next((output[name] for name in CACHE_NAMES if name in output), None)
 
 
 def _layout(cache: Any, n_tokens: int) -> Layout | None:
