@@ -95,7 +95,8 @@ def first_of_largest(scores: np.ndarray) -> np.ndarray:
 
 def _room(ordered: np.ndarray, values: np.ndarray, same: float) -> np.ndarray:
     """By how much other numbers differ from each value."""
-    lowest, highest = float(ordered[0]), float(ordered[-1])
+    lowest = float(ordered[0])
+    highest = float(ordered[-1])
     about_zero = 0.0
     if lowest <= 0.0 <= highest:
         sizes = np.abs(ordered)
