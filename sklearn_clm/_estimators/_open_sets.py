@@ -11,7 +11,7 @@ from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.prompts import CheckedPrompts
-from sklearn_clm.policies._batched import BatchedRule, OpenSet
+from sklearn_clm.policies.batched import BatchedRule, OpenSet
 from sklearn_clm.scoring import get_set_score, similarity_tensor
 from sklearn_clm.scoring._quality import QualityCalls, bind_quality
 from sklearn_clm.scoring.protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity

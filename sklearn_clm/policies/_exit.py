@@ -27,11 +27,11 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BettingTest, NestedTest
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.calibration.vote import PlainRule
-from sklearn_clm.policies._batched import BatchedExit, DrawScores
 from sklearn_clm.policies._classifiers import classifier_factory
 from sklearn_clm.policies._exit_files import model_from_json, model_to_json
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.batched import BatchedExit, DrawScores
 from sklearn_clm.policies.rules import Expected, Fact, Rule, SetCounts, SetRule
 
 _ENOUGH_PROMPTS = 60  # to learn from

@@ -20,7 +20,7 @@ from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.words import counted
-from sklearn_clm.policies._batched import BatchedRule, BatchedThresholds, DrawScores
+from sklearn_clm.policies.batched import BatchedRule, BatchedThresholds, DrawScores
 
 _NOT_COMPARED = (
     "all prompts together were not tested, since that would ask for verdicts for a rule that no "

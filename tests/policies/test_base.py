@@ -12,8 +12,8 @@ from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.path import Column, ColumnPath
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AuditedJudging, LazyJudging
-from sklearn_clm.policies._batched import BatchedRule, OpenSet
 from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.batched import BatchedRule, OpenSet
 from sklearn_clm.policies.rules import Expected, Rule, SetCounts, SetRule
 from tests.toy import questions, toy_sampler
 

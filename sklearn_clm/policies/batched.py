@@ -6,11 +6,12 @@ samples gives it draws, and scores them where it asks.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from sklearn_clm.calibration import Configuration, SamplingRule
+from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration.set_scores import SetScore
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import text_key
@@ -22,12 +23,34 @@ if TYPE_CHECKING:
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 
-class OpenSet:
+class RuleOfOne(Protocol):
+    """A rule on one prompt, as far as sampling asks it.
+
+    How it takes a draw, and what it accepted, is between it and its :class:`BatchedRule`.
+    """
+
+    @property
+    def n_samples(self) -> int:
+        """Draws that it has looked at."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended sampling before the budget did."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it wants no further draw."""
+
+
+RuleOfOneT = TypeVar("RuleOfOneT", bound=RuleOfOne)
+
+
+class OpenSet(Generic[RuleOfOneT]):
     """The set of a prompt whose sampling has not stopped."""
 
     __slots__ = ("draws", "index", "qualities", "row", "rule", "seen", "shown")
 
-    def __init__(self, index: int, rule: Any, row: int = 0) -> None:
+    def __init__(self, index: int, rule: RuleOfOneT, row: int = 0) -> None:
         self.index, self.rule, self.row = index, rule, row
         self.draws: list[Generation] = []
         self.qualities: list[float] = []
@@ -36,7 +59,7 @@ class OpenSet:
 
     def next_text(self) -> int:
         """The text of the next draw for its rule."""
-        return self.text_of(int(self.rule.n_samples))
+        return self.text_of(self.rule.n_samples)
 
     def text_of(self, draw: int) -> int:
         """The draw that gave the text of a draw first."""
@@ -63,7 +86,7 @@ class DrawScores(Protocol):
         """
 
 
-class BatchedRule(ABC):
+class BatchedRule(ABC, Generic[RuleOfOneT]):
     """One rule, applied to many prompts at once."""
 
     def __init__(self, scores: DrawScores, *, all_draws: int = 0) -> None:
@@ -71,18 +94,20 @@ class BatchedRule(ABC):
         self.all_draws = all_draws  # wanted at once; 0 if the rule decides after each
 
     @abstractmethod
-    def new(self, index: int) -> OpenSet:
+    def new(self, index: int) -> OpenSet[RuleOfOneT]:
         """The set of a prompt before its first draw."""
 
     @abstractmethod
-    def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
+    def advance(
+        self, sets: list[OpenSet[RuleOfOneT]], draws: list[list[Generation]], start: int
+    ) -> None:
         """Give some rules their new draws, from `start` on."""
 
     @abstractmethod
-    def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+    def outcome(self, open_set: OpenSet[RuleOfOneT]) -> tuple[list[list[int]], float]:
         """A set's accepted draws, by text, and its score."""
 
-    def close(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+    def close(self, open_set: OpenSet[RuleOfOneT]) -> tuple[list[list[int]], float]:
         """The outcome of a set whose rule has stopped."""
         return self.outcome(open_set)
 
@@ -90,12 +115,12 @@ class BatchedRule(ABC):
 class _NewDraw(NamedTuple):
     """A draw that is compared with those accepted before."""
 
-    open_set: OpenSet
+    open_set: OpenSet[SamplingRule]
     quality: float
     draws: list[Generation]  # of its prompt, itself the last
 
 
-class BatchedThresholds(BatchedRule):
+class BatchedThresholds(BatchedRule[SamplingRule]):
     """Algorithm 1 on many prompts; None accepts all draws."""
 
     def __init__(self, configuration: Configuration | None, k_max: int, scores: DrawScores) -> None:
@@ -104,12 +129,14 @@ class BatchedThresholds(BatchedRule):
         self._k_max = k_max
         self._unlike = [0.0] * k_max  # in place of similarities that decide nothing
 
-    def new(self, index: int) -> OpenSet:
+    def new(self, index: int) -> OpenSet[SamplingRule]:
         score, width = self._scores.set_score, self._scores.width
         rule = SamplingRule(self._configuration, score, self._k_max, width)
         return OpenSet(index, rule)
 
-    def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
+    def advance(
+        self, sets: list[OpenSet[SamplingRule]], draws: list[list[Generation]], start: int
+    ) -> None:
         # what the rule cannot look at is not compared: draws of too low a quality, and any of
         # them with draws that were rejected. Similarity is dear, and decides nothing there
         largest_similarity, least_quality, _ = self._configuration
@@ -136,11 +163,11 @@ class BatchedThresholds(BatchedRule):
                 open_set = new_draw.open_set
                 open_set.rule.update(new_draw.quality, similarities, open_set.next_text())
 
-    def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+    def outcome(self, open_set: OpenSet[SamplingRule]) -> tuple[list[list[int]], float]:
         return list(open_set.rule.texts.values()), open_set.rule.score
 
 
-class BatchedExit(BatchedRule):
+class BatchedExit(BatchedRule[ExitRule]):
     """An exit policy on many prompts, by a LevelRule."""
 
     def __init__(self, rule: "LevelRule", scores: DrawScores) -> None:
@@ -149,7 +176,7 @@ class BatchedExit(BatchedRule):
         self._paths = rule.model.paths(0)
         self._free: list[int] = []
 
-    def new(self, index: int) -> OpenSet:
+    def new(self, index: int) -> OpenSet[ExitRule]:
         # rows of closed sets are used again: memory grows with open prompts, not with all of them
         if not self._free:
             n_rows = len(self._paths.n_draws)
@@ -158,7 +185,9 @@ class BatchedExit(BatchedRule):
         row = self._free.pop()
         return OpenSet(index, self._rule.stopping(), row)
 
-    def advance(self, sets: list[OpenSet], draws: list[list[Generation]], start: int) -> None:
+    def advance(
+        self, sets: list[OpenSet[ExitRule]], draws: list[list[Generation]], start: int
+    ) -> None:
         # features are relative to all draws, so that every draw is compared with all before it
         quality = self._scores.quality_of(sets, draws, start)[:, 0]
         similarity = self._scores.similarity_of(draws, [range(start)] * len(sets))
@@ -174,7 +203,7 @@ class BatchedExit(BatchedRule):
         for open_set, chances_of_set, arrival_of_set in zip(sets, chances, arrival.tolist()):
             open_set.rule.update(chances_of_set, arrival_of_set)
 
-    def outcome(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+    def outcome(self, open_set: OpenSet[ExitRule]) -> tuple[list[list[int]], float]:
         n_samples = open_set.rule.n_samples
         text_of_draw = self._paths.first[open_set.row, :n_samples].tolist()
         # the level knows a near copy by its text, and equal ones only if calibration knew them: a
@@ -187,7 +216,7 @@ class BatchedExit(BatchedRule):
         score = float(f"{open_set.rule.exit:.9g}")
         return [sorted(draws) for draws in draws_of_response.values()], score
 
-    def close(self, open_set: OpenSet) -> tuple[list[list[int]], float]:
+    def close(self, open_set: OpenSet[ExitRule]) -> tuple[list[list[int]], float]:
         outcome = self.outcome(open_set)
         self._paths.clear(open_set.row)
         self._free.append(open_set.row)
