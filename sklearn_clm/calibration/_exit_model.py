@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -358,15 +358,26 @@ def fitted(
     return ConstantClassifier((n_positive + 0.5) / (len(labels) + 1.0))
 
 
-def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
+def is_logistic(classifier: Any) -> bool:
+    """Whether coefficients alone give the probability of two classes."""
+    # by name, since nothing here imports scikit-learn; a subclass may have a `predict_proba` of its
+    # own, and so have linear classifiers of other losses
+    kind = type(classifier)
+    if not kind.__module__.startswith("sklearn.linear_model."):
+        return False
+    if kind.__name__ in ("LogisticRegression", "LogisticRegressionCV"):
+        # older releases can fit two classes as if they were many, with other log-odds
+        is_of_two = getattr(classifier, "multi_class", "ovr") != "multinomial"
+    else:
+        is_of_two = kind.__name__ == "SGDClassifier" and classifier.loss == "log_loss"
+    return is_of_two and len(classifier.coef_) == 1
+
+
+def probability(classifier: Any, features: np.ndarray) -> np.ndarray:
     """Probability of the second class."""
-    # of a logistic regression
-    coefficients = getattr(classifier, "coef_", None)
-    intercept = getattr(classifier, "intercept_", None)
-    one_of_each = (1, features.shape[1])
-    if coefficients is not None and intercept is not None and np.shape(coefficients) == one_of_each:
-        terms = features * coefficients[0]
-        terms[:, :1] += intercept
+    if is_logistic(classifier):
+        terms = features * classifier.coef_[0]
+        terms[:, :1] += classifier.intercept_
         # term by term: a matrix product may round a row otherwise in another batch
         log_odds = np.cumsum(terms, axis=1)[:, -1]
         return 1.0 / (1.0 + np.exp(-log_odds))

@@ -6,7 +6,7 @@ from typing import Any
 import joblib
 import numpy as np
 
-from sklearn_clm.calibration._exit_model import ConstantClassifier, ExitModel
+from sklearn_clm.calibration._exit_model import ConstantClassifier, ExitModel, is_logistic
 from sklearn_clm.calibration._texts import ScoreScale
 from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.policies._classifiers import degree_two
@@ -72,7 +72,7 @@ def _classifier_to_json(classifier: Any) -> dict[str, Any]:
         return {"probability": float(classifier.probability)}
     is_pipeline = isinstance(classifier, Pipeline)
     linear = classifier[-1] if is_pipeline else classifier
-    is_linear = isinstance(linear, LogisticRegression)
+    is_linear = isinstance(linear, LogisticRegression) and is_logistic(linear)
     # of pipelines coefficients tell all where the first step makes products, and nothing else does
     is_of_products = is_pipeline and is_linear and repr(classifier) == repr(degree_two(linear.C))
     if not is_linear or (is_pipeline and not is_of_products):

@@ -24,7 +24,7 @@ _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 
 class RuleOfOne(Protocol):
-    """A rule on one prompt, as far as sampling asks it.
+    """A rule on one prompt, as sampling asks it.
 
     How it takes a draw, and what it accepted, is between it and its :class:`BatchedRule`.
     """

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, SGDClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._exit_model import fit_exit_model
+from sklearn_clm.calibration._exit_model import fit_exit_model, is_logistic, probability
 from sklearn_clm.calibration._texts import same_text_of
 from tests.calibration.tables import exit_scores_of
 
@@ -52,6 +52,34 @@ def test_a_prompt_scores_the_same_alone_and_among_others(new_classifier):
         alone = scores_of(model, quality[i : i + 1], similarity[i : i + 1], first[i : i + 1])
         assert np.array_equal(alone[0][0], tau[i])
         assert np.array_equal(alone[1][0], exits[i])
+
+
+class Halved(LogisticRegression):
+    """A logistic regression whose probabilities are its own."""
+
+    def predict_proba(self, X):
+        return super().predict_proba(X) / 2.0
+
+
+@pytest.mark.parametrize(
+    ("classifier", "by_coefficients"),
+    [
+        (LogisticRegression(), True),
+        (LogisticRegressionCV(Cs=2, cv=2), True),
+        (SGDClassifier(loss="log_loss", random_state=0), True),
+        (SGDClassifier(loss="modified_huber", random_state=0), False),
+        (Halved(), False),
+        (DecisionTreeClassifier(max_depth=3), False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_probabilities_are_those_of_the_classifier(classifier, by_coefficients):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(200, 3))
+    classifier.fit(features, rng.normal(size=200) < features.sum(axis=1))
+    assert is_logistic(classifier) == by_coefficients
+    expected = classifier.predict_proba(features)[:, 1]
+    np.testing.assert_allclose(probability(classifier, features), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("label", [0, 1, -1])
