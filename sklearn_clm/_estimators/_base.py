@@ -151,7 +151,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             :class:`NullCalibrationWarning`. What was collected is kept.
         """
         self._validate_params()
-        return self.calibrate(self._collect(X, y, groups, prompt_weight, lazily=True))
+        # not by `calibrate`, which first compares scores: these are of now, and their fingerprints
+        # were just taken
+        return self._calibrated(self._collect(X, y, groups, prompt_weight, lazily=True))
 
     @abstractmethod
     def _collect(
@@ -162,6 +164,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     @abstractmethod
     def calibrate(self, data: Any, *, groups: object = None) -> Self:
         """Calibrate on collected data."""
+
+    @abstractmethod
+    def _calibrated(self, data: Any, *, groups: object = None) -> Self:
+        """Calibrate on data of the present scores and judge."""
 
     @abstractmethod
     def predict(self, X: Any, *, groups: object = None) -> Any:

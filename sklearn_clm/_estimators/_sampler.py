@@ -379,6 +379,11 @@ class ConformalSampler(CalibratedEstimator):
             Itself.
         """
         self._validate_params()
+        check_data(data, draws=False, labels=False)
+        refuse_differences("data", vars(data.provenance), self._fingerprints())
+        return self._calibrated(data, groups=groups)
+
+    def _calibrated(self, data: CalibrationData, *, groups: object = None) -> "ConformalSampler":
         collected, source = self._origin_of(data)
         names = self._groups_of(data, collected, groups)
         provenance = data.provenance
@@ -616,11 +621,9 @@ class ConformalSampler(CalibratedEstimator):
     def _origin_of(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
         """The collection of these data, if own, and their source.
 
-        It is None for data that this sampler has not collected. Data of other scores, of another
-        shift, or with too few draws are refused.
+        It is None for data that this sampler has not collected. Data of another shift, or with too
+        few draws, are refused.
         """
-        check_data(data, draws=False, labels=False)
-        refuse_differences("data", vars(data.provenance), self._fingerprints())
         if data.k_max < check_budgets(self.k_max)[-1]:
             raise ValueError(
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."

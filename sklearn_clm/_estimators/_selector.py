@@ -291,7 +291,7 @@ class ComponentSelector(CalibratedEstimator):
         collected.try_on(sampler.memory_, width)
         if sampled is not None:
             # its draws go to the shared memory, so that none is made anew for components
-            sampler.calibrate(sampler._fill(sampled, lazily=True))
+            sampler._calibrated(sampler._fill(sampled, lazily=True))
 
         provenance = sampler.calibration_.drawn_with
         with Progress(sampler.verbose) as progress:
@@ -329,6 +329,11 @@ class ComponentSelector(CalibratedEstimator):
         self._validate_params()
         check_components(data)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
+        return self._calibrated(data, groups=groups)
+
+    def _calibrated(
+        self, data: ComponentCalibrationData, *, groups: object = None
+    ) -> "ComponentSelector":
         collected = self._collection_of(data)
         names = self._groups_of(data, collected, groups)
         sampler = self.sampler_ if collected else self._sampler_for("data", data.provenance)

@@ -5,8 +5,10 @@ part that may be another one than where the value came from.
 """
 
 import copy
+import functools
 import json
 import pickle
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.evaluation import run_trials
-from sklearn_clm.generators import Generation, ParallelGenerator
+from sklearn_clm.generators import FunctionGenerator, Generation, ParallelGenerator
 from sklearn_clm.metrics import set_loss
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
 from sklearn_clm.scoring import SelfConsistency, Support
@@ -347,6 +349,10 @@ def agrees(reference, response):
     return reference == response
 
 
+def lines(response):
+    return response.splitlines()
+
+
 @pytest.mark.parametrize("wrap", [lambda answer: Counting(answer).ask, Named])
 @pytest.mark.parametrize(
     ("role", "answer"), [("quality", likely), ("similarity", equal), ("admission", agrees)]
@@ -364,6 +370,49 @@ def test_scores_that_count_stay_what_they_are(role, answer, wrap, judging, tmp_p
     assert loaded.predict(X[:20]).responses == expected.responses
     with pytest.raises(ValueError, match=role):
         sampler_with(lambda *asked: 0.25).load_calibration(tmp_path / "used.json")
+
+
+def identified(answer, taken):
+    """A function that notes under its name when its fingerprint is taken, which may be slow."""
+
+    @functools.wraps(answer)
+    def part(*asked, **options):
+        return answer(*asked, **options)
+
+    def fingerprint():
+        taken[answer.__name__] += 1
+        return "mine"
+
+    part.fingerprint = fingerprint
+    return part
+
+
+def even_or_right(prompt, seed):
+    return f"answer {prompt.split()[-1] if seed % 2 else seed}"
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_a_fit_and_a_file_take_each_fingerprint_once(judging, tmp_path):
+    taken = Counter()
+    generator = FunctionGenerator(identified(even_or_right, taken))
+    scores = {"quality": length, "similarity": equal, "admission": agrees}
+    parts = {name: identified(score, taken) for name, score in scores.items()}
+    once_each = {"length": 1, "equal": 1, "agrees": 1}
+    once = once_each | {"even_or_right": 1}
+
+    own = sampler(generator, judging=judging, **parts).fit(X, Y)
+    assert taken == once
+    own.predict(X[:5])
+    own.save_calibration(tmp_path / "own.json")
+    assert taken == once
+    taken.clear()
+    loaded = sampler(generator, judging=judging, **parts).load_calibration(tmp_path / "own.json")
+    loaded.predict(X[:5])
+    assert taken == once
+    # parameters may have been set since, and what they hold may have changed
+    taken.clear()
+    own.calibrate(own.calibration_data_)
+    assert taken == once_each
 
 
 class Foreign:
@@ -463,6 +512,16 @@ def test_components_of_other_parts(selecting, changes, name, tmp_path):
     own = clone(selecting).fit(REPORTS, REPORTS_Y)
     before = own.predict(REPORTS[:5])
     assert own.set_params(**changes).predict(REPORTS[:5]) == before
+
+
+def test_a_fit_of_components_takes_each_fingerprint_once():
+    taken = Counter()
+    scores = {"quality": length, "similarity": equal, "admission": lax}
+    of_sampler = {name: identified(score, taken) for name, score in scores.items()}
+    parts = {"splitter": lines, "admission": agrees}
+    of_parts = {name: identified(part, taken) for name, part in parts.items()}
+    selector(reporter(**of_sampler), **of_parts).fit(REPORTS, REPORTS_Y)
+    assert taken == {"length": 1, "equal": 1, "lax": 1, "lines": 1, "agrees": 1}
 
 
 @pytest.mark.parametrize(
