@@ -97,7 +97,7 @@ class AnswerLevel(LevelRule):
         level = self.level
         most = self.patience[0]
         at_first = f"{1 - (1 - level) / most:.6g}"
-        chance = "least chance to be right, as it was learnt, of an answer after"
+        chance = "least chance to be right, by the model's belief (no promise), of an answer after"
         rows = [
             ("level", f"{level:.6g}", f"{chance} {self.k_max} draws"),
             ("after one draw", at_first, f"{chance} one draw: an early answer must be surer"),

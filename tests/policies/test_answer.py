@@ -80,7 +80,8 @@ def test_answers_keep_the_promise_and_stop_early():
     assert 0.1 < claim.answered < 1
     assert "is right with probability at least 85 %" in claim.sentence()
     assert f"About {100 * claim.answered:.3g} % of the prompts are answered" in str(report)
-    assert "least chance to be right, as it was learnt, of an answer after 10 draws" in str(report)
+    belief = "least chance to be right, by the model's belief (no promise), of an answer after"
+    assert f"{belief} 10 draws" in str(report)
     assert sampler.score(prompts[300:], ["0"] * 200) == pytest.approx(sets.answered.mean())
 
 
