@@ -191,6 +191,10 @@ class WrongAnswers(Risk):
     about: ClassVar[str] = "answers"
     level_name: ClassVar[str] = "alpha"
     promise: str = "the answer to {who}, where one is given, is right"
+    null: ClassVar[str] = (
+        "None. Nothing could be certified{of}, so predict escalates {each}, with all draws and "
+        "without any guarantee."
+    )
     counts_all: ClassVar[bool] = False
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:

@@ -331,8 +331,8 @@ def checked_draw(name: str, generation: object, where: str) -> Generation:
         generation = Generation(generation)
     if not isinstance(generation, Generation) or generation.response is None:
         raise TypeError(
-            f"{name} must give a Generation with a response, or a str, got {generation!r:.60} as "
-            f"{where} instead."
+            f"{name} must give a str, or a Generation with a response, such as Generation(text, "
+            f"logprob, n_tokens), got {generation!r:.60} as {where} instead."
             + (" A function without a return statement gives None." * (generation is None))
         )
     check_text(generation.response, where)

@@ -75,7 +75,7 @@ def check_prompts(X: Any) -> CheckedPrompts:
         if items and (all(map(is_number, items)) or all(map(_is_numeric_row, items))):
             checked = _check_numbers(items)
         else:
-            checked = _check_items(items)
+            checked = _check_items(items, of_frame=hasattr(X, "iloc"))
     return replace(checked, index=X.index) if hasattr(X, "iloc") else checked
 
 
@@ -84,7 +84,7 @@ def _check_numbers(X: Any) -> CheckedPrompts:
     return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X))
 
 
-def _check_items(items: Sequence[Prompt]) -> CheckedPrompts:
+def _check_items(items: Sequence[Prompt], *, of_frame: bool) -> CheckedPrompts:
     if not items:
         raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
     items = [plain(item) for item in items]
@@ -92,7 +92,7 @@ def _check_items(items: Sequence[Prompt]) -> CheckedPrompts:
         if is_missing(item) or is_number(item):
             raise ValueError(
                 f"prompts (X) must be of one kind, none missing, got {item!r} at position {i} "
-                "instead. A single row of a data frame is X.iloc[[i]]."
+                "instead." + " A single row of a data frame is X.iloc[[i]]." * of_frame
             )
     return CheckedPrompts(items, False)
 
@@ -113,7 +113,7 @@ def _check_table(X: Any) -> CheckedPrompts:
     if len(columns) > 1:
         raise _not_one_column(f"a data frame with the columns {texts!r:.200} that hold no numbers")
     names = _get_feature_names(X)
-    return replace(_check_items(columns[0]), n_features=1, feature_names=names)
+    return replace(_check_items(columns[0], of_frame=False), n_features=1, feature_names=names)
 
 
 def _items(X: Any) -> list[Prompt]:

@@ -85,7 +85,8 @@ name, the first verdict counts, and the other one is told so.
 
 People elsewhere judge by mail: :func:`export_questionnaire` writes one file, which they open in a
 browser, without a server, and which saves their verdicts as JSON. Lazy rounds are small and mail is
-slow, so ask at once for all that may be wanted, here of two people, each half of it:
+slow, so ask at once for all that may be wanted, as far as it is known, here of two people, each
+half of it:
 
 >>> from sklearn_clm.caching import VerdictsWanted
 >>> from sklearn_clm.judging import export_questionnaire

@@ -535,8 +535,10 @@ def outcomes_of(y: ArrayLike, n: int, unfinished: str) -> tuple[np.ndarray, int]
     with locating_errors(f"y must be {n} booleans, or 0 and 1, and None for unfinished runs"):
         outcomes = column_or_1d(y, dtype=np.float64)
         is_unfinished = np.isnan(outcomes)
-        if len(outcomes) != n or not np.isin(outcomes[~is_unfinished], (0.0, 1.0)).all():
-            raise ValueError(f"got {y!r:.80}")
+        if len(outcomes) != n:
+            raise ValueError(f"got {len(outcomes)} instead.")
+        if not np.isin(outcomes[~is_unfinished], (0.0, 1.0)).all():
+            raise ValueError(f"got {y!r:.80} instead.")
     n_unfinished = int(is_unfinished.sum())
     if unfinished == "raise" and n_unfinished:
         raise ValueError(

@@ -51,15 +51,22 @@ def chosen(
 
 def number_from(function: Callable[..., object], argument: str, *arguments: object) -> float:
     """The real number that a callable gives, checked."""
-    value = function(*arguments)
+    try:
+        value = function(*arguments)
+    except Exception as error:
+        error.add_note(f"{argument} {name_of(function)} was given {_listed(arguments)}.")
+        raise
     array = _as_numbers(value)
     if array is None or array.ndim or np.isnan(array):
-        about = " and ".join(f"{one!r:.80}" for one in arguments)
         raise ValueError(
             f"{argument} {name_of(function)} must return one real number, got {value!r:.80} for "
-            f"{about} instead."
+            f"{_listed(arguments)} instead."
         )
     return float(array)
+
+
+def _listed(arguments: Sequence[object]) -> str:
+    return " and ".join(f"{one!r:.80}" for one in arguments)
 
 
 def numbers_from(

@@ -381,7 +381,7 @@ def test_a_gate_stays_closed():
         ((run for run in RUNS), SUCCEEDED, "X must be a sequence of .* run, got <generator"),
         (None, [True], "X must be a sequence of at least one run, got None"),
         ([[[1.0, 2.0]], [[1.0]]], [True, False], r"X\[1\] must be .* 2 in each step, got \[\[1\.0"),
-        ([[1.0], [2.0]], [True], r"y must be 2 booleans, .* got \[True\]"),
+        ([[1.0], [2.0]], [True], r"y must be 2 booleans, .* got 1 instead"),
         ([[1.0], [2.0]], [True, 2], r"y must be 2 booleans, .* got \[True, 2\]"),
         ([[1.0], [2.0]], ["yes", "no"], "y must be 2 booleans, .* could not convert .* 'yes'"),
         ([[1.0], [2.0]], None, "y must be 2 booleans"),

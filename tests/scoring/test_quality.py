@@ -71,6 +71,13 @@ def test_missing_logprob_names_the_alternatives(fields):
         assert wanted in str(error.value)
 
 
+def test_a_callable_that_fails_names_what_it_was_given():
+    with pytest.raises(TypeError) as raised:
+        quality_matrix(lambda draw: 1.0, ["what?"], draws(["four"]))
+    (note,) = raised.value.__notes__
+    assert "quality <lambda> was given 'what?' and Generation(response='four'" in note
+
+
 def test_callable_sees_prompt_and_generation():
     def score(prompt, generation):
         return len(prompt) + 10 * len(generation.response)
