@@ -82,13 +82,15 @@ class Calibration(ABC):
     @property
     def claim(self) -> Claim:
         """The claim of the rules that predict uses."""
-        # of several groups one that holds, if any does
-        claim = max(self.claims_in_use, key=lambda claim: claim.holds)
+        claims = self.claims_in_use
+        # of several groups the first that holds, if any does
+        claim = next((claim for claim in claims if claim.holds), claims[0])
         if self.by_group is None or not claim.holds:
             return claim
-        # groups may share delta, and then all claims hold with the confidence that was asked for
+        # with guarantee="all" each group was tested at its share of delta, so that all claims hold
+        # together with confidence 1 - delta; with "each" that is the confidence of each of them
         audit = None if claim.audit is None else f"Group {claim.group!r}: {claim.audit}"
-        repeated = repetitions_of(claim for claim in self.claims_in_use if claim.holds)
+        repeated = repetitions_of(claim for claim in claims if claim.holds)
         claim = replace(claim, audit=audit, repeated=repeated)
         return replace(claim, delta=self.delta, group=None, answered=None)
 

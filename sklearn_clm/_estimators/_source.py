@@ -271,20 +271,25 @@ def source_of(
     """The source of draws of data, or of a file.
 
     It is the estimator's `current` one where they were drawn from it. All others must be drawn from
-    the `generator` that the parameters name now; so must bare arrays, unless `current` was trained.
+    the `generator` that the parameters name now. Bare arrays do not say whose draws they are: they
+    are taken for those of that generator, too, or of `current` if that was trained, since a
+    generator made anew from the parameters would lack its training.
     """
     source = None
     if current is not None and provenance.generator is None:
         source = current if is_trainable(current.generator) else None
     elif current is not None and provenance.generator == current.fingerprint:
         source = current
-    # nothing was drawn here yet, or by another generator: the parameters name the one to compare
+    # nothing was drawn here yet, or the data are not of what was: then they have to be of the
+    # generator that the parameters name
     if source is None:
         try:
             source = DrawSource.untrained(generator, random_state, provenance.generator)
         except NotFittedError:
             if current is None:
                 raise
+            # compared with what was drawn here, they are refused with what differs, which says more
+            # than that this generator is not trained
             source = current
     here = {"generator": source.fingerprint}
     refuse_differences(name, vars(provenance), here, title_of(source.generator))

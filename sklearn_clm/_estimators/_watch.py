@@ -38,6 +38,8 @@ class Counts:
         self.digests = np.concatenate((self.digests, digests[new]))
         self.n_empty += int(is_empty[new].sum())
         self.n_used_up += int(is_used_up[new].sum())
+        # beyond 1, 2, 4, ... `_MOST`: eleven looks at most, where a look at each prompt would be a
+        # thousand chances of a false alarm
         return len(self.digests).bit_length() > before.bit_length()
 
 

@@ -35,7 +35,6 @@ has a witness that people reject; a set holds no response that people admit at m
    would need audits of its own.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from numbers import Integral
@@ -46,6 +45,7 @@ from numpy.typing import ArrayLike
 from scipy.special import xlog1py, xlogy
 from scipy.stats import binom
 
+from sklearn_clm.calibration._bisection import smallest_level
 from sklearn_clm.calibration.checks import check_level
 
 _CELLS = 2000  # at 300 prompts the p-value is then about 1 % above the maximum
@@ -250,16 +250,6 @@ def two_phase_smallest_epsilon(
         return bool(p_value <= level)
 
     return smallest_level(certified)
-
-
-def smallest_level(certified: Callable[[float], bool]) -> float:
-    """Smallest certified risk, rounded up to 1e-5; 1.0 without one."""
-    # bisection keeps `high` certified, so that rounding never claims too much
-    low, high = 0.0, 1.0
-    while high - low > 1e-5:
-        middle = (low + high) / 2
-        low, high = (low, middle) if certified(middle) else (middle, high)
-    return high
 
 
 def two_phase_power(

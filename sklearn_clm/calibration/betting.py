@@ -91,8 +91,9 @@ def betting_p_value(
 ) -> np.ndarray:
     """P-value of a mean loss above epsilon, by betting.
 
-    The stakes are predictable plug-in stakes: the mean excess of the losses so far below epsilon in
-    units of their variance, after one prior observation of each.
+    The stakes are predictable plug-in stakes. Let v be the variance of the losses so far, and g how
+    far their mean lies below epsilon. The next stake is g / (v + g^2), about that of the fastest
+    growth, and none where g is negative. Before the first loss the mean is epsilon, and v is 1/4.
 
     Parameters
     ----------

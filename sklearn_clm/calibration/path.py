@@ -158,7 +158,10 @@ def run_algorithm_1(
     # F after each draw that changes it: an accepted one, or any where F counts draws; an empty set
     # has no score, and never stops
     not_empty = np.logical_or.accumulate(accepted, axis=1)
-    changes = (not_empty & is_made if score.counts_draws else accepted).T
+    is_change = not_empty & is_made if score.counts_draws else accepted
+    # draws by prompts, as the scores of prefixes want them: a place of the flattened array names a
+    # prompt and the last draw of a prefix
+    changes = is_change.T
     places = np.flatnonzero(changes)
     scores = np.full(changes.shape, -np.inf)
     scores.reshape(-1)[places] = scores_of_prefixes(

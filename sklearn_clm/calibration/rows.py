@@ -176,6 +176,7 @@ def random_stream(digests: np.ndarray, random_state: RandomState) -> np.random.G
     digest = hashlib.blake2b(content, digest_size=16).digest()
     of_content = int.from_bytes(digest, "big")
     if random_state is None:
+        # no seed is not another stream each time: the same data are split alike again
         return np.random.default_rng(of_content)
     if isinstance(random_state, np.random.RandomState):
         seed = int(random_state.randint(2**31 - 1))

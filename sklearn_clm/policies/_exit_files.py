@@ -13,7 +13,14 @@ from sklearn_clm.policies._classifiers import degree_two
 
 
 def model_to_json(model: ExitModel) -> dict[str, Any]:
-    """What a file says of an exit model."""
+    """What a file says of an exit model.
+
+    "text", "added" and "arrival" are its classifiers. They tell whether a text is admissible;
+    whether it is so and none ranked above it, None where that is the same; and whether an
+    admissible text arrives, one for each horizon. "rho" is what probabilities of arrival are
+    divided by, where they are weighed against those of texts. "same_text" is the similarity above
+    which a response repeats an earlier text, None where only equal ones do.
+    """
     added = None
     if model.added_classifier is not None:
         added = _classifier_to_json(model.added_classifier)
