@@ -286,7 +286,7 @@ def source_of(
         try:
             source = DrawSource.untrained(generator, random_state, provenance.generator)
         except NotFittedError:
-            if current is None:
+            if current is None or provenance.generator is None:
                 raise
             # compared with what was drawn here, they are refused with what differs, which says more
             # than that this generator is not trained

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from sklearn_clm import (
     ConformalSampler,
 )
 from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import (
     Generation,
     check_keyed,
@@ -70,6 +72,18 @@ def test_data_of_another_generator_bring_that_generator():
     sampler.calibrate(data)
     assert sampler.generator_.skill == 0.9
     assert sampler.predict(X[:20]) == other.calibrate(data).predict(X[:20])
+
+
+def test_bare_arrays_are_not_those_of_an_earlier_generator():
+    sampler = toy_sampler().fit(X, y)
+    data = sampler.calibration_data_
+    bare = CalibrationData(data.quality, data.similarity, data.labels)
+    sampler.set_params(generator=Trained())
+    with pytest.raises(NotFittedError, match="call fit, or collect, first"):
+        sampler.calibrate(bare)
+    # of one that was trained here they are, since nothing else could make its draws
+    trained = toy_sampler(Trained()).fit(X, y)
+    assert trained.calibrate(bare).generator_.seen_
 
 
 class _IgnoresStart(ToyModel):
