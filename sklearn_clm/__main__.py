@@ -69,6 +69,15 @@ _POLICIES: dict[str, Callable[[argparse.Namespace], Policy]] = {
     "exit": lambda given: ExitPolicy(guarantee=given.guarantee),
     "answer": lambda given: AnswerPolicy(alpha=given.alpha, score=given.score),
 }
+# options of some policies alone: of which, and their defaults
+_OF_POLICIES: dict[str, tuple[tuple[str, ...], object]] = {
+    "epsilon": (("thresholds", "exit"), 0.3),
+    "set_score": (("thresholds",), "max"),
+    "n_lambdas": (("thresholds",), 25),
+    "guarantee": (("exit",), "pac"),
+    "alpha": (("answer",), 0.1),
+    "score": (("answer",), "auto"),
+}
 _OF_A_MEMBER = {"responses": "response", "quality": "quality", "indices": "draw"}  # in a table
 
 
@@ -132,13 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", type=_file(".html", ".htm", ".md"), metavar="FILE", help=text)
     text = "what is calibrated (default: %(default)s)"
     add("--policy", choices=[*_POLICIES], default="thresholds", help=text)
-    add("--set-score", default="max", metavar="NAME", help="set score F, of thresholds")
-    _number(add, "--n-lambdas", 25, "quantiles tried for each threshold")
-    _number(add, "--alpha", 0.1, "tolerated share of wrong answers, of --policy answer")
-    text = "of --policy answer: what makes a text the answer (default: %(default)s)"
-    add("--score", choices=["auto", "vote", "quality", "learnt"], default="auto", help=text)
-    text = "of --policy exit: with confidence 1 - delta, or on average (default: %(default)s)"
-    add("--guarantee", choices=["pac", "marginal"], default="pac", help=text)
+    _of_policies(add, "--set-score", "set score F", metavar="NAME")
+    _of_policies(add, "--n-lambdas", "quantiles tried for each threshold", type=int)
+    _of_policies(add, "--alpha", "tolerated share of wrong answers", type=float)
+    text = "what makes a text the answer"
+    _of_policies(add, "--score", text, choices=["auto", "vote", "quality", "learnt"])
+    text = "with confidence 1 - delta, or on average"
+    _of_policies(add, "--guarantee", text, choices=["pac", "marginal"])
 
     text = "the sets of new prompts, from their samples"
     add = command(_predict, text, _PREDICT + tables.SAMPLES)
@@ -160,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     _number(add, "--power", 0.9, "wanted probability of success")
     text = "what will be calibrated: sets, or answers by votes (default: %(default)s)"
     add("--policy", choices=[*_POLICIES], default="thresholds", help=text)
-    _number(add, "--alpha", 0.1, "tolerated share of wrong answers, of --policy answer")
+    _of_policies(add, "--alpha", "tolerated share of wrong answers", type=float)
     text = (
         "in place of SAMPLES, a pilot that a model has judged, and people in part: CSV with the "
         "columns model and people (y or n, 1 or 0, true or false; people may be empty). As many "
@@ -189,11 +198,38 @@ def _add_data(add: Callable[..., argparse.Action], *, with_groups: bool) -> None
     add("--similarity", metavar="NAME", help=text)
     text = "in place of SAMPLES, calibration data, as CalibrationData.save writes them"
     add("--data", metavar="FILE", help=text)
-    _number(add, "--epsilon", 0.3, "tolerated risk, in (0, 1)")
+    _of_policies(add, "--epsilon", "tolerated risk of sets, in (0, 1)", type=float)
     _number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
     text = "budgets of draws to search (default: all draws)"
     add("--k-max", type=int, nargs="+", metavar="K", help=text)
     _number(add, "--random-state", 0, "seed of the splits")
+
+
+def _of_policies(
+    add: Callable[..., argparse.Action], option: str, text: str, **arguments: Any
+) -> None:
+    """An option of some policies alone."""
+    policies, default = _OF_POLICIES[option.removeprefix("--").replace("-", "_")]
+    # without a default, so that what is given for another policy is seen
+    add(
+        option,
+        help=f"of --policy {' or '.join(policies)}: {text} (default: {default})",
+        **arguments,
+    )
+
+
+def _settle_options(arguments: argparse.Namespace) -> None:
+    """Refuse options of other policies; set those that were not given."""
+    for name, (policies, default) in _OF_POLICIES.items():
+        given = vars(arguments).get(name)
+        if given is None:
+            setattr(arguments, name, default)
+        elif arguments.policy not in policies:
+            option = name.replace("_", "-")
+            raise ValueError(
+                f"--{option} must be given with --policy {' or '.join(policies)}, got it with "
+                f"--policy {arguments.policy} instead."
+            )
 
 
 def _number(add: Callable[..., argparse.Action], name: str, default: float, text: str) -> None:
@@ -351,6 +387,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _calibrate(arguments: argparse.Namespace) -> None:
+    _settle_options(arguments)
     if arguments.samples and arguments.key is None:
         raise ValueError(
             "--key must name the model and its settings, such as 'llama-8b, temperature 0.7': the "
@@ -419,6 +456,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
+    _settle_options(arguments)
     if arguments.judge is not None:
         if arguments.samples:
             raise ValueError("input must be SAMPLES, or the FILE of --judge, got both instead.")

@@ -219,7 +219,8 @@ def test_samples_of_a_prompt_are_its_draws_and_few_of_them_are_no_reason_to_cut(
     rows = list(rows_of(logs))
     write_csv("first.csv", rows)
     write_csv("second.csv", rows[5:])  # as of another run, which lacks the first prompt
-    judged = [*NAMES, *KEY, "--reference", "truth", "--epsilon", "0.4"]
+    columns = [*NAMES, *KEY, "--reference", "truth"]
+    judged = [*columns, "--epsilon", "0.4"]
     assert main(["calibrate", "first.csv", "second.csv", *judged]) == 0
     out, err = capsys.readouterr()
     assert "60 prompts, 5 to 10 draws each" in out
@@ -229,7 +230,7 @@ def test_samples_of_a_prompt_are_its_draws_and_few_of_them_are_no_reason_to_cut(
     assert main(["calibrate", "first.csv", "second.csv", *judged, "--k-max", "11"]) == 2
     assert "--k-max must be at most 10" in capsys.readouterr().err
     answers = ["--policy", "answer", "--delta", "0.2", "--alpha", "0.3"]
-    assert main(["calibrate", "first.csv", "second.csv", *judged, *answers]) == 0
+    assert main(["calibrate", "first.csv", "second.csv", *columns, *answers]) == 0
     assert "1 of 60 calibration prompts end before they show whether" in capsys.readouterr().err
     assert main(["calibrate", "first.csv", "./first.csv", *judged]) == 2
     assert "must be different files" in capsys.readouterr().err
@@ -414,10 +415,32 @@ def test_a_log_that_stopped_at_a_success_is_no_vote(logs, capsys):
     assert "Set size" not in out  # most sets are not complete
 
 
+@pytest.mark.parametrize(
+    ("policy", "option"),
+    [
+        ("thresholds", ["--alpha", "0.2"]),
+        ("thresholds", ["--score", "vote"]),
+        ("thresholds", ["--guarantee", "marginal"]),
+        ("exit", ["--n-lambdas", "5"]),
+        ("exit", ["--set-score", "sum"]),
+        ("answer", ["--epsilon", "0.1"]),
+        ("answer", ["--guarantee", "pac"]),
+    ],
+)
+def test_options_of_another_policy_are_refused(logs, policy, option, capsys):
+    path, names, judged = write_samples(logs, "csv", "samples", n=20)
+    assert main(["calibrate", path, *names, *judged, "--policy", policy, *option, *KEY]) == 2
+    said = capsys.readouterr().err
+    assert f"{option[0]} must be given with --policy" in said
+    assert f"got it with --policy {policy} instead" in said
+    assert not Path("calibration.json").exists()
+
+
 @pytest.mark.parametrize("policy", ["thresholds", "exit", "answer"])
 def test_held_out_prompts_that_are_open_are_measured_as_both(logs, policy, capsys):
     path, names, judged = write_samples(logs, "csv", "samples", n=150)
-    options = ["--policy", policy, "--epsilon", "0.4", "--alpha", "0.3", *KEY]
+    level = ["--alpha", "0.3"] if policy == "answer" else ["--epsilon", "0.4"]
+    options = ["--policy", policy, *level, *KEY]
     assert main(["calibrate", path, *names, *judged, *options]) == 0
     new = list(rows_of(logs, 60, seed=2))
     evaluate = ["evaluate", "new.csv", *NAMES, *judged[-2:], *THRESHOLDS]
@@ -915,7 +938,8 @@ def test_an_archive_of_another_header_is_named(tmp_path, header, capsys):
 @pytest.mark.parametrize("policy", ["thresholds", "exit", "answer"])
 def test_every_policy_is_calibrated_applied_and_measured_from_the_shell(logs, policy, capsys):
     path, names, judged = write_samples(logs, "csv", "samples", n=150)
-    options = ["--policy", policy, "--epsilon", "0.4", "--alpha", "0.3", *KEY]
+    level = ["--alpha", "0.3"] if policy == "answer" else ["--epsilon", "0.4"]
+    options = ["--policy", policy, *level, *KEY]
     assert main(["calibrate", path, *names, *judged, *options, "--report", "report.html"]) == 0
     said = capsys.readouterr().out
     promise = "where one is given, is right" if policy == "answer" else "holds an admissible"
@@ -932,7 +956,7 @@ def test_every_policy_is_calibrated_applied_and_measured_from_the_shell(logs, po
     sampler = ConformalSampler(
         PrecomputedGenerator(list(draws), list(draws.values()), key=KEY[1]),
         k_max=5,
-        epsilon=0.4,
+        epsilon=0.3 if policy == "answer" else 0.4,
         quality="self_consistency",
         policy=classes[policy],
         random_state=0,
