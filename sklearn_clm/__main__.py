@@ -219,7 +219,7 @@ def _of_policies(
 
 
 def _settle_options(arguments: argparse.Namespace) -> None:
-    """Refuse options of other policies; set those that were not given."""
+    """Refuse options of other policies; set what was not given."""
     for name, (policies, default) in _OF_POLICIES.items():
         given = vars(arguments).get(name)
         if given is None:

@@ -171,7 +171,7 @@ def check_precision_of_components(
     groups: Sequence[Hashable] | None,
     noise: Noise,
 ) -> list[str]:
-    """The same for scores of components."""
+    """Doubts about selections whose scores depend on the batch."""
     doubts = []
     for rule, part in _certified_parts(rules, data, groups):
         allowed = noise if noise.matters else _SINGLE_PRECISION

@@ -97,7 +97,7 @@ class AnswerPath:
     risks: np.ndarray
     cut: float = 0.0  # below it a prompt is hopeless after the last draw
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of the prompts
-    level: float = 1.0  # of its tests, as a share of delta
+    share_of_delta: float = 1.0  # for its tests
 
     @property
     def k_max(self) -> int:
@@ -157,12 +157,12 @@ def search_answers(
     tiers: Tiers | None = None,
     *,
     draw_price: float | None = 0.0,
-    level: float = 1.0,
+    share_of_delta: float = 1.0,
 ) -> AnswerPath:
     """Learn a path for a calibration with n other prompts.
 
     A draw costs as many answers as `draw_price` says; None: answers are nearly as many as can be,
-    by the cheapest draws. Its tests have the share `level` of delta.
+    by the cheapest draws. Its tests have `share_of_delta` of delta.
     """
     k_max = data.k_max
     labeled = np.any(data.labels >= 0)
@@ -199,8 +199,16 @@ def search_answers(
         sure = sureness(chance, patience)
         levels = _levels(sure)
         shares, risks, _ = _measured(levels, sure, chance, wrong, costs)
-        path = AnswerPath(model, patience, data.n_prompts, levels, shares, risks, level=level)
-        chances = path.chances(n, alpha, level * delta)
+        path = AnswerPath(
+            model,
+            patience,
+            data.n_prompts,
+            levels,
+            shares,
+            risks,
+            share_of_delta=share_of_delta,
+        )
+        chances = path.chances(n, alpha, share_of_delta * delta)
         start = int(np.argmax(chances))
         chance_last = _likely_last(chances[start:])
         # without labels the risks are a guess: any level may be the last

@@ -219,7 +219,7 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
 
 
 def with_references(data: CalibrationData) -> CalibrationData:
-    """The same; without labels, last draws stand for references.
+    """The data; without labels, last draws stand for references.
 
     The last draw of a prompt is then no draw any more. A text among the others is admissible if it
     is equal to it, which happens as often as the text is drawn.

@@ -254,7 +254,7 @@ class ColumnPath(TablePath):
         return column
 
     def members(self, step: int) -> DrawEntries:
-        """The members of the sets, of highest quality first."""
+        """The members of the sets, and which to ask first."""
         shown, samples = self[step]
         owner, draws = np.nonzero(shown)
         rows = self.rows[owner]

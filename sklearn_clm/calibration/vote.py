@@ -107,7 +107,7 @@ class PlainPath:
 
     model: PlainModel
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of prompts that chose it
-    level: float = 1.0  # of its tests, as a share of delta
+    share_of_delta: float = 1.0  # for its tests
     least: float = 0.0  # score of the last level at least
 
     @property

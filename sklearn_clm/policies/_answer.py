@@ -369,12 +369,13 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
                 return PlainPath(plain, least=SINGLE_VOTE)
         # a vote is tested on all n prompts, what is learnt on those that taught nothing
         labels, _ = judging.labels(table, rows, table.texts[rows])
-        level = 0.5 if may_vote else 1.0
+        share_of_delta = 0.5 if may_vote else 1.0
         labelled = part.with_labels(labels)
-        learnt = self._learnt(labelled, n - len(rows), claim.delta, tiers, level)
+        learnt = self._learnt(labelled, n - len(rows), claim.delta, tiers, share_of_delta)
         if not may_vote:
             return learnt
-        return EitherPath(PlainPath(plain, level=level, least=SINGLE_VOTE), learnt)
+        vote = PlainPath(plain, share_of_delta=share_of_delta, least=SINGLE_VOTE)
+        return EitherPath(vote, learnt)
 
     def fit(
         self, data: CalibrationData, *, delta: float = 0.05, tiers: Tiers | None = None
@@ -411,9 +412,9 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         if votes or self.score in ("vote", "quality"):
             self.path_ = PlainPath(plain, seen=seen)
             return self
-        level = 0.5 if may_vote else 1.0
-        learnt = replace(self._learnt(data, n, delta, tiers, level), seen=seen)
-        vote = PlainPath(plain, seen=seen, level=level)
+        share_of_delta = 0.5 if may_vote else 1.0
+        learnt = replace(self._learnt(data, n, delta, tiers, share_of_delta), seen=seen)
+        vote = PlainPath(plain, seen=seen, share_of_delta=share_of_delta)
         self.path_ = EitherPath(vote, learnt) if may_vote else learnt
         return self
 
@@ -432,12 +433,9 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         n: int,
         delta: float,
         tiers: Tiers | None,
-        level: float = 1.0,
+        share_of_delta: float = 1.0,
     ) -> AnswerPath:
-        """What prompts tell n others, which test it.
-
-        Its tests have the share `level` of delta.
-        """
+        """What prompts tell n others, which test it."""
         data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
         if self.estimator is not None:
             new_classifier = classifier_factory(self.estimator)
@@ -460,7 +458,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
                 delta,
                 tiers,
                 draw_price=draw_price,
-                level=level,
+                share_of_delta=share_of_delta,
             )
 
     def path_on(
@@ -468,15 +466,16 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     ) -> AnswerSteps | PlainSteps:
         if isinstance(learnt, EitherPath):
             # an audit tests one path alone: what was learnt, at the whole of delta
-            learnt = replace(learnt.learnt, level=1.0)
-        delta = part.delta * learnt.level
+            learnt = replace(learnt.learnt, share_of_delta=1.0)
+        delta = part.delta * learnt.share_of_delta
         if isinstance(learnt, PlainPath):
             return PlainSteps(table, rows, learnt, fewest_answers(self.alpha, delta))
         start = learnt.start(len(part.rows), self.alpha, delta)
         return AnswerSteps(table, rows, learnt.after(start))
 
     def test_of(self, path: AnswerSteps | PlainSteps, claim: Claim) -> BinomialTest:
-        return BinomialTest(path, self.risk, claim.level, claim.delta * path.path.level)
+        delta = claim.delta * path.path.share_of_delta
+        return BinomialTest(path, self.risk, claim.level, delta)
 
     def certify(
         self,
@@ -507,7 +506,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         rows = np.concatenate((part.searched, part.rows))
         # a group may be small, and so may all prompts where others taught
         if len(rows) < _ENOUGH_FOR_BOTH:
-            vote_alone = replace(either.vote, level=1.0)
+            vote_alone = replace(either.vote, share_of_delta=1.0)
             return self.certified(vote_alone, table, part, claim)
 
         # while one is tested, people are told that the other may ask for any text
