@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not module.name.startswith("_")
     )
     parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller data, in a minute or two")
+    parser.add_argument("--short", action="store_true", help="smaller data, in three minutes or four")
     parser.add_argument(
         "--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}"
     )
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.only or names:
         print(f"{name} ...", file=sys.stderr, flush=True)
         module = importlib.import_module(f"benchmarks.{name}")
-        for row in module.rows(options.quick):
+        for row in module.rows(options.short):
             print(f"  {row.what}: {_ratio(row.ratio)}", file=sys.stderr, flush=True)
             rows.append(row)
     table = as_markdown(rows)

@@ -2,7 +2,7 @@
 
 Prompts are drawn with replacement from those of a task, so that the risk of what was calibrated is
 its plain average over all of them. The draws of the three example tasks are made once with the
-checkpoints beside the examples, and kept in a folder there; ``--quick`` takes simulated questions
+checkpoints beside the examples, and kept in a folder there; ``--short`` takes simulated questions
 alone. The simulated worlds of ``tests/validity`` are tasks, too. Methods of others are written anew
 for this comparison, see ``_field.py``.
 

@@ -19,7 +19,7 @@ from validity.study import PROCEDURES, all_cells, run_cell, run_study  # noqa: E
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/validity", description=__doc__)
     parser.add_argument("--calibrations", type=int, default=2000, help="in each cell")
-    parser.add_argument("--quick", action="store_true", help="100 calibrations in each cell")
+    parser.add_argument("--short", action="store_true", help="100 calibrations in each cell")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: all cores)")
     parser.add_argument(
         "--only",
@@ -32,7 +32,7 @@ def main() -> int:
     arguments = parser.parse_args()
     start = time.monotonic()
     parts = arguments.only or [*PROCEDURES, "mutations", "monitor", "power"]
-    n_calibrations = 100 if arguments.quick else arguments.calibrations
+    n_calibrations = 100 if arguments.short else arguments.calibrations
     tables = {}
 
     cells = [cell for cell in all_cells() if cell.procedure in parts]

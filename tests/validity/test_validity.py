@@ -125,7 +125,7 @@ def test_runs_where_another_package_is_called_tests(folder, tmp_path):
     options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
     run = subprocess.run(command, check=False, **options)
     assert run.returncode == 0, run.stderr
-    assert "--quick" in run.stdout
+    assert "--short" in run.stdout
 
 
 @pytest.mark.slow
