@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not module.name.startswith("_")
     )
     parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=__doc__)
-    parser.add_argument("--short", action="store_true", help="smaller data, in three minutes or four")
+    parser.add_argument(
+        "--short", action="store_true", help="smaller data, in three or four minutes"
+    )
     parser.add_argument(
         "--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}"
     )
