@@ -34,7 +34,7 @@ FORBIDDEN_CALLS = {
     *("os.system", "os.popen", "os.execv", "os.spawnv", "tempfile.mktemp"),
 }
 # the source of a function that runs already is compiled, to be compared with it, and never run
-ALLOWED = {"generators/identity.py": ["compile"]}
+ALLOWED = {"generators/_syntax.py": ["compile"]}
 FORBIDDEN_MODULES = {"subprocess", "marshal", "shelve", "dill", "cloudpickle", "yaml", "telnetlib"}
 FORBIDDEN_KEYWORDS = {"allow_pickle", "trust_remote_code", "shell"}
 
