@@ -389,7 +389,7 @@ def test_predict_needs_the_draws_alone_that_its_sets_take(logs, capsys):
         one = json.loads(line)
         assert (one["n_samples"], one["needs_draws"]) == (taken[i] - 1, True)
         assert not one["guaranteed"]
-        assert one["guarantee"].startswith("None: the rule wants more than its")
+        assert "guaranteed of this set: the rule wants more than its" in one["guarantee"]
 
 
 def test_a_log_that_stopped_at_a_success_is_no_vote(logs, capsys):

@@ -142,6 +142,9 @@ def test_fit_transform_with_a_trained_generator():
     assert [one.responses for one in sets] == [one.responses for one in again]
     # nothing is promised to prompts that trained the generator
     assert np.flatnonzero([one.guaranteed for one in sets]).tolist() == own.tolist()
+    trained = next(one for one in sets if not one.guaranteed)
+    text = "Nothing is guaranteed of this set: the prompt trained the generator."
+    assert trained.to_dict()["guarantee"] == trained.claim.sentence() == text
     assert len(own) == 80
     assert sampler.calibration_data_.n_prompts == 80
 
@@ -209,7 +212,7 @@ def test_the_named_epsilon_works():
         sampler.fit(X, y)
     message = str(caught[0].message)
     assert "Decide the level" in message
-    assert str(sampler.calibration_).startswith("None. Nothing could be certified")
+    assert str(sampler.calibration_).startswith("Nothing could be certified, so")
     low, high = sampler.achievable_epsilon_
     assert percent(low) in message
     assert percent(high) in message

@@ -26,7 +26,7 @@ from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
-from sklearn_clm.calibration.claim import nulls_of
+from sklearn_clm.calibration.claim import nulls_of, sentence_of_nulls
 from sklearn_clm.generators.base import Importing
 from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
@@ -101,8 +101,6 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     calibration_: Any
     # class of `calibration_`
     _record_type: ClassVar[type[Calibration]]
-    # what predict returns where nothing is certified
-    _of_null: ClassVar[str]
 
     @property
     def memory_(self) -> DrawMemory:
@@ -269,7 +267,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         record = self._loaded(name, {**read, "groups": groups, **self._frozen()})
         if not record.certified:
             report_null(
-                f"{name!r} holds a calibration that certifies nothing.", self.on_null, self._of_null
+                f"{name!r} holds a calibration that certifies nothing.",
+                self.on_null,
+                sentence_of_nulls(record.claims_in_use),
             )
 
         columns: dict[str, Any] = {}
@@ -299,7 +299,8 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Keep a calibration, and warn of what is doubtful."""
         # before anything is published: with on_null="raise" no attribute of this calibration is
         # seen
-        report_null(nulls_of(record.claims_in_use), self.on_null, self._of_null)
+        claims = record.claims_in_use
+        report_null(nulls_of(claims), self.on_null, sentence_of_nulls(claims))
         repeated = record.claim.repeated if record.certified else None
         remarks = (*record.doubts(), *doubts)
         indices = {} if collected is None else {"calibration_indices_": collected.indices}

@@ -85,8 +85,10 @@ class Calibration(ABC):
         claims = self.claims_in_use
         # of several groups the first that holds, if any does
         claim = next((claim for claim in claims if claim.holds), claims[0])
-        if self.by_group is None or not claim.holds:
+        if self.by_group is None:
             return claim
+        if not claim.holds:
+            return replace(claim, group=None) if len(claims) > 1 else claim
         # with guarantee="all" each group was tested at its share of delta, so that all claims hold
         # together with confidence 1 - delta; with "each" that is the confidence of each of them
         audit = None if claim.audit is None else f"Group {claim.group!r}: {claim.audit}"

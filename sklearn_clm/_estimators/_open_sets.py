@@ -109,7 +109,7 @@ class Sampling:
             # a rule that accepts all wants all at once; any other may stop after the next one
             return min(batched.all_draws or int(rule.n_samples) + 1, limit)
         if lacks:
-            claim = claim.nullified(f"the rule wants more than its {counted(limit, 'draw')}.")
+            claim = claim.withdrawn(f"the rule wants more than its {counted(limit, 'draw')}.")
         texts, score = batched.close(self._open.pop(open_set.index))
         self.closed[open_set.index] = PredictionSet.of_draws(
             self._prompts.prompts[open_set.index],

@@ -203,7 +203,6 @@ class ConformalSampler(CalibratedEstimator):
         "verbose": ["verbose"],
     }
     _record_type: ClassVar[type[Calibration]] = SamplerCalibration
-    _of_null: ClassVar[str] = "predict returns the trivial set of all draws, without any guarantee."
     _collected: Collection | None
     _source: DrawSource
 

@@ -191,7 +191,6 @@ class ComponentSelector(CalibratedEstimator):
         "verbose": ["verbose"],
     }
     _record_type: ClassVar[type[Calibration]] = SelectorCalibration
-    _of_null: ClassVar[str] = "Every such selection will be empty, which is valid."
 
     @naming_parameters
     def __init__(

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn_clm._exceptions import optional_module
 from sklearn_clm._results import _cards, _views
 from sklearn_clm.calibration import Claim, Provenance
-from sklearn_clm.calibration.claim import NO_GUARANTEE
+from sklearn_clm.calibration.claim import NO_GUARANTEE, sentence_of_nulls
 from sklearn_clm.calibration.risk import Risk, risk_about
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import Generation
@@ -70,7 +70,7 @@ class SetOfOne:
 
     def unguaranteed(self, why: str) -> Self:
         """The same set without a guarantee, and why."""
-        claim = None if self.claim is None else self.claim.nullified(why)
+        claim = None if self.claim is None else self.claim.withdrawn(why)
         return replace(self, guaranteed=False, claim=claim)  # type: ignore[type-var]
 
     def __len__(self) -> int:
@@ -99,11 +99,7 @@ class SetOfOne:
         if self.claim.group is not None:
             content["group"] = as_json(self.claim.group)
         conditions = self.claim.conditions() if self.claim.holds else ()
-        return {**content, "guarantee": " ".join((self._promise(self.claim), *conditions))}
-
-    def _promise(self, claim: Claim) -> str:
-        """The guarantee in words."""
-        return claim.sentence()
+        return {**content, "guarantee": " ".join((self.claim.sentence(), *conditions))}
 
     @abstractmethod
     def _text(self) -> str:
@@ -247,14 +243,18 @@ class SetSequence(Sequence[_Set]):
         )
 
     def _guarantees(self) -> list[str]:
-        """The guarantees in words, each once."""
+        """The guarantees in words, or that there is none."""
         # one for all groups, which is true of each
         claims = [
             replace(claim, group=None, within_groups=claim.within_groups and "each")
             for claim in self._claims()
             if claim.holds
         ]
-        return list(dict.fromkeys(claim.sentence() for claim in claims))
+        if claims:
+            return list(dict.fromkeys(claim.sentence() for claim in claims))
+        # where a set alone has no guarantee, it says so itself
+        nothing = sentence_of_nulls(claim for claim in self._claims() if not claim.of_one_set)
+        return [nothing] if nothing else []
 
     def _remarks(self) -> str:
         """Remarks on the guarantees, without those about a group."""
@@ -530,14 +530,11 @@ class PredictionSet(SetOfOne):
         empty = [] if self.responses else ["(no response was accepted)"]
         return [*empty, self._ending()]
 
-    def _promise(self, claim: Claim) -> str:
-        return f"None: {claim.null}" if self.needs_draws else claim.sentence()
-
     def _ending(self) -> str:
         """How the set ended, and remarks on its guarantee."""
         stopped = "stopped" if self.stopped else "budget used up"
-        if self.guaranteed and self.claim is not None and self.claim.about == "answers":
-            stopped = "answered" if len(self) else "escalated"
+        if self.claim is not None and self.claim.about == "answers":
+            stopped = "answered" if self.answered else "escalated"
         if self.needs_draws:
             stopped = "needs further draws"
         remarks = "".join(f"; {remark}" for remark in self.remarks())

@@ -59,6 +59,8 @@ class Claim:
         How many components of a selection may be inadmissible.
     null : str, default=None
         Why nothing is claimed; None where something is.
+    of_one_set : bool, default=False
+        Whether nothing is claimed of one set alone, whose rule is certified.
 
     Examples
     --------
@@ -84,6 +86,7 @@ class Claim:
     repeated: str | None = None
     max_wrong: int = 0
     null: str | None = None
+    of_one_set: bool = False
 
     @property
     def holds(self) -> bool:
@@ -118,6 +121,10 @@ class Claim:
     def nullified(self, why: str) -> "Claim":
         """The same claim as a null, with its reason."""
         return replace(self, null=why)
+
+    def withdrawn(self, why: str) -> "Claim":
+        """The same claim as a null of one set."""
+        return replace(self, null=why, of_one_set=True)
 
     def advised(self, advice: str) -> "Claim":
         """The same claim, with advice where it is a null."""
@@ -165,6 +172,8 @@ class Claim:
         return text
 
     def _sentence_of_null(self) -> str:
+        if self.of_one_set:
+            return f"Nothing is guaranteed of this set: {self.null}"
         unit = self.risk.unit
         if self.group is None:
             return self.risk.null.format(of="", each=f"each {unit}")
@@ -273,6 +282,15 @@ def nulls_of(claims: Iterable[Claim]) -> str | None:
     if n_more:
         lines.append(f"So are {n_more} more, {len(nulls)} of {len(whys)} in all.")
     return "\n".join(lines) or None
+
+
+def sentence_of_nulls(claims: Iterable[Claim]) -> str:
+    """What follows from null claims; "" without nulls."""
+    nulls = [claim for claim in claims if not claim.holds]
+    if len(nulls) < 2:
+        return "".join(claim.sentence() for claim in nulls)
+    risk = nulls[0].risk
+    return risk.null.format(of=" for these groups", each=f"each of their {risk.unit}s")
 
 
 def repetitions_of(claims: Iterable[Claim]) -> str | None:

@@ -33,8 +33,8 @@ class Risk:
     level_name: ClassVar[str] = "epsilon"  # of the parameter that tolerates it
     how_much: ClassVar[str] = "with probability at least {share}"  # `share` is 1 - level
     null: ClassVar[str] = (  # in place of the promise, where nothing is certified
-        "None. Nothing could be certified{of}, so predict returns all draws for {each}, "
-        "without any guarantee."
+        "Nothing could be certified{of}, so predict returns all draws for {each}, without any "
+        "guarantee."
     )
     unit: ClassVar[str] = "prompt"  # what is new, and errs or not
     tested_on: ClassVar[str] = "calibration prompts"
@@ -192,8 +192,8 @@ class WrongAnswers(Risk):
     level_name: ClassVar[str] = "alpha"
     promise: str = "the answer to {who}, where one is given, is right"
     null: ClassVar[str] = (
-        "None. Nothing could be certified{of}, so predict escalates {each}, with all draws and "
-        "without any guarantee."
+        "Nothing could be certified{of}, so predict escalates {each}, with all draws and without "
+        "any guarantee."
     )
     counts_all: ClassVar[bool] = False
 

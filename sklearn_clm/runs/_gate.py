@@ -24,7 +24,7 @@ from sklearn_clm._estimators import (
 )
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.calibration import Claim
-from sklearn_clm.calibration.claim import nothing_passed, nulls_of, too_few
+from sklearn_clm.calibration.claim import nothing_passed, nulls_of, sentence_of_nulls, too_few
 from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import RandomState, split_prompts
 from sklearn_clm.calibration.words import percent
@@ -249,9 +249,7 @@ class RunGate(BaseEstimator):
         if self.promise == "passes":
             largest[searched] = out_of_fold(self.scorer, to_learn, ~succeeded[searched])
         levels, claims = self._levels(largest, succeeded, searched, tested, names)
-        # of nulls the first, if there are any
-        shown = min(claims.values(), key=lambda claim: claim.holds)
-        report_null(nulls_of(claims.values()), self.on_null, shown.sentence())
+        report_null(nulls_of(claims.values()), self.on_null, sentence_of_nulls(claims.values()))
 
         self.calibration_ = GateCalibration(
             parameters=self._parameters_in_files(),

@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from sklearn_clm.calibration import Claim
-from sklearn_clm.calibration.claim import NO_GUARANTEE, nothing_passed, nulls_of, too_few
+from sklearn_clm.calibration.claim import (
+    NO_GUARANTEE,
+    nothing_passed,
+    nulls_of,
+    sentence_of_nulls,
+    too_few,
+)
 
 USUAL = Claim(level=0.1, delta=0.05)
 
@@ -71,6 +77,21 @@ def test_a_null_claims_nothing(changes, who):
     assert "certified" in claim.sentence()
     assert "confidence" not in claim.sentence()
     assert claim.remarks() == [*(["group 'a'"] if claim.group else []), NO_GUARANTEE]
+    # of one set whose rule is certified something else is true
+    alone = replace(USUAL, **changes).withdrawn("it trained the model.")
+    assert alone.sentence() == "Nothing is guaranteed of this set: it trained the model."
+    assert (alone.holds, alone.remarks()) == (False, claim.remarks())
+
+
+def test_what_follows_from_several_nulls():
+    claims = [replace(USUAL, group=group, about="answers") for group in "abc"]
+    assert sentence_of_nulls(claims) == ""
+    claims[1] = claims[1].nullified("there are too few.")
+    assert sentence_of_nulls(claims) == claims[1].sentence()
+    assert "for group 'b', so predict escalates each of its prompts" in claims[1].sentence()
+    claims[2] = claims[2].nullified("there are too few.")
+    words = "for these groups, so predict escalates each of their prompts"
+    assert words in sentence_of_nulls(claims)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_band(report, data):
 def test_null(data):
     one = calibrated(data, epsilon=0.02)
     report = report_of(one)
-    assert section(report, "Guarantee").paragraphs[0].startswith("None.")
+    assert section(report, "Guarantee").paragraphs[0].startswith("Nothing could be certified,")
     assert "sets of all 6 draws still for 8.22 %" in report.warnings[0]
     named = np.ceil(one.result_.smallest_epsilon * 1e4) / 1e4  # so that it does work
     assert f"have worked is {named:g}." in report.warnings[0]

@@ -108,13 +108,23 @@ def test_groups_and_shift():
 
 
 def test_null_escalates_all():
-    with pytest.warns(NullCalibrationWarning, match="alpha=0.001"):
+    with pytest.warns(NullCalibrationWarning, match="alpha=0.001") as caught:
         sampler, prompts = fitted(60, alpha=0.001)
     sets = sampler.predict(prompts[60:70])
     assert not sets.guaranteed
     assert not sets.answered.any()
     assert len(sets.escalated) == 10
     assert {len(one.accepted) for one in sets} == {10}
+
+    # warning, report and sets say the same
+    sentence = sampler.calibration_.claim.sentence()
+    assert "predict escalates each prompt" in sentence
+    report = CalibrationReport.from_estimator(sampler).to_markdown()
+    texts = [str(caught[0].message), report, str(sets), sets.to_html()]
+    assert all(sentence in text and "returns all" not in text for text in texts)
+    assert sets[0].to_dict()["guarantee"] == sentence
+    assert "escalated; no guarantee" in str(sets[0])
+    assert "escalated; no guarantee" in sets[0].to_html()
 
 
 def test_files(tmp_path):
