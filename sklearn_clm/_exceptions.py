@@ -11,7 +11,7 @@ from types import FrameType, ModuleType
 from typing import ParamSpec
 
 DECIDE_BEFOREHAND = (
-    "Decide the level and the number of prompts beforehand: trying until a calibration succeeds "
+    "Decide the level and the amount of data beforehand: trying until a calibration succeeds "
     "voids the guarantee (to look m times, take level delta / m each time)."
 )
 _LEVELS = " (epsilon is the level of a sampler, alpha that of a selector or an AnswerPolicy)"

@@ -140,7 +140,8 @@ class RunGate(BaseEstimator):
         are neither successes nor failures by themselves. Left out, they have no part in the
         promise either. `score` and reports count them in the same way.
     on_null : {"warn", "raise"}, default="warn"
-        What happens where nothing is certified.
+        Whether ``fit`` warns or raises if no level can be certified. After a warning no run is
+        stopped, by "passes" each one after its first step.
     random_state : int, RandomState instance or None, default=None
         Chooses the optimisation part. None: the runs themselves do.
 
@@ -222,7 +223,11 @@ class RunGate(BaseEstimator):
         Raises
         ------
         ValueError
-            If the runs that count are too few for any level to be certified.
+            If an argument does not fit, or a run is unfinished and `unfinished` does not say what
+            becomes of it.
+        NullCalibrationError
+            If nothing can be certified, by too few runs or too many errors, and
+            ``on_null="raise"``; otherwise a :class:`NullCalibrationWarning`.
         """
         self._validate_params()
         features = features_of_runs(X, self.features)
@@ -425,8 +430,6 @@ class RunGate(BaseEstimator):
             n = len(part.rows)
             risks = largest[part.rows]
             if n < claim.fewest_prompts:
-                if names is None:
-                    raise ValueError(f"X must hold more runs: {too_few(n, claim)}")
                 level = np.inf if keeps else -np.inf
                 claim = claim.nullified(too_few(n, claim))
             elif keeps:

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
-from sklearn_clm import NullCalibrationWarning
+from sklearn_clm import NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.calibration import Claim, critical_count
 from sklearn_clm.policies import Groups
 from sklearn_clm.runs import RunGate
@@ -177,12 +177,6 @@ def test_a_null_is_said_and_harmless():
         gate = RunGate(promise="passes", alpha=0.05).fit(RUNS, hard)
     assert gate.predict(NEW).tolist() == [1] * len(NEW)
     assert gate.score(NEW, NEW_SUCCEEDED) == -np.inf
-    with pytest.raises(
-        ValueError, match=r"number of calibration runs that succeed is .* fewer than"
-    ):
-        RunGate(alpha=0.01).fit(RUNS[:60], SUCCEEDED[:60])
-    with pytest.raises(ValueError, match=r"number of calibration runs is 40, .* fewer than 299"):
-        RunGate(alpha=0.01, promise="passes").fit(RUNS[:60], SUCCEEDED[:60])
     # a small group is null, and the others are not
     names = np.array(["rare"] * 12 + ["frequent"] * 288)
     with pytest.warns(NullCalibrationWarning, match="Group 'rare'"):
@@ -200,6 +194,25 @@ def test_a_null_is_said_and_harmless():
         "for group 'rare', so each of its runs goes on"
         in gate.calibration_.claims["rare"].sentence()
     )
+
+
+@pytest.mark.parametrize(
+    ("promise", "words", "what_follows", "n_steps"),
+    [
+        ("keeps", r"runs that succeed is \d+, .* 299", "each run goes on to its end", len),
+        ("passes", r"runs is 40, .* 299", "each run is handed over after its", lambda run: 1),
+    ],
+)
+def test_too_few_runs_are_a_null(promise, words, what_follows, n_steps):
+    gate = RunGate(alpha=0.01, promise=promise)
+    with pytest.warns(NullCalibrationWarning, match=f"number of calibration {words}") as caught:
+        gate.fit(RUNS[:60], SUCCEEDED[:60])
+    assert what_follows in str(caught[0].message)
+    assert gate.predict(NEW).tolist() == list(map(n_steps, NEW))
+    assert gate.score(NEW, NEW_SUCCEEDED) == -np.inf
+    gate.set_params(on_null="raise")
+    with pytest.raises(NullCalibrationError, match=words):
+        gate.fit(RUNS[:60], SUCCEEDED[:60])
 
 
 def test_vectors_and_features_of_steps():
@@ -247,7 +260,8 @@ def test_a_missing_outcome_of_pandas_is_unfinished():
 def test_a_fit_that_fails_leaves_the_gate_as_it_was():
     gate = RunGate(alpha=0.2).fit(RUNS, SUCCEEDED)
     before = gate.predict(NEW)
-    with pytest.raises(ValueError, match="X must hold more runs"):
+    gate.set_params(on_null="raise")
+    with pytest.raises(NullCalibrationError, match="runs that succeed is"):
         gate.fit([[run[0], run[0]] for run in RUNS[:12]], SUCCEEDED[:12])
     np.testing.assert_array_equal(gate.predict(NEW), before)
 
