@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
+from sklearn_clm import NullCalibrationError
 from sklearn_clm.calibration.checks import as_array
 from sklearn_clm.inspection.figures import BLUE, DOTTED, LIMIT, RED, AxesLike, Display
 from sklearn_clm.runs._gate import RunGate, errors_of, outcomes_of
@@ -100,7 +101,7 @@ class GateDisplay(Display):
             copy = clone(gate).set_params(alpha=alpha, on_null="raise")
             try:
                 errors = errors_of(copy.fit(X, y).stopped(X_new), outcomes)
-            except ValueError:  # nothing is certified at this alpha
+            except NullCalibrationError:
                 continue
             for name in shares:
                 shares[name][i] = errors[name].mean()

@@ -3,12 +3,10 @@
 The epsilon of a setting is alpha here, and the set score of a cell is the order of its runs.
 """
 
-import warnings
-
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm import NullCalibrationWarning
+from sklearn_clm import NullCalibrationError
 from sklearn_clm.calibration import critical_count
 from sklearn_clm.calibration.certify import nth_largest
 from sklearn_clm.calibration.tests import step_p_values
@@ -35,17 +33,15 @@ class LowScores(BaseEstimator):
 
 
 def _gate(runs, succeeded, order: str, rng, **options) -> RunGate | None:
-    """A gate of runs in an order, with a seed or without; None where they are too few."""
+    """A gate of runs in an order, with a seed or without; None where nothing is certified."""
     keys = {"by_outcome": succeeded, "by_length": [len(run) for run in runs]}
     places = np.argsort(keys.get(order, np.zeros(len(runs))), kind="stable")
-    gate = RunGate(random_state=SEEDS[int(rng.integers(len(SEEDS)))], **options)
-    with warnings.catch_warnings(action="ignore", category=NullCalibrationWarning):
-        try:
-            return gate.fit([runs[i] for i in places], succeeded[places])
-        except ValueError as error:
-            if "more runs" not in str(error):
-                raise
-            return None
+    seed = SEEDS[int(rng.integers(len(SEEDS)))]
+    gate = RunGate(random_state=seed, on_null="raise", **options)
+    try:
+        return gate.fit([runs[i] for i in places], succeeded[places])
+    except NullCalibrationError:
+        return None
 
 
 def kept_runs(
@@ -80,7 +76,7 @@ def passed_runs(world: World, set_score, setting: Setting, rng) -> bool | None:
     succeeded = rng.random(setting.n) >= setting.epsilon + _ABOVE
     options = {"promise": "passes", "alpha": setting.epsilon, "delta": setting.delta}
     gate = _gate(runs, succeeded, set_score, rng, **options)
-    return True if gate is not None and gate.calibration_.claims[None].holds else None
+    return None if gate is None else True
 
 
 RUN_PROCEDURES = named(kept_runs, misleading_runs, passed_runs)

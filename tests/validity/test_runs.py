@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from sklearn_clm import NullCalibrationError
 from sklearn_clm.calibration import Claim
 from sklearn_clm.policies import Groups
 from sklearn_clm.runs import RunGate
@@ -74,10 +75,10 @@ def test_of_the_runs_that_would_succeed_few_are_stopped(world, n, alpha):
 
 def of_one_step(risks, succeeded, claim):
     """The level of a gate whose runs have one step, scored by minus the risk."""
-    gate = RunGate(LowScores(), alpha=claim.level, delta=claim.delta)
+    gate = RunGate(LowScores(), alpha=claim.level, delta=claim.delta, on_null="raise")
     try:
         gate.fit([[-risk] for risk in risks], succeeded)
-    except ValueError:  # too few
+    except NullCalibrationError:  # too few
         return np.inf
     level = gate.calibration_.levels[None]
     return np.log(level / (1.0 - level)) if level < 1.0 else np.inf  # of its log-odds
