@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_clm import ComponentSelector, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.generators import EstimatorGenerator, ResamplingGenerator
 from sklearn_clm.policies import ThresholdPolicy
 from tests.toy import questions, toy_sampler
@@ -32,6 +32,23 @@ def test_each_null_calibration_of_a_search_is_warned_of():
         found = [str(each.message) for each in caught if each.category is NullCalibrationWarning]
         assert len(found) == 2
         assert all(message.startswith("Calibration is null") for message in found)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+@pytest.mark.parametrize(
+    ("estimator", "is_warned"),
+    [
+        (ConformalSampler(k_max=3), True),
+        (ComponentSelector(), True),
+        (ConformalSampler(ResamplingGenerator(), k_max=3), False),
+    ],
+)
+def test_who_gives_no_generator_is_told_that_it_is_a_baseline(estimator, is_warned):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(X, ["yes", "no"] * 60)
+    text = "generator is None, so that draws are references of other prompts"
+    assert any(text in str(each.message) for each in caught) == is_warned
 
 
 class Agreement:

@@ -56,6 +56,10 @@ from sklearn_clm.scoring.protocols import Admission
 from sklearn_clm.scoring.verdicts import check_admissions
 
 _LOGGER = logging.getLogger("sklearn_clm")
+_BASELINE = (
+    "generator is None, so that draws are references of other prompts: a baseline that looks at no "
+    "prompt. Give your model as generator, or ResamplingGenerator() to say that this is meant."
+)
 
 
 def _unlabeled(response: object) -> bool:
@@ -76,7 +80,8 @@ class ConformalSampler(CalibratedEstimator):
     generator : generator, default=None
         The source of draws, see :mod:`sklearn_clm.generators`. A generator with a ``fit`` method
         is cloned and fitted on `training_fraction` of the data, which calibration never sees. None
-        is :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that ignores the prompt.
+        is :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that ignores the prompt,
+        and ``fit`` warns of it.
     k_max : int or sequence of int, default=20
         Budget of draws per prompt. From a sequence calibration chooses one, under the same
         guarantee, if `policy` is one of thresholds.
@@ -425,6 +430,8 @@ class ConformalSampler(CalibratedEstimator):
 
         noise = {} if collected is None else collected.noise
         doubts = check_precision(record.in_use, filled, names, record.set_score, noise)
+        if self.generator is None and collected is not None:
+            doubts.append(_BASELINE)
         self._keep(record, collected, doubts)
         return self
 
