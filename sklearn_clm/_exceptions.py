@@ -8,13 +8,15 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from types import FrameType, ModuleType
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 DECIDE_BEFOREHAND = (
     "Decide the level and the amount of data beforehand: trying until a calibration succeeds "
     "voids the guarantee (to look m times, take level delta / m each time)."
 )
-_LEVELS = " (epsilon is the level of a sampler, alpha that of a selector or an AnswerPolicy)"
+_LEVELS = (
+    " (epsilon is the level of a sampler, alpha that of a selector, an AnswerPolicy or a RunGate)"
+)
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
 _Parameters = ParamSpec("_Parameters")
 
@@ -60,6 +62,48 @@ def naming_parameters(init: Callable[_Parameters, None]) -> Callable[_Parameters
         init(*given, **params)
 
     return named
+
+
+def check_parameters(estimator: Any, check: Callable[[], None]) -> None:
+    """Check parameters; errors name classes as users import them.
+
+    `check` is the ``_validate_params`` of scikit-learn.
+    """
+    from sklearn.utils._param_validation import InvalidParameterError
+
+    try:
+        check()
+    except InvalidParameterError as error:
+        wanted, _, _ = str(error).partition(". Got ")
+        name = wanted.split("'")[1]
+        value = getattr(estimator, name)
+        classes = [
+            each for each in estimator._parameter_constraints[name] if isinstance(each, type)
+        ]
+        for each in classes:
+            wanted = wanted.replace(f"{each.__module__}.{each.__qualname__}", _public_name(each))
+        got = f"{value!r:.200}"
+        hint = ""
+        if isinstance(value, type):
+            got = f"the class {value.__name__}"
+            if issubclass(value, tuple(classes)):
+                hint = f": pass an instance, {value.__name__}()"
+        elif name == "groups":
+            hint = (
+                ": give the group of each prompt, or run, to fit(X, y, groups=...), or a function "
+                "that computes it, as Groups(function)"
+            )
+        raise InvalidParameterError(f"{wanted}. Got {got} instead{hint}.") from None
+
+
+def _public_name(cls: type) -> str:
+    """The name by which a class is imported."""
+    packages = cls.__module__.split(".")
+    for n in range(1, len(packages)):
+        package = ".".join(packages[:n])
+        if getattr(sys.modules[package], cls.__name__, None) is cls:
+            return f"{package}.{cls.__name__}"
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._estimators._agreement import refuse_differences
 from sklearn_clm._estimators._calibration import Calibration, unknown_fields
 from sklearn_clm._estimators._files import write_content
-from sklearn_clm._exceptions import report_null, warn
+from sklearn_clm._exceptions import check_parameters, report_null, warn
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import Claim, Provenance
@@ -380,11 +380,11 @@ class CalibratedEstimator(  # type: ignore[call-arg]
                 delattr(self, name)
 
     def _validate_params(self) -> None:
-        super()._validate_params()
+        check_parameters(self, super()._validate_params)
         for name in ("policy", "judging", "groups", "shift", "losses"):
             option = getattr(self, name, None)
             if isinstance(option, BaseEstimator):
-                option._validate_params()
+                check_parameters(option, option._validate_params)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibration_")

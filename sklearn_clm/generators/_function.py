@@ -130,7 +130,9 @@ class FunctionGenerator(ConcurrentGenerator):
         try:
             _takes_seed(self.ask)
         except TypeError as error:
-            raise TypeError(f"ask must take a prompt alone, or it and a seed: {error}.") from None
+            raise TypeError(
+                f"ask must take a prompt alone, or it and a parameter named seed: {error}."
+            ) from None
 
     def _make(
         self,

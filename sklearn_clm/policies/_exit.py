@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._exit_model import (
     ExitModel,
@@ -189,6 +190,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         "draw_price": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
 
+    @naming_parameters
     def __init__(
         self,
         estimator: BaseEstimator | None = None,

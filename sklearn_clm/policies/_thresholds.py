@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import (
     CalibrationData,
     Claim,
@@ -147,6 +148,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
         "frontier": [None, Frontier],
     }
 
+    @naming_parameters
     def __init__(
         self,
         *,

@@ -22,7 +22,7 @@ from sklearn_clm._estimators import (
     refuse_differences,
     write_content,
 )
-from sklearn_clm._exceptions import report_null
+from sklearn_clm._exceptions import check_parameters, naming_parameters, report_null
 from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration.claim import nothing_passed, nulls_of, sentence_of_nulls, too_few
 from sklearn_clm.calibration.digests import numbered
@@ -184,6 +184,7 @@ class RunGate(BaseEstimator):
         "random_state": ["random_state"],
     }
 
+    @naming_parameters
     def __init__(
         self,
         scorer: Any = None,
@@ -379,6 +380,9 @@ class RunGate(BaseEstimator):
         refuse_differences(repr(os.fspath(path)), record.parameters, self._parameters_in_files())
         self.calibration_ = record
         return self
+
+    def _validate_params(self) -> None:
+        check_parameters(self, super()._validate_params)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

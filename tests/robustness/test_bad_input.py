@@ -10,6 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching import CachedGenerator
@@ -65,6 +66,7 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
+from sklearn_clm.runs import RunGate
 from sklearn_clm.scoring import (
     LLMJudge,
     PTrue,
@@ -478,9 +480,33 @@ def test_parameters(make, name, value, log):
     assert fitted.set_params(**{name: good}).predict(X[:5]) == before
 
 
-@pytest.mark.parametrize("make", [ConformalSampler, ComponentSelector, AnswerPolicy])
+@pytest.mark.parametrize(
+    ("make", "name", "value", "words"),
+    [
+        (sampler, "policy", "exit", "of 'sklearn_clm.policies.ExitPolicy'"),
+        (sampler, "policy", ExitPolicy, "got the class ExitPolicy instead: pass an instance, Exi"),
+        (sampler, "judging", ThresholdPolicy, "got the class ThresholdPolicy instead."),
+        (selector, "sampler", ConformalSampler, "an instance of 'sklearn_clm.ConformalSampler'"),
+        (sampler, "groups", ["a"] * len(X), "fit(X, y, groups=...), or a function that computes"),
+        (lambda log: RunGate(), "groups", ["a"] * len(X), "as Groups(function)."),
+        (lambda log: RunGate(), "scorer", "logistic", "'predict_proba'. got 'logistic' instead."),
+    ],
+)
+def test_messages_about_parameters_name_what_users_import(make, name, value, words, log):
+    with pytest.raises(InvalidParameterError) as raised:
+        make(log).set_params(**{name: value}).fit(X, Y)
+    message = str(raised.value)
+    assert words.lower() in message.lower()
+    assert "._" not in message
+    assert len(message) < 500
+
+
+@pytest.mark.parametrize(
+    "make", [ConformalSampler, ComponentSelector, AnswerPolicy, ExitPolicy, RunGate]
+)
 def test_parameters_that_do_not_exist(make):
-    wrong, right = ("alpha", "epsilon") if make is ConformalSampler else ("epsilon", "alpha")
+    has_alpha = make in (ComponentSelector, AnswerPolicy, RunGate)
+    wrong, right = ("epsilon", "alpha") if has_alpha else ("alpha", "epsilon")
     refused(lambda: make(**{wrong: 0.1}), TypeError, f"got {wrong} instead (epsilon is the level")
     refused(lambda: make(**{wrong: 0.1}), TypeError, right)
     refused(lambda: make(level=0.1), TypeError, "got level instead.")
