@@ -292,7 +292,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         print("" if name is None else f"Group {name!r}: ", end="")
         refuted.append(
             _is_refuted(
-                rule.claim, outcomes.loss[rows], sets.answered[rows], is_open[rows], confidence
+                rule.claim, outcomes.loss[rows], sets.sizes[rows], is_open[rows], confidence
             )
         )
     # sets that are not complete have no size
@@ -305,7 +305,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _is_refuted(
-    claim: Claim, loss: np.ndarray, answered: np.ndarray, is_open: np.ndarray, confidence: float
+    claim: Claim, loss: np.ndarray, sizes: np.ndarray, is_open: np.ndarray, confidence: float
 ) -> bool:
     """Whether losses of held-out prompts refute a claim.
 
@@ -315,14 +315,16 @@ def _is_refuted(
         print("nothing is certified.")
         return False
     # the promise of answers is about those that are given
-    are_answers = claim.about == "answers"
-    counts = answered | is_open if are_answers else np.ones(len(loss), dtype=bool)
+    risk = claim.risk
+    counts = risk.counts(sizes) | is_open
     n = int(counts.sum())
     n_open = int(is_open.sum())
     most = int(loss[counts].sum())
     fewest = most - n_open
     if n == 0:
-        which = f"None of {counted(len(loss), 'prompt')} is answered" if len(loss) else "No prompt"
+        which = "No prompt"
+        if len(loss):
+            which = f"None of {counted(len(loss), 'prompt')} is {risk.answered}"
         print(f"{which}: nothing was measured.")
         return False
     low = clopper_pearson(fewest, n, confidence)[0]
@@ -330,14 +332,15 @@ def _is_refuted(
     is_refuted = bool(low > claim.level)
     verdict = "refuted" if is_refuted else "confirmed" if high <= claim.level else "not refuted"
     hint = " (it takes more prompts to tell more)" if verdict == "not refuted" else ""
-    of_all = f" (of {counted(len(loss), 'prompt')}, the others escalated)" if are_answers else ""
-    held = " to ".join(dict.fromkeys(f"{100 * (1 - errors / n):.1f}" for errors in (most, fewest)))
-    interval = f"interval {100 * (1 - high):.1f} to {100 * (1 - low):.1f} %"
-    what = counted(n, "answer" if are_answers else "prompt")
+    what = counted(n, risk.unit if risk.counts_all else risk.given)
     if n_open:
         what += f" ({n_open} of them open)"
+    if not risk.counts_all:
+        what += f" (of {counted(len(loss), 'prompt')}, the others {risk.unanswered})"
+    held = " to ".join(dict.fromkeys(f"{100 * (1 - errors / n):.1f}" for errors in (most, fewest)))
+    interval = f"interval {100 * (1 - high):.1f} to {100 * (1 - low):.1f} %"
     print(
-        f"Promised {100 * (1 - claim.level):g} %, held {held} % of {what}{of_all}, "
+        f"Promised {100 * (1 - claim.level):g} %, held {held} % of {what}, "
         f"{100 * confidence:.3g} % {interval}: the promise is {verdict}{hint}."
     )
     return is_refuted

@@ -87,7 +87,7 @@ def test_no_text_twice(policy, quality, epsilon, skill, tiers, tmp_path_factory)
     assert shows_each_once(again)
     score = get_set_score(policy.set_score)
     if rule.certified:
-        assert rule.members(data, score).sum(axis=1).tolist() == again.sizes.tolist()
+        assert rule.shown(data, score).sum(axis=1).tolist() == again.sizes.tolist()
     if isinstance(policy, ThresholdPolicy):
         assert rule.expected(data, score).of_prompts["size"].tolist() == again.sizes.tolist()
         if rule.certified:

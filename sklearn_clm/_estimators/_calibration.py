@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -34,11 +34,10 @@ from sklearn_clm.calibration.outcome import AchievableEpsilon, Outcome
 from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.surface import Weights
-from sklearn_clm.calibration.words import counted, percent, rounded_up
+from sklearn_clm.calibration.words import Bound, counted, percent, rounded_up
 from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._exit import LevelRule
 from sklearn_clm.policies._selection import SelectionRule
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies.groups import groups_of
@@ -311,6 +310,11 @@ class SamplerCalibration(Calibration):
         return [self.source.generator, self.quality, self.similarity]
 
     @property
+    def rule(self) -> SetRule:
+        """The rule for all prompts together."""
+        return cast(SetRule, super().rule)
+
+    @property
     def epsilon(self) -> float:
         """The tolerated risk of sets."""
         return float(self.parameters["epsilon"])
@@ -323,7 +327,7 @@ class SamplerCalibration(Calibration):
     @property
     def lambda_hat(self) -> Configuration | None:
         """The certified thresholds, where the rule has any."""
-        return self.rule.lambda_hat if isinstance(self.rule, SetRule) else None
+        return self.rule.lambda_hat
 
     @property
     def k_max(self) -> int:
@@ -348,16 +352,12 @@ class SamplerCalibration(Calibration):
 
         # a rule that keeps all draws is certified, and of no use: whoever reads the claim alone
         # would not see it
-        size, _ = self.rule.costs
-        thresholds = self.lambda_hat
-        keeps_all = size == self.k_max or (thresholds is not None and thresholds.accepts_all)
+        rule = self.rule
+        size, _ = rule.costs
         what_may_help = ""
-        # an exit level below all chances keeps everything, draws that lack as well
-        if isinstance(self.rule, LevelRule) and self.claim.about == "responses":
-            keeps_all = keeps_all or self.rule.level < 0.0
-            if self.data is not None and self.data.n_made < self.data.quality.size:
-                what_may_help = " Where draws end early thresholds often do (ThresholdPolicy)."
-        if keeps_all and self.k_max == self.width > 1:
+        if self.data is not None and self.data.n_made < self.data.quality.size:
+            what_may_help = rule.advice_on_holes
+        if (size == self.k_max or rule.keeps_all) and self.k_max == self.width > 1:
             doubts.append(
                 f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
                 "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
@@ -374,8 +374,7 @@ class SamplerCalibration(Calibration):
             hint = ""
             if claim.level > 0.5:
                 # who gives 0.95 takes the tolerated risk for the coverage
-                promised = "right answers" if claim.about == "answers" else "coverage"
-                hint = f" {name} is the tolerated risk: 0.05 would be 95 % {promised}."
+                hint = f" {name} is the tolerated risk: 0.05 would be 95 % {claim.risk.kept}."
             doubts.append(
                 f"a single draw errs for {percent(error)} of the prompts: {name}={claim.level:g} "
                 f"promises nothing more.{hint}"
@@ -391,16 +390,15 @@ class SamplerCalibration(Calibration):
         # groups are counted together: each has a rule of its own
         n = sum(outcome.n_calibration for _, outcome in pairs if outcome is not None)
         claim, outcome = pairs[0]
-        what = "answer" if claim.about == "answers" else "set"
         text = (
             f"the draws of {n_open} of {counted(n, 'calibration prompt')} end before they show "
-            f"whether the {what} is right, and each of these counts as an error."
+            f"whether the {claim.risk.given} is right, and each of these counts as an error."
         )
         # lazily, where nothing passed, the fewest errors alone are known
         if (
             len(pairs) == 1
             and outcome is not None
-            and outcome.bound != "at least "
+            and outcome.errors.bound is not Bound.AT_LEAST
             and claim.guarantee == "pac"
         ):
             n_counted = outcome.n_counted

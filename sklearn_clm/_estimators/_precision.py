@@ -228,10 +228,10 @@ def _share_of_other_sets(
     rule: SetRule, data: CalibrationData, set_score: SetScoreLike, name: str, noise: Noise
 ) -> float:
     """Share of the prompts whose set changes with a score."""
-    members = rule.members(data, set_score)
+    members = rule.shown(data, set_score)
     changed = np.zeros(data.n_prompts, dtype=bool)
     for sign in (-1, 1):
         moved: Any = copy.copy(data)
         setattr(moved, name, noise.added(getattr(data, name), sign))
-        changed |= np.any(rule.members(moved, set_score) != members, axis=1)
+        changed |= np.any(rule.shown(moved, set_score) != members, axis=1)
     return float(changed.mean())

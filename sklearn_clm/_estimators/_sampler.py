@@ -410,7 +410,7 @@ class ConformalSampler(CalibratedEstimator):
         ) as progress:
             progress.expect("calibrate", 1, "step")
             table = self._table(data, collected, source)
-            rules = policy.calibrate(table, parts, claim, self._judging.of(collected))
+            rules = policy.calibrate(table, parts, claim, self._judging.for_collection(collected))
             progress.advance("calibrate")
 
         filled = table.filled()

@@ -494,7 +494,7 @@ class ComponentSelector(CalibratedEstimator):
         """The test of a part, by labels or an audit."""
         selection = ComponentSelection(data, self.max_wrong)
         if not isinstance(self.judging, AuditedJudging):
-            return selection.certified
+            return selection.rule_for
         if collected is None or collected.people is None:
             raise ValueError(
                 "data must be what this selector has collected with people who audit, got other "
@@ -502,7 +502,7 @@ class ComponentSelector(CalibratedEstimator):
             )
         audit = Audit(self.judging, collected.people, collected.source.seed, data.digests)
         # as of a policy, but with nothing learnt, and no table beside the scores
-        return partial(audit.certified, selection, None, None)
+        return partial(audit.rule_for, selection, None, None)
 
     def _loaded(self, name: str, read: dict[str, Any]) -> SelectorCalibration:
         sampler = self._sampler_for(repr(name), read["provenance"])

@@ -59,7 +59,7 @@ class DrawSource:
         # taken once: later requests compare what is remembered of the object
         record_fingerprints(generator)
         remembered = Known()
-        name = remembered.of(generator, partial(fingerprint, generator))
+        name = remembered.fingerprint_of(generator, partial(fingerprint, generator))
         return cls(generator, name, seed, trained_on, remembered)
 
     @classmethod
@@ -191,7 +191,7 @@ class DrawSource:
 
     def refuse_changes(self) -> None:
         """Refuse a generator that was changed since calibration."""
-        now = self.known.of(self.generator, partial(fingerprint, self.generator))
+        now = self.known.fingerprint_of(self.generator, partial(fingerprint, self.generator))
         if now != self.fingerprint:
             raise ValueError(
                 f"generator_ must be the {type(self.generator).__name__} that was calibrated, "

@@ -82,9 +82,7 @@ class Watch:
                 n_used_up = counts.n_used_up
             # outside of the lock: a warning may run code of the user's
             if has_doubled:
-                what_was_empty = "got an empty set"
-                if rule.claim.about == "answers":
-                    what_was_empty = "got no answer"
+                what_was_empty = f"got {rule.claim.risk.nothing_given}"
                 n_tested = rule.tested.prompts
                 self._compare(group, what_was_empty, n_empty, n, rule.tested.empty, n_tested)
                 all_draws = f"took all {rule.k_max} draws"

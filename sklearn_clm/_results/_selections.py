@@ -11,6 +11,7 @@ from sklearn_clm._results import _cards, _views
 from sklearn_clm._results._claims import Rewritten, ShownClaim
 from sklearn_clm._results._sets import PredictionSet, SetOfOne, SetSequence, as_json
 from sklearn_clm.calibration import Claim
+from sklearn_clm.calibration.risk import WrongComponents
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators.draws import Prompt, Response
 from sklearn_clm.scoring import Citation, Occurrence
@@ -214,7 +215,8 @@ class ComponentSets(SetSequence[ComponentSet]):
     """
 
     _maker = "selector"
-    _about = "components"
+    _usual_risk = WrongComponents()
+    _wide_cards = True
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from sklearn_clm._exceptions import optional_module
 from sklearn_clm._results import _cards, _views
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.calibration.claim import NO_GUARANTEE, sentence_of_nulls
-from sklearn_clm.calibration.risk import Risk, risk_about
+from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import Prompt, Response, text_key
@@ -59,8 +59,10 @@ class SetOfOne:
     @property
     def answered(self) -> bool:
         """Whether it is an answer that is guaranteed as such."""
-        about_answers = self.claim is not None and self.claim.about == "answers"
-        return about_answers and self.guaranteed and len(self) == 1
+        if self.claim is None or not self.guaranteed:
+            return False
+        risk = self.claim.risk
+        return risk.escalates and bool(risk.counts(np.array([len(self)]))[0])
 
     def remarks(self) -> list[str]:
         """Remarks on the guarantee, unless it is the usual one."""
@@ -94,7 +96,7 @@ class SetOfOne:
         content = {name: as_json(getattr(self, name)) for name in written}
         if self.claim is None:
             return {**content, "guarantee": None}
-        if self.claim.about == "answers":
+        if self.claim.risk.escalates:
             content["answered"] = self.answered
         if self.claim.group is not None:
             content["group"] = as_json(self.claim.group)
@@ -164,7 +166,8 @@ class SetSequence(Sequence[_Set]):
 
     # the name of the estimator that made the sets, which does not travel with a pickle
     _maker: str
-    _about: str  # what its sets promise, if they say nothing else
+    _usual_risk: Risk  # of sets without a claim
+    _wide_cards = False
     _sets: list[_Set]
     frame_index: "pd.Index | None"  # `index` is a method of sequences
 
@@ -310,7 +313,7 @@ class SetSequence(Sequence[_Set]):
         return _cards.element(
             "" if summary is None else _cards.head(summary),
             *map(_cards.paragraph, [self._cut(shown), *self._guarantees()]),
-            _cards.grid(cards, wide=self._about == "components"),
+            _cards.grid(cards, wide=self._wide_cards),
         )
 
     def _held(self, verdicts: Sequence[Sequence[bool | None]]) -> float | None:
@@ -334,7 +337,7 @@ class SetSequence(Sequence[_Set]):
 
     def _risk(self, a_set: _Set) -> Risk:
         """What makes a set right."""
-        return risk_about(self._about)() if a_set.claim is None else a_set.claim.risk
+        return self._usual_risk if a_set.claim is None else a_set.claim.risk
 
     @abstractmethod
     def _numbers(self) -> tuple[tuple[str, str], ...]:
@@ -533,8 +536,9 @@ class PredictionSet(SetOfOne):
     def _ending(self) -> str:
         """How the set ended, and remarks on its guarantee."""
         stopped = "stopped" if self.stopped else "budget used up"
-        if self.claim is not None and self.claim.about == "answers":
-            stopped = "answered" if self.answered else "escalated"
+        if self.claim is not None and self.claim.risk.escalates:
+            risk = self.claim.risk
+            stopped = risk.answered if self.answered else risk.unanswered
         if self.needs_draws:
             stopped = "needs further draws"
         remarks = "".join(f"; {remark}" for remark in self.remarks())
@@ -577,7 +581,7 @@ class PredictionSets(SetSequence[PredictionSet]):
     """
 
     _maker = "sampler"
-    _about = "responses"
+    _usual_risk = MISSES
 
     def __init__(
         self,
@@ -668,6 +672,7 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     def _numbers(self) -> tuple[tuple[str, str], ...]:
         draws = (f"{self.n_samples.mean():.1f}", f"draws, of at most {self.k_max}")
-        if any(a_set.claim is not None and a_set.claim.about == "answers" for a_set in self):
-            return ((f"{self.answered.mean():.0%}", "answered"), draws)
+        words = [claim.risk.answered for claim in self._claims() if claim.risk.escalates]
+        if words:
+            return ((f"{self.answered.mean():.0%}", words[0]), draws)
         return ((f"{self.sizes.mean():.1f}", "responses in a set"), draws)

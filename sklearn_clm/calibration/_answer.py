@@ -427,7 +427,7 @@ class AnswerRule(ExitRule):
         chance = float(np.max(text))
         if sure_after(chance, self.patience[k - 1]) >= self.level:
             (best,) = first_of_largest(np.asarray(text)[np.newaxis])
-            self.members = [int(best)]
+            self.accepted = [int(best)]
             self.exit = chance
             self.stopped = True
         elif hopeless_after(chance, k, self.k_max, self.cut):

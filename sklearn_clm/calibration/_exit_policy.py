@@ -55,7 +55,7 @@ class ExitRule:
 
     def __init__(self, level: float, rho: float, k_max: int) -> None:
         self.level, self.rho, self.k_max = level, rho, k_max
-        self.members: list[int] = []  # texts, named by the draw in which they occur first
+        self.accepted: list[int] = []  # texts, named by the draw in which they occur first
         self.n_samples = 0
         self.exit = np.inf  # m_k
         self.stopped = False  # by the level, not by the budget
@@ -83,8 +83,8 @@ class ExitRule:
             # the value min(m_{k-1}, p_k(c)) reaches the level where the chance does: with m_{k-1}
             # below the level sampling had stopped
             reaches_level = chance >= self.level
-            if reaches_level and min(exit_before, chance) > exit_now and c not in self.members:
-                self.members.append(c)
+            if reaches_level and min(exit_before, chance) > exit_now and c not in self.accepted:
+                self.accepted.append(c)
         # at the budget sampling ends, too, but then the level has not stopped it
         self.stopped = exit_now < self.level and not is_last
         return self.done

@@ -47,6 +47,7 @@ from sklearn_clm.calibration._arrays import Provenance
 from sklearn_clm.calibration._two_phase import AuditRecord
 from sklearn_clm.calibration.checks import as_array, check_level
 from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.words import Bound, ErrorCount
 
 
 class Entries(ABC):
@@ -264,17 +265,21 @@ class SequenceResult:
     # with an audit `n_errors` counts the prompts that the model refuses
     audit: AuditRecord | None = field(default=None, repr=False)
 
-    def bound(self, i: int) -> str:
-        """Words before the errors of test i; empty if exact."""
+    def bound(self, i: int) -> Bound:
+        """How the errors of test i, and its p-value, are known."""
         if self.exact[i]:
-            return ""
-        return "at most " if i < self.n_valid or self.open_err else "at least "
+            return Bound.EXACT
+        return Bound.AT_MOST if i < self.n_valid or self.open_err else Bound.AT_LEAST
+
+    def errors_of(self, i: int) -> ErrorCount:
+        """The errors of test i, as far as they are known."""
+        n_counted = self.n_calibration if self.n_counted is None else self.n_counted[i]
+        return ErrorCount(int(self.n_errors[i]), int(n_counted), self.bound(i))
 
     @property
-    def errors_of_choice(self) -> tuple[str, int]:
-        """Errors of the chosen (or first) step, after a bound."""
-        chosen = self.position or 0
-        return self.bound(chosen), int(self.n_errors[chosen])
+    def errors_of_choice(self) -> ErrorCount:
+        """Errors of the chosen, or the first step."""
+        return self.errors_of(self.position or 0)
 
     @property
     def errors_of_safest(self) -> int | None:

@@ -134,9 +134,7 @@ class Claim:
         """The reason for a null, as a sentence, or None."""
         if self.null is None:
             return None
-        subject = "Calibration of components" if self.about == "components" else "Calibration"
-        if self.group is not None:
-            subject = f"Group {self.group!r}"
+        subject = self.risk.calibrated if self.group is None else f"Group {self.group!r}"
         return f"{subject} is null: {self.null} {self.repeated or ''}".rstrip()
 
     def sentence(self) -> str:

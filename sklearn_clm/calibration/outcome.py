@@ -12,7 +12,7 @@ from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.tests import errors_at, n_counted_at, open_prompts
-from sklearn_clm.calibration.words import percent
+from sklearn_clm.calibration.words import Bound, ErrorCount, percent
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,12 @@ class Audited:
 class Outcome:
     """What tests found of the chosen step, or the safest.
 
-    It is about the safest step where none passed. Of the n prompts that tested the step,
-    `n_counted` count for the risk, and `n_errors` of these err, exactly or by a `bound`.
+    It is about the safest step where none passed. Of the n prompts that tested the step some count
+    for the risk, and `errors` says how many of these err.
     """
 
     step: int | None  # the chosen step of its path; None where none passed
-    n_errors: int
-    n_counted: int
-    bound: str = ""  # "at most " or "at least " where labels are unknown
+    errors: ErrorCount
     # (n,), of the tested prompts in their table
     rows: np.ndarray = field(compare=False, repr=False)
     n_errors_allowed: int | None = None  # None where that is not what was tested
@@ -61,7 +59,7 @@ class Outcome:
     sizes: np.ndarray = field(compare=False, repr=False)  # (n,), of the sets
     draws: np.ndarray = field(compare=False, repr=False)  # (n,), for each prompt
     smallest: float = np.nan  # level at which these prompts certify; NaN where unknown
-    smallest_bound: str = ""
+    smallest_bound: Bound = Bound.EXACT
     n_optimization: int = 0  # prompts that laid out the path
     n_judgements: int | None = None  # with lazy judging: responses of the calibration part
     parts: tuple[str, str] = ("", "")  # what the two parts of the data are for
@@ -77,19 +75,17 @@ class Outcome:
         # where the table has no judge to ask, what is not known counts as an error
         if passed or not path.table.is_lazy:
             n_errors = most
-            bound = "at most "
+            bound = Bound.AT_MOST
         else:
             # no verdict can settle what is open
             n_errors = fewest + of_holes.get("n_open", 0)
-            bound = "at least "
+            bound = Bound.AT_LEAST
         if fewest == most:
-            bound = ""
+            bound = Bound.EXACT
         return cls(
             step=step if passed else None,
-            n_errors=n_errors,
-            n_counted=n_counted_at(path, risk, step),
+            errors=ErrorCount(n_errors, n_counted_at(path, risk, step), bound),
             rows=path.rows,
-            bound=bound,
             sizes=path.sizes(step),
             draws=path.draws(step),
             **of_holes,
@@ -104,6 +100,16 @@ class Outcome:
         n_open = int(open_prompts(path, risk, step).sum())
         stops_known = not path.unfinished(step).any()
         return {"n_open": n_open, "stops_known": stops_known}
+
+    @property
+    def n_errors(self) -> int:
+        """Errors of the step, or a bound of them."""
+        return self.errors.n_errors
+
+    @property
+    def n_counted(self) -> int:
+        """How many prompts count at the step."""
+        return self.errors.n_counted
 
     @property
     def n_calibration(self) -> int:

@@ -12,7 +12,7 @@ and metrics use the same one.
 sets that count their errors are binomial. *What an error costs* is told by the prompt.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
@@ -50,6 +50,13 @@ class Risk:
     held: ClassVar[str] = "held"  # what one minus that share is
     has_band: ClassVar[bool] = False  # whether the band of epsilon (Appendix C) is about it
     condition: ClassVar[str] = ""  # what has to be said beside the promise
+    given: ClassVar[str] = "set"  # what a prompt is given
+    kept: ClassVar[str] = "coverage"  # what one minus the level is
+    calibrated: ClassVar[str] = "Calibration"  # what is null where nothing is certified
+    escalates: ClassVar[bool] = False  # whether an empty set hands its prompt on
+    answered: ClassVar[str] = "counted"  # what a prompt is whose set is not empty
+    unanswered: ClassVar[str] = "empty"  # and one whose set is
+    _kinds: ClassVar[dict[str, type["Risk"]]] = {}  # by name; of equal names the latest
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -64,6 +71,7 @@ class Risk:
                     f"{cls.__name__} must say by settled_by and n_settling what is right, got a "
                     f"method {name!r} of its own instead."
                 )
+        Risk._kinds[cls.about] = cls
 
     @classmethod
     def of_claim(cls, max_wrong: int) -> Self:
@@ -75,6 +83,15 @@ class Risk:
         """In which case it is the risk, in a message."""
         case = self.case or f"the risk is {type(self).__name__}"
         return f"where {case}"
+
+    @property
+    def nothing_given(self) -> str:
+        """What a prompt is given whose set is empty."""
+        return f"no {self.given}" if self.escalates else f"an empty {self.given}"
+
+    def has_name_of(self, other: "Risk") -> bool:
+        """Whether claims about another are about this one."""
+        return self.about == other.about
 
     @property
     def one_witness_decides(self) -> bool:
@@ -109,14 +126,14 @@ class Risk:
         return ~is_settled if self.settled_by == 1 else is_settled
 
     @final
-    def right(self, members: np.ndarray, admissible: np.ndarray) -> np.ndarray:
+    def right(self, shown: np.ndarray, admissible: np.ndarray) -> np.ndarray:
         """Which sets are right; bool (n,).
 
-        `members` and `admissible`, of shape (n, K), say of each draw whether it is a member of its
+        `shown` and `admissible`, of shape (n, K), say of each draw whether it is a member of its
         prompt's set, which holds each text once, and whether it is admissible.
         """
         has_label = admissible if self.settled_by == 1 else ~admissible
-        return ~self.errs(np.sum(members & has_label, axis=1))
+        return ~self.errs(np.sum(shown & has_label, axis=1))
 
 
 class Misses(Risk):
@@ -195,6 +212,11 @@ class WrongAnswers(Risk):
         "Nothing could be certified{of}, so predict escalates {each}, with all draws and without "
         "any guarantee."
     )
+    escalates: ClassVar[bool] = True
+    given: ClassVar[str] = "answer"
+    kept: ClassVar[str] = "right answers"
+    answered: ClassVar[str] = "answered"
+    unanswered: ClassVar[str] = "escalated"
     counts_all: ClassVar[bool] = False
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
@@ -214,6 +236,8 @@ class WrongComponents(Risk):
         "No threshold could be certified{of}, so every selection is empty: an empty "
         "selection holds no wrong component."
     )
+    given: ClassVar[str] = "selection"
+    calibrated: ClassVar[str] = "Calibration of components"
     settled_by: ClassVar[int] = 0
 
     def __init__(self, max_wrong: int = 0) -> None:
@@ -257,18 +281,11 @@ MISSES = Misses()
 
 def risk_about(about: str) -> type[Risk]:
     """The kind of risk that a claim is about."""
-    named = [kind for kind in _kinds(Risk) if "about" in vars(kind)]
-    kinds = {kind.about: kind for kind in named}  # of equal names the latest
+    # those of users, too
+    kinds = Risk._kinds
     if about not in kinds:
         raise ValueError(f"about must be one of {sorted(kinds)}, got {about!r:.80} instead.")
     return kinds[about]
-
-
-def _kinds(base: type[Risk]) -> Iterator[type[Risk]]:
-    """All subclasses of a risk, those of users too."""
-    for kind in base.__subclasses__():
-        yield kind
-        yield from _kinds(kind)
 
 
 def check_counts(risk: Risk, k_max: int) -> None:

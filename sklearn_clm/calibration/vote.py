@@ -329,7 +329,7 @@ class PlainRule(ExitRule):
         scores = np.asarray(text)[np.newaxis]
         (best,), (sure,), (reach,) = decided(scores, self.n_samples, self.model)
         if sure >= self.level:
-            self.members = [int(best)]
+            self.accepted = [int(best)]
             self.exit = float(sure)
             self.stopped = True
         elif reach < self.level:

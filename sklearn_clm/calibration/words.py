@@ -1,7 +1,35 @@
 """Numbers in words, as messages, reports and tables show them."""
 
 import math
+from enum import Enum
 from fractions import Fraction
+from typing import NamedTuple
+
+
+class Bound(Enum):
+    """How a number stands to the one that all labels would give."""
+
+    EXACT = ""
+    AT_MOST = "at most "
+    AT_LEAST = "at least "
+
+    @property
+    def words(self) -> str:
+        """What stands before the number."""
+        return self.value
+
+
+class ErrorCount(NamedTuple):
+    """Errors among the prompts that count."""
+
+    n_errors: int
+    n_counted: int
+    bound: Bound = Bound.EXACT  # of the errors, where labels are unknown
+
+    @property
+    def words(self) -> str:
+        """Both numbers in words."""
+        return f"{self.bound.words}{self.n_errors} of {self.n_counted}"
 
 
 def percent(share: float) -> str:

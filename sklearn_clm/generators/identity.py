@@ -132,7 +132,7 @@ class Known:
     def __reduce__(self) -> tuple[type["Known"], tuple[()]]:
         return type(self), ()
 
-    def of(self, value: Any, take: Callable[[], str]) -> str:
+    def fingerprint_of(self, value: Any, take: Callable[[], str]) -> str:
         """The fingerprint of a value, which `take` takes."""
         held = self._held
         parts = parts_of(value)
@@ -154,7 +154,9 @@ class Recorded:
 
     def recorded_fingerprint(self) -> str:
         """The fingerprint; in a record, as it was at first."""
-        return self.fingerprint() if self.known is None else self.known.of(self, self.fingerprint)
+        if self.known is None:
+            return self.fingerprint()
+        return self.known.fingerprint_of(self, self.fingerprint)
 
 
 def record_fingerprints(value: Any) -> None:

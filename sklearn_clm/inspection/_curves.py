@@ -113,10 +113,10 @@ class RiskCurveDisplay(Display):
             name = score if isinstance(score, str) else type(score).__name__
             options = {"max_wrong": record.claim.max_wrong, **options}
             return cls.from_trials(run_component_trials({name: record.data}, **options), ax=ax)
-        if record.claim.about == "answers":
+        if record.claim.risk.escalates:
             raise ValueError(
-                "estimator must return sets or components, got one with an AnswerPolicy instead; "
-                "TradeOffDisplay shows its answers."
+                "estimator must return sets or components, got one with an "
+                f"{type(fitted.policy).__name__} instead; TradeOffDisplay shows its answers."
             )
         # trials compare thresholds: of another policy the data are shown under its weights
         policy = fitted.policy if isinstance(fitted.policy, ThresholdPolicy) else ThresholdPolicy()

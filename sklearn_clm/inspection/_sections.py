@@ -23,7 +23,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import nulls_of
-from sklearn_clm.calibration.words import counted, percent, rounded_up
+from sklearn_clm.calibration.words import Bound, ErrorCount, counted, percent, rounded_up
 from sklearn_clm.evaluation.sizes import chance_to_certify, prompts_to_collect
 from sklearn_clm.generators.identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
@@ -153,7 +153,7 @@ def _summary(record: Record, expected: Expected | None) -> Summary:
         further_numbers.append((f"{n_certified} of {len(record.by_group)}", "groups are certified"))
     elif expected is not None and promised is not None and record.claim.audit is None:
         n_errors, n_tested, bound = expected.errors
-        if n_tested and not bound:  # a bound is no share
+        if n_tested and bound is Bound.EXACT:  # a bound is no share
             held = 1 - n_errors / n_tested
             n = len(next(iter(expected.of_prompts.values())))
             who = "calibration prompts" if n_tested == n else record.claim.risk.of_counted
@@ -199,9 +199,10 @@ def _groups(record: Record) -> Iterable[Section]:
         smallest = ""
         errors: TableRow = (rule.claim.null or "", "")
         if (outcome := rule.outcome) is not None:
-            of_all = f"{outcome.bound}{outcome.n_errors} of {outcome.n_counted}"
-            errors = (of_all, _share(outcome.n_errors, outcome.n_counted, outcome.bound)[1])
-            bound, level = outcome.smallest_bound, outcome.smallest
+            _, interval = _share(outcome.errors)
+            errors = (outcome.errors.words, interval)
+            level = outcome.smallest
+            bound = outcome.smallest_bound.words
             smallest = "" if np.isnan(level) else f"{bound}{rounded_up(level):.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         if data is not None and isinstance(rule, SelectionRule):
@@ -261,10 +262,9 @@ def _tests(
     for i in decisive:
         bound = result.bound(i)
         # beyond the first failure nothing was tested, and lazily nothing was asked
-        is_known = i <= n_valid or not result.bound(i)
-        n = result.n_calibration if result.n_counted is None else result.n_counted[i]
-        errors = f"{bound}{result.n_errors[i]} of {n}" if is_known else ""
-        p_value = f"{bound}{result.p_values[i]:.3g}" if is_known else ""
+        is_known = i <= n_valid or bound is Bound.EXACT
+        errors = result.errors_of(i).words if is_known else ""
+        p_value = f"{bound.words}{result.p_values[i]:.3g}" if is_known else ""
         role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
         role = "chosen" if i == chosen else role
         cells = [
@@ -331,7 +331,7 @@ def _expected(record: Record, expected: Expected) -> Section:
     n = len(next(iter(expected.of_prompts.values())))
     _, n_tested, _ = expected.errors
     error += "" if n_tested == n else f", of the {n_tested} {record.claim.risk.of_counted}"
-    rows = [(error, *_share(*expected.errors))]
+    rows = [(error, *_share(expected.errors))]
     rows += [(name, *mean_of(values)) for name, values in expected.of_prompts.items()]
     text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"
     if record.claim.holds:
@@ -347,15 +347,16 @@ def mean_of(values: np.ndarray) -> tuple[str, str]:
     if not len(values):
         return "", ""
     if values.dtype == bool:
-        return _share(int(values.sum()), len(values))
+        return _share(ErrorCount(int(values.sum()), len(values)))
     mean, low, high = _mean_interval(values)
     return f"{mean:.4g}", f"{max(low, 0.0):.4g} to {high:.4g}"  # of counts, or shares
 
 
-def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
-    """A share of n with its exact interval."""
-    low, high = clopper_pearson(count, n)
-    return f"{bound}{count / n:.4f}", "" if bound else f"{low:.4g} to {high:.4g}"
+def _share(errors: ErrorCount) -> tuple[str, str]:
+    """The share that errs with its exact interval."""
+    low, high = clopper_pearson(errors.n_errors, errors.n_counted)
+    interval = f"{low:.4g} to {high:.4g}" if errors.bound is Bound.EXACT else ""
+    return f"{errors.bound.words}{errors.n_errors / errors.n_counted:.4f}", interval
 
 
 def _losses(record: Record) -> Iterable[Section]:
@@ -436,8 +437,8 @@ def _band(display: AchievableBandDisplay | None) -> Iterable[Section]:
     errors = display.n_errors.tolist()
     n = display.n_prompts
     rows = (
-        ("always one draw", *_share(errors[0], n)),
-        (f"always {counted(len(errors), 'draw')}", *_share(errors[-1], n)),
+        ("always one draw", *_share(ErrorCount(errors[0], n))),
+        (f"always {counted(len(errors), 'draw')}", *_share(ErrorCount(errors[-1], n))),
     )
     text = (
         "Above the first number, epsilon is trivial; below the second, it is out of reach for "

@@ -130,7 +130,7 @@ def risks_of(sets: PredictionSets) -> list[Risk]:
     risks = []
     for a_set in sets:
         risk = MISSES if a_set.claim is None else a_set.claim.risk
-        if record is not None and record.risk.about == risk.about:
+        if record is not None and record.risk.has_name_of(risk):
             risk = record.risk
         risks.append(risk)
     return risks

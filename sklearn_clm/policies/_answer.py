@@ -80,6 +80,10 @@ class AnswerLevel(LevelRule):
         return f"level {self.level:.6g}{self._share_in_words}"
 
     @property
+    def keeps_all(self) -> bool:
+        return False  # an answer is one draw
+
+    @property
     def _share_in_words(self) -> str:
         if self.outcome is None:
             return ""
@@ -103,15 +107,14 @@ class AnswerLevel(LevelRule):
             ("after one draw", at_first, f"{chance} one draw: an early answer must be surer"),
         ]
         if outcome is not None:
-            wrong = f"{outcome.bound}{outcome.n_errors} of {outcome.n_counted}"
             tolerated = f"at most {outcome.n_errors_allowed} are tolerated"
-            rows.append(("wrong answers", wrong, tolerated))
+            rows.append(("wrong answers", outcome.errors.words, tolerated))
         return rows + self.costs_of_tiers()
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> None:
         return None
 
-    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+    def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         # shares and risks choose levels; here the level is given
         level = np.array([self.level])
         unknown = np.array([np.nan])
@@ -161,12 +164,11 @@ class PlainLevel(AnswerLevel):
         else:
             rows = [("level", f"{self.level:.6g}", "answers of at least this quality")]
         if outcome is not None:
-            wrong = f"{outcome.bound}{outcome.n_errors} of {outcome.n_counted}"
             tolerated = f"at most {outcome.n_errors_allowed} are tolerated"
-            rows.append(("wrong answers", wrong, tolerated))
+            rows.append(("wrong answers", outcome.errors.words, tolerated))
         return rows + self.costs_of_tiers()
 
-    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+    def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         rows = np.arange(data.n_prompts)
         answers = PlainSteps(Table(data), rows, PlainPath(self.model), 1)
         members = np.zeros(data.quality.shape, dtype=bool)
@@ -490,13 +492,13 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
             return replace(outcome, step=None)
         return outcome
 
-    def certified(self, learnt: AnyPath, table: Table, part: Part, claim: Claim) -> Rule:
+    def rule_for(self, learnt: AnyPath, table: Table, part: Part, claim: Claim) -> Rule:
         if isinstance(learnt, EitherPath):
             return self._better_of(learnt, table, part, claim)
         if isinstance(learnt, PlainPath) and len(part.searched):
             # no label has chosen it: those that taught test it, too
             part = part._replace(rows=np.concatenate((part.searched, part.rows)))
-        return super().certified(learnt, table, part, claim)
+        return super().rule_for(learnt, table, part, claim)
 
     def _better_of(self, either: EitherPath, table: Table, part: Part, claim: Claim) -> Rule:
         """Test the vote and what was learnt; return the better.
@@ -507,12 +509,12 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         # a group may be small, and so may all prompts where others taught
         if len(rows) < _ENOUGH_FOR_BOTH:
             vote_alone = replace(either.vote, share_of_delta=1.0)
-            return self.certified(vote_alone, table, part, claim)
+            return self.rule_for(vote_alone, table, part, claim)
 
         # while one is tested, people are told that the other may ask for any text
         n_judged_before = table.n_judgements
         with bounding(table.judge, rows, partial(self._unjudged, table, rows)):
-            rules = [self.certified(path, table, part, claim) for path in either]
+            rules = [self.rule_for(path, table, part, claim) for path in either]
         better = max(rules, key=self._worth)  # of equals the first, the vote
         if not table.is_lazy or better.outcome is None:
             return better
@@ -556,5 +558,4 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         if allowed is not None and outcome.n_errors <= allowed:
             lacking = ", which is few enough, but missing draws hide with which level tests begin"
         most_likely = "At the level that was most likely to pass"
-        wrong = f"{outcome.bound}{outcome.n_errors} of {m} answers are wrong"
-        return f"{most_likely}, {wrong}{lacking}."
+        return f"{most_likely}, {outcome.errors.words} answers are wrong{lacking}."

@@ -184,7 +184,7 @@ class AuditedJudging(BaseEstimator, Judging):
             return super().split(data, random_state, ties)
         return split_of(data, _SHAPING, random_state, ties)
 
-    def of(self, collection: Any) -> "Audit":
+    def for_collection(self, collection: Any) -> "Audit":
         verdicts = collection.audited_by(self.people)
         return Audit(self, verdicts, collection.source.seed, collection.data.digests)
 
@@ -203,7 +203,7 @@ class Audit(Judging):
         self.judging, self.verdicts = judging, verdicts
         self.seed, self.digests = seed, digests
 
-    def certified(
+    def rule_for(
         self,
         policy: Auditable[LearntT, TableT, PathT],
         learnt: LearntT,
@@ -213,13 +213,13 @@ class Audit(Judging):
     ) -> Rule:
         """Test one step of a policy by people's standard."""
         try:
-            return self._certified(policy, learnt, table, part, claim)
+            return self._rule_for(policy, learnt, table, part, claim)
         except VerdictsWanted as error:
             # how many the groups that follow want is not known
             at_most = error.n_at_most if part.group is None else None
             raise VerdictsWanted(error.wanted, at_most, error.later) from None
 
-    def _certified(
+    def _rule_for(
         self,
         policy: Auditable[LearntT, TableT, PathT],
         learnt: LearntT,

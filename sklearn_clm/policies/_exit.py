@@ -53,6 +53,7 @@ class LevelRule(SetRule):
     kind: ClassVar[str] = "exit level"
     heading: ClassVar[str] = "Exit policy"
     lambda_hat: ClassVar[None] = None  # type: ignore[misc]
+    advice_on_holes: ClassVar[str] = " Where draws end early thresholds often do (ThresholdPolicy)."
 
     @property
     def k_max(self) -> int:  # type: ignore[override]
@@ -61,6 +62,11 @@ class LevelRule(SetRule):
     @property
     def words(self) -> str:
         return f"level {self.level:.6g}"
+
+    @property
+    def keeps_all(self) -> bool:
+        # below all chances everything is kept, draws that lack as well
+        return self.level < 0.0
 
     @property
     def costs(self) -> tuple[float, float]:
@@ -101,13 +107,12 @@ class LevelRule(SetRule):
         outcome = self.outcome
         if outcome is None or not outcome.stops_known:
             return None
-        errors = outcome.n_errors, outcome.n_counted, outcome.bound
-        return Expected(errors, {"size": outcome.sizes, "draws": outcome.draws})
+        return Expected(outcome.errors, {"size": outcome.sizes, "draws": outcome.draws})
 
     def batched(self, scores: DrawScores) -> BatchedExit:
         return BatchedExit(self, scores)
 
-    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+    def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         rows = np.arange(data.n_prompts)
         return ExitEntries(Table(data), rows, self.model).tau >= self.level
 

@@ -78,11 +78,11 @@ class Judging:
         """
         return np.arange(0), data.order(ties)
 
-    def of(self, collection: Any) -> "Judging":
+    def for_collection(self, collection: Any) -> "Judging":
         """The same for what an estimator has collected."""
         return self
 
-    def certified(
+    def rule_for(
         self,
         policy: "Policy[LearntT, TablePathT]",
         learnt: LearntT,
@@ -91,7 +91,7 @@ class Judging:
         claim: Claim,
     ) -> "Rule":
         """The rule that a policy's tests of a part certify."""
-        return policy.certified(learnt, table, part, claim)
+        return policy.rule_for(learnt, table, part, claim)
 
     def refuse_policy(self, policy: "Policy[Any, Any]", k_max: int) -> None:
         """Refuse parameters that would fail after draws were paid."""

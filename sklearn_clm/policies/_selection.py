@@ -21,7 +21,7 @@ from sklearn_clm.calibration.outcome import Audited, Outcome
 from sklearn_clm.calibration.risk import Risk, WrongComponents
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScoreLike
-from sklearn_clm.calibration.words import percent
+from sklearn_clm.calibration.words import Bound, ErrorCount, percent
 from sklearn_clm.policies._asking import CollectedJudge
 from sklearn_clm.policies.rules import Expected, Fact, Rule
 
@@ -68,8 +68,8 @@ class SelectionRule(Rule):
         may_be_wrong = is_selected & (data.labels != 1)
         n_wrong = np.bincount(data.prompt_index[may_be_wrong], minlength=n)
         n_errors = int(np.sum(self.claim.risk.errs(n_wrong)))
-        bound = "at most " if np.any(data.labels[is_selected] < 0) else ""
-        return Expected((n_errors, n, bound), selected(data, self.gamma_hat))
+        bound = Bound.AT_MOST if np.any(data.labels[is_selected] < 0) else Bound.EXACT
+        return Expected(ErrorCount(n_errors, n, bound), selected(data, self.gamma_hat))
 
     def content(self) -> dict[str, Any]:
         return {"gamma_hat": self.gamma_hat}
@@ -173,7 +173,7 @@ class ComponentSelection:
         """All thresholds of some prompts."""
         return ComponentPath(self.data, rows, max_wrong=self.max_wrong)
 
-    def certified(self, part: Part, claim: Claim) -> SelectionRule:
+    def rule_for(self, part: Part, claim: Claim) -> SelectionRule:
         """The rule that tests of a part certify."""
         result = component_learn_then_test(
             self.data.take(part.rows), claim.level, part.delta, max_wrong=self.max_wrong
@@ -193,7 +193,7 @@ class ComponentSelection:
         unknown = self.data.with_labels(np.full(self.data.n_components, -1))
         judged = labelled(unknown, people, claim.level, [part], max_wrong=self.max_wrong)
         tested = claim.tested_on(part.rows, judged.prompts)
-        return ComponentSelection(judged, self.max_wrong).certified(part, tested)
+        return ComponentSelection(judged, self.max_wrong).rule_for(part, tested)
 
     def audited(
         self, path: ComponentPath, step: int, audit: Audited, claim: Claim
@@ -221,18 +221,18 @@ class ComponentSelection:
             claim = claim.nullified(why_nothing(result, claim))
         # gamma-hat may be +inf, which is no step of the path: nothing is selected
         chosen = ComponentPath(self.data, rows, np.array([result.gamma_hat]))
-        bound, n_errors = result.errors_of_choice if claim.holds else ("", 0)
+        errors = ErrorCount(0, result.n_calibration)
+        if claim.holds:
+            errors = result.errors_of_choice
         outcome = Outcome(
             step=result.position,
-            n_errors=n_errors,
-            n_counted=result.n_calibration,
+            errors=errors,
             rows=rows,
-            bound=bound,
             errors_of_safest=result.errors_of_safest,
             sizes=chosen.sizes(0),
             draws=chosen.draws(0),
             smallest=result.smallest_alpha,
-            smallest_bound=result.bound(0) if len(result.thresholds) else "",
+            smallest_bound=result.bound(0) if len(result.thresholds) else Bound.EXACT,
             audit=result.audit,
             tests=result,
         )

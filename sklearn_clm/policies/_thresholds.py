@@ -75,7 +75,7 @@ class ThresholdRule(SetRule):
     def batched(self, scores: DrawScores) -> BatchedThresholds:
         return BatchedThresholds(self.lambda_hat, self.k_max, scores)
 
-    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+    def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         return sets_at_stop(data, self.lambda_hat, self.k_max, set_score).shown
 
     def content(self) -> dict[str, Any]:
@@ -298,20 +298,18 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
             test, other_tests, searched=part.searched, weights=self.weights, select=self.select
         )
         step = result.position or 0
-        bound, n_errors = result.errors_of_choice
+        errors = result.errors_of_choice._replace(n_counted=test.n_counted(step))
         return Outcome(
             step=result.position,
-            n_errors=n_errors,
-            n_counted=test.n_counted(step),
+            errors=errors,
             rows=path.rows,
-            bound=bound,
             # of other risks the first step is not that of all draws, or its errors are not all
             errors_of_safest=result.errors_of_safest if self.risk.has_band else None,
             sizes=path.sizes(step),
             draws=path.draws(step),
             **Outcome.of_holes(path, self.risk, step),
             smallest=result.smallest_epsilon,
-            smallest_bound=bound,
+            smallest_bound=errors.bound,
             means={other.name: float(other.means[step]) for other in other_tests},
             tests=result,
         )

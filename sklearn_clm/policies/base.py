@@ -21,6 +21,7 @@ from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BettingTest, BinomialTest, count_steps
+from sklearn_clm.calibration.words import ErrorCount
 from sklearn_clm.policies._asking import CollectedJudge, bounding
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.rules import (
@@ -186,7 +187,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         """What to say where no step has passed."""
         return ""
 
-    def certified(self, learnt: LearntT, table: Table, part: Part, claim: Claim) -> Rule:
+    def rule_for(self, learnt: LearntT, table: Table, part: Part, claim: Claim) -> Rule:
         """The rule that tests of a part certify."""
         path = self.path_on(learnt, table, part, part.rows)
         n_judged_before = table.n_judgements
@@ -254,15 +255,14 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         # the path of this step alone is built anew, on that table and the audited prompts
         learnt = self.learnt_of(path.only(step))
         claim_of_audited = claim.tested_on(part.rows, table.data.prompts)
-        return self.certified(learnt, table_of_people, part, claim_of_audited)
+        return self.rule_for(learnt, table_of_people, part, claim_of_audited)
 
     def audited(self, path: PathT, step: int, audit: Audited, claim: Claim) -> Rule:
         """The rule of a step that was audited."""
         alone = path.only(step)
         outcome = Outcome(
             step=step if claim.holds else None,
-            n_errors=audit.record.n_refused,
-            n_counted=audit.record.n_prompts,
+            errors=ErrorCount(audit.record.n_refused, audit.record.n_prompts),
             rows=alone.rows,
             sizes=alone.sizes(0),
             draws=alone.draws(0),
@@ -315,7 +315,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         # test; of a single part the test itself says what it may still ask for
         def test(part: Part, claim_of_part: Claim) -> Rule:
             with nullcontext() if len(parts) == 1 else announcing_all():
-                return judging.certified(self, learnt, table, part, claim_of_part)
+                return judging.rule_for(self, learnt, table, part, claim_of_part)
 
         all_draws = partial(Everything, k_max=table.k_max)
         # people, or a judge, are asked for what prediction uses alone

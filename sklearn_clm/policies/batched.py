@@ -209,7 +209,7 @@ class BatchedExit(BatchedRule[ExitRule]):
         # the level knows a near copy by its text, and equal ones only if calibration knew them: a
         # set shows each response once all the same
         draws_of_response: dict[int, list[int]] = {}
-        for member in sorted(open_set.rule.members):
+        for member in sorted(open_set.rule.accepted):
             draws = [draw for draw, text in enumerate(text_of_draw) if text == member]
             draws_of_response.setdefault(open_set.text_of(member), []).extend(draws)
         # a classifier rounds a row otherwise in another batch, which no decision depends on

@@ -19,7 +19,7 @@ from sklearn_clm.calibration.path import sets_at_stop
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScoreLike
-from sklearn_clm.calibration.words import counted
+from sklearn_clm.calibration.words import ErrorCount, counted
 from sklearn_clm.policies.batched import BatchedRule, BatchedThresholds, DrawScores
 
 _NOT_COMPARED = (
@@ -33,7 +33,7 @@ Fact: TypeAlias = tuple[str, str, str]
 class Expected(NamedTuple):
     """What a rule makes of the n prompts that calibrated."""
 
-    errors: tuple[int, int, str]  # errors, prompts, and "at most " if labels are unknown
+    errors: ErrorCount
     of_prompts: dict[str, np.ndarray]  # other counts, each of shape (n,)
 
     @classmethod
@@ -62,10 +62,10 @@ class Expected(NamedTuple):
             # S* counts from 1, rejected draws included
             of_prompts["excess"] = relative_excess(draws, first_admissible(admissible))
         if outcome is not None and (counts_as_tested or not errors_are_in_data):
-            return cls((outcome.n_errors, outcome.n_counted, outcome.bound), of_prompts)
-        counted = risk.counts(of_prompts["size"])
-        wrong = counted & ~risk.right(shown, data.admissible)
-        return cls((int(wrong.sum()), int(counted.sum()), ""), of_prompts)
+            return cls(outcome.errors, of_prompts)
+        is_counted = risk.counts(of_prompts["size"])
+        is_wrong = is_counted & ~risk.right(shown, data.admissible)
+        return cls(ErrorCount(int(is_wrong.sum()), int(is_counted.sum())), of_prompts)
 
 
 class Rule(ABC):
@@ -178,13 +178,20 @@ class SetRule(Rule):
     lambda_hat: Configuration | None
     priced: ClassVar[tuple[str, ...]] = ("size", "draws")
     counts: ClassVar[str] = "Size counts the responses in a set; draws, those made for it."
+    # what may give smaller sets where it keeps all draws, and some end early
+    advice_on_holes: ClassVar[str] = ""
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether it is known to keep every draw."""
+        return self.lambda_hat is not None and self.lambda_hat.accepts_all
 
     @abstractmethod
     def batched(self, scores: DrawScores) -> BatchedRule:
         """The rule as it runs on many prompts at once."""
 
     @abstractmethod
-    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+    def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         """The draws in each set, bool of shape (n, K)."""
 
 
@@ -220,7 +227,7 @@ class Everything(SetRule):
     def batched(self, scores: DrawScores) -> BatchedRule:
         return BatchedThresholds(None, self.k_max, scores)
 
-    def members(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
+    def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         return np.ones(data.quality.shape, dtype=bool)
 
     def content(self) -> dict[str, Any]:

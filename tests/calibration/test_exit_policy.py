@@ -67,7 +67,7 @@ def test_scores_say_what_the_plain_rule_does(seed, k_max, level, rho):
     while not rule.done:
         rule.update(text[k], arrival[k])
         k += 1
-    assert set(rule.members) == set(np.flatnonzero(tau[0] >= max(level, -1e300)))
+    assert set(rule.accepted) == set(np.flatnonzero(tau[0] >= max(level, -1e300)))
     below = np.flatnonzero(exits[0] < level)
     assert rule.n_samples == (below[0] + 1 if len(below) else k_max)
 
@@ -101,7 +101,7 @@ def test_draw_by_draw_is_all_at_once():
         for row, probabilities, chance in zip(rows, text, arrival):
             rules[row].update(probabilities, chance)
     for i, rule in enumerate(rules):
-        assert set(rule.members) == set(np.flatnonzero(tau[i] >= level))
+        assert set(rule.accepted) == set(np.flatnonzero(tau[i] >= level))
         assert rule.n_samples == 1 + np.sum(exits[i, :-1] >= level)
 
 

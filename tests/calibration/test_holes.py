@@ -347,7 +347,7 @@ def test_open_prompts_are_counted_and_their_price_is_named():
     assert "Were they all right, the smallest epsilon of this rule would be" in str(
         record[0].message
     )
-    assert found.bound == "at most "
+    assert found.errors.bound.words == "at most "
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -180,7 +180,7 @@ def test_a_risk_of_somebody_else_is_kept_as_promised(risk):
         if not rule.certified:
             continue
         n_certified += 1
-        right = risk.right(rule.members(population, "max"), population.admissible)
+        right = risk.right(rule.shown(population, "max"), population.admissible)
         n_false += np.mean(~right) > epsilon
     assert n_certified > n_worlds / 3
     assert n_false <= binom.ppf(0.999, n_worlds, delta)
@@ -210,7 +210,7 @@ def test_report_metric_and_file_speak_of_the_risk_of_somebody_else(judging, tmp_
         misses.load_calibration(tmp_path / "rule.json")
     if judging == "all":
         assert 0 < np.mean(wrong) < 0.5
-        shown = record.rule.members(record.data, "max")
+        shown = record.rule.shown(record.data, "max")
         n_errors = int(np.sum(~policy.risk.right(shown, record.data.admissible)[outcome.rows]))
         assert outcome.n_errors == n_errors
 
@@ -263,7 +263,7 @@ def test_people_audit_all_members_where_none_may_be_wrong():
     data = sampler.calibration_data_
     shown = np.zeros(data.labels.shape, dtype=bool)
     shown[audit.prompts, audit.draws] = True
-    sets = record.rule.members(data, "max")
+    sets = record.rule.shown(data, "max")
     assert np.array_equal(shown[audit.rows], sets[audit.rows])
     # the model admits all of them, and people reject some
     assert np.all(data.admissible[shown])
@@ -323,7 +323,7 @@ def test_of_the_sets_that_are_not_empty_few_enough_miss():
         if not rule.certified:
             continue
         n_certified += 1
-        accepted = rule.members(population, "max")
+        accepted = rule.shown(population, "max")
         is_any = accepted.any(axis=1)
         risk = np.mean(~np.any(accepted & population.admissible, axis=1)[is_any])
         n_false += risk > epsilon
@@ -389,7 +389,7 @@ def test_people_audit_answers():
         if not rule.certified:
             continue
         n_certified += 1
-        given = rule.members(data.take(np.arange(300, 1400)), "max")
+        given = rule.shown(data.take(np.arange(300, 1400)), "max")
         answered = given.any(axis=1)
         wrong = ~np.any(given & people[300:], axis=1)
         n_false += np.mean(wrong[answered]) > alpha
@@ -442,7 +442,7 @@ def test_the_expected_cost_is_kept_as_promised():
         if not rule.certified:
             continue
         n_certified += 1
-        missed = ~np.any(rule.members(population, "max") & population.admissible, axis=1)
+        missed = ~np.any(rule.shown(population, "max") & population.admissible, axis=1)
         n_false += np.mean(costs_of_population * missed) > epsilon
     assert n_certified > n_worlds / 3
     assert n_false <= binom.ppf(0.999, n_worlds, delta)

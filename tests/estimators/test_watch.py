@@ -124,7 +124,7 @@ def test_what_was_tested_is_in_the_file(service, tmp_path, monkeypatch):
     assert json.loads(path.read_text())["rules"][0]["tested"] == list(tested)
     data = sampler.calibration_data_
     rule = sampler.calibration_.rule
-    members = rule.members(data, "max")
+    members = rule.shown(data, "max")
     assert 0 <= tested.empty <= np.sum(~members.any(axis=1))
     loaded = ConformalSampler(
         Drifting(), quality=service, k_max=6, epsilon=0.25, delta=0.1, policy=POLICY

@@ -353,7 +353,7 @@ def test_lazy_judging_shows_bounds_and_judgements():
     rows = str(report_of(one)).splitlines()
     rows = [row for row in rows if row.startswith(("| error |", "| True |", "| False |"))]
     # a bound where labels are unknown, the number itself where they are not
-    bounds = [bool(rule.outcome.bound) for rule in one.groups_.values()]
+    bounds = [bool(rule.outcome.errors.bound.words) for rule in one.groups_.values()]
     assert ["at most" in row for row in rows] == bounds
     assert any(bounds)
     rows = str(report_of(fitted(policy=ExitPolicy()))).splitlines()

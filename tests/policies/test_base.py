@@ -113,13 +113,12 @@ class TextRule(SetRule):
         found = self.outcome
         if found is None:
             return None
-        errors = found.n_errors, found.n_counted, found.bound
-        return Expected(errors, {"size": found.sizes, "draws": found.draws})
+        return Expected(found.errors, {"size": found.sizes, "draws": found.draws})
 
     def batched(self, scores):
         return BatchedTexts(self, scores)
 
-    def members(self, data, set_score):
+    def shown(self, data, set_score):
         return sets_of(data, self.n_texts).shown
 
     def content(self):

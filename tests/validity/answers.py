@@ -85,7 +85,7 @@ def answers(
     if rng.random() < 0.1:
         table = lazy_table(_population(world.name).take(chosen), draws=False)
         part, claim = Part(np.arange(n), np.arange(0), delta), Claim(alpha, delta)
-        found = AnswerPolicy(alpha).certified(path, table, part, claim)
+        found = AnswerPolicy(alpha).rule_for(path, table, part, claim)
         level = found.level if found.claim.holds else None
         if level != (None if last is None else path.levels[last]):
             raise AssertionError(f"lazily the level is {level}, which is not that of all labels")
@@ -182,7 +182,7 @@ def coin_votes(
     rule = own.calibrate(Table(data), parts, claim, judging_of("all"))[None]
     if not rule.claim.holds:
         return None
-    answered = rule.members(population, set_score).any(axis=1)
+    answered = rule.shown(population, set_score).any(axis=1)
     return bool(risks[answered].mean() > alpha)
 
 

@@ -145,7 +145,7 @@ def audits_of_components(
     judging = AuditedJudging(len, n_audits=N_AUDITS, design=design)
     audit = Audit(judging, people, 0, data.digests)
     claim = Claim(setting.epsilon, setting.delta, about="components")
-    if not audit.certified(ComponentSelection(data), None, None, part, claim).certified:
+    if not audit.rule_for(ComponentSelection(data), None, None, part, claim).certified:
         return None
     return risk_of_all(world.name, "components") > setting.epsilon
 
@@ -153,7 +153,7 @@ def audits_of_components(
 class _Broken(Audit):
     """An audit whose test is made otherwise: by ``p_value(refused, said, level)``."""
 
-    def certified(self, policy, learnt, table, part, claim):
+    def rule_for(self, policy, learnt, table, part, claim):
         step = 0  # all draws, whose risk is just above epsilon
         order = np.random.default_rng(self.seed).permutation(len(part.rows))
         path = policy.path_on(learnt, table, part, part.rows)

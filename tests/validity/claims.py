@@ -105,7 +105,7 @@ def audited_claims(world: World, _, setting: Setting, rng, *, max_wrong=1):
     audit = Audit(judging, _People(truth.reshape(-1, 1)), seed, data.digests)
     claim = Claim(setting.epsilon, setting.delta, about="components", max_wrong=max_wrong)
     selection = ComponentSelection(by_model, max_wrong)
-    rule = audit.certified(selection, None, None, Part(tested, seen, setting.delta), claim)
+    rule = audit.rule_for(selection, None, None, Part(tested, seen, setting.delta), claim)
     gamma = rule.gamma_hat if rule.certified else math.inf
     return _too_often_wrong(of_claims, gamma, setting, max_wrong)
 

@@ -245,7 +245,7 @@ class OpenAIGenerator(ConcurrentGenerator):
             while missing:
                 request = self._request(prompt, missing, seed)
                 understand = partial(self._understood, n_choices=len(missing))
-                choices = service.ask(self.endpoint, request, understand, stopping)
+                choices = service.answer(self.endpoint, request, understand, stopping)
 
                 # a service may give fewer choices than it was asked for: the others are asked for
                 # again

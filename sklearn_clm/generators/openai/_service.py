@@ -111,7 +111,7 @@ class Service:
             http_client=_bounded_client(openai)(timeout=timeout),
         )
 
-    def ask(
+    def answer(
         self,
         endpoint: str,
         request: Mapping[str, object],
