@@ -5,7 +5,7 @@ import inspect
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any, ParamSpec
@@ -48,10 +48,18 @@ def optional_module(name: str, extra: str, user: str) -> ModuleType:
 
 def naming_parameters(init: Callable[_Parameters, None]) -> Callable[_Parameters, None]:
     """An ``__init__`` that says which parameters there are."""
-    _, *names = inspect.signature(init).parameters
+    _, *names = parameters = inspect.signature(init).parameters
+    by_place = [name for name in names if parameters[name].kind != inspect.Parameter.KEYWORD_ONLY]
 
     @functools.wraps(init)
     def named(*given: _Parameters.args, **params: _Parameters.kwargs) -> None:
+        n_by_place = len(given) - 1
+        if n_by_place > len(by_place):
+            raise TypeError(
+                f"parameters of {type(given[0]).__name__} must be given by name"
+                f"{f', but for {by_place[0]}' if by_place else ''}, got {n_by_place} without one "
+                "instead; data are for fit(X, y)."
+            )
         for name in params:
             if name not in names:
                 level = _LEVELS if name in ("alpha", "epsilon") else ""
@@ -88,6 +96,8 @@ def check_parameters(estimator: Any, check: Callable[[], None]) -> None:
             got = f"the class {value.__name__}"
             if issubclass(value, tuple(classes)):
                 hint = f": pass an instance, {value.__name__}()"
+        elif name in ("sampler", "scorer") and isinstance(value, Iterable) and not isinstance(value, str):
+            hint = ": data are for fit(X, y)"
         elif name == "groups":
             hint = (
                 ": give the group of each prompt, or run, to fit(X, y, groups=...), or a function "

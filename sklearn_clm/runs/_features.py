@@ -86,12 +86,17 @@ def features_of_runs(
 
     Of T steps with d scores they have shape (T, 9 d + 2).
     """
-    if features is None and hasattr(X, "dtype") and (X.ndim > 1 or X.dtype != object):
-        X = check_array(X, allow_nd=True)  # whose rows are runs of equal length
+    if features is None and hasattr(X, "dtype"):
+        if X.ndim == 1 and X.dtype != object:
+            raise ValueError(f"{_no_steps(X, 'X', 'runs, each ')} Reshape your data.")
+        if X.ndim > 1:
+            X = check_array(X, allow_nd=True)  # whose rows are runs of equal length
     if not hasattr(X, "__len__") or len(X) == 0:
         raise ValueError(f"X must be a sequence of at least one run, got {X!r:.80} instead.")
     of_runs = []
     for i, run in enumerate(X):
+        if features is None and (isinstance(run, str) or not hasattr(run, "__len__")):
+            raise ValueError(_no_steps(run, f"X[{i}]"))
         steps = run
         if features is not None:
             steps = [_described(features, [*run[:k]]) for k in range(1, len(run) + 1)]
@@ -99,6 +104,14 @@ def features_of_runs(
         n_scores = scores.shape[1]
         of_runs.append(features_of(scores))
     return of_runs
+
+
+def _no_steps(got: object, name: str, what: str = "") -> str:
+    """That something else is given in the place of runs."""
+    return (
+        f"{name} must be {what}a sequence of steps, got {got!r:.80} instead (one run alone is "
+        "[run], read_runs reads tables; fit takes runs, then outcomes)."
+    )
 
 
 def _described(features: Features, prefix: list[Any]) -> Sequence[float]:

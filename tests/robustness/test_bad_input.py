@@ -510,6 +510,8 @@ def test_parameters_that_do_not_exist(make):
     refused(lambda: make(**{wrong: 0.1}), TypeError, f"got {wrong} instead (epsilon is the level")
     refused(lambda: make(**{wrong: 0.1}), TypeError, right)
     refused(lambda: make(level=0.1), TypeError, "got level instead.")
+    refused(lambda: make(X, Y, 4, 3, 2, 1), TypeError, "must be given by name")
+    refused(lambda: make(X, Y, 4, 3, 2, 1), TypeError, "got 6 without one instead")
 
 
 @pytest.mark.parametrize(("name", "params"), BAD_PARTS)

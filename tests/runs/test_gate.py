@@ -376,9 +376,9 @@ def test_a_gate_stays_closed():
 @pytest.mark.parametrize(
     ("runs", "outcomes", "message"),
     [
-        ("abc", [True] * 3, r"X\[0\] must be finite numbers, .* got 'a' instead"),
+        ("abc", [True] * 3, r"X\[0\] must be a sequence of steps, got 'a' instead"),
         ([], [], r"X must be a sequence of at least one run, got \[\] instead"),
-        ([1.0, 2.0], [True, False], r"X\[0\] must be finite numbers, .* got 1\.0 instead"),
+        ([1.0, 2.0], [True, False], r"X\[0\] must be a sequence of steps, got 1\.0 instead"),
         ([[], [1.0]], [True, False], r"X\[0\] must be finite numbers, .* got \[\] instead"),
         ([[1.0], []], [True, False], r"X\[1\] must be finite numbers, .* got \[\] instead"),
         ([[1.0], [np.nan]], [True, False], r"X\[1\] must be finite numbers, .* got \[nan\]"),
@@ -389,7 +389,7 @@ def test_a_gate_stays_closed():
         ([[1.0], [b"2.5"]], [True, False], r"X\[1\] must be .* got \[b'2.5'\] instead"),
         ([[1.0], [1j]], [True, False], r"X\[1\] must be .* got \[1j\] instead"),
         ([np.array(["2026-01-01"], "M8[s]")], [True], r"X\[0\] must be finite numbers"),
-        ("0110", [True] * 4, r"X\[0\] must be finite numbers, .* got '0' instead"),
+        ("0110", [True] * 4, r"X\[0\] must be a sequence of steps, got '0' instead"),
         ([[1.0], [[1.0, 2.0], [1.0]]], [True, False], r"X\[1\] must be finite numbers, 1 in each"),
         ([[1.0], (one for one in "12")], [True, False], r"X\[1\] must be .* got <generator"),
         ((run for run in RUNS), SUCCEEDED, "X must be a sequence of .* run, got <generator"),
@@ -547,3 +547,19 @@ NOT_FOR_RUNS = {"check_n_features_in", "check_n_features_in_after_fitting"}
 def test_of_scikit_learns_checks_those_of_a_number_of_features_alone_do_not_hold():
     found = check_estimator(OfNumbers(alpha=0.5, delta=0.4), on_fail=None)
     assert {one["check_name"] for one in found if one["status"] == "failed"} == NOT_FOR_RUNS
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: RunGate(RUNS, SUCCEEDED), "must be given by name, but for scorer, got 2"),
+        (lambda: RunGate(RUNS).fit(RUNS, SUCCEEDED), r"'scorer'.* data are for fit\(X, y\)"),
+        (lambda: RunGate(LogisticRegression).fit(RUNS, SUCCEEDED), "scorer must be an instance"),
+        (lambda: RunGate().fit(SUCCEEDED, RUNS), r"X must be runs.*got array\(\[.* then outcomes"),
+        (lambda: RunGate().fit(SUCCEEDED.tolist(), RUNS), r"X\[0\] must .* got (True|False) inst"),
+        (lambda: RunGate().fit(["abc"] * 3, [1, 0, 1]), r"X\[0\] must be a sequence of steps, got"),
+    ],
+)
+def test_what_stands_in_the_place_of_runs_is_named(call, words):
+    with pytest.raises((ValueError, TypeError), match=f"(?s){words}"):
+        call()
