@@ -96,7 +96,11 @@ def check_parameters(estimator: Any, check: Callable[[], None]) -> None:
             got = f"the class {value.__name__}"
             if issubclass(value, tuple(classes)):
                 hint = f": pass an instance, {value.__name__}()"
-        elif name in ("sampler", "scorer") and isinstance(value, Iterable) and not isinstance(value, str):
+        elif (
+            name in ("sampler", "scorer")
+            and isinstance(value, Iterable)
+            and not isinstance(value, str)
+        ):
             hint = ": data are for fit(X, y)"
         elif name == "groups":
             hint = (
