@@ -24,17 +24,23 @@ _ADVICE = (
 
 
 def refuse_differences(
-    name: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], named: str = ""
+    name: str,
+    saved: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    named: str = "",
+    *,
+    of_draws: bool = True,
 ) -> None:
     """Refuse known values that differ from the estimator's."""
+    kept = " (draws that were kept are reused)" if of_draws else ""
     for key, value in wanted.items():
         # unknown on either side is no difference: bare arrays do not say where they come from
         saved_value = saved.get(key)
         if None not in (saved_value, value) and saved_value != value:
             raise ValueError(
                 f"{name} was made with another {key}: {saved_value!r:.200} there, {value!r:.200} "
-                f"here{f', {named}' if named else ''}. Restore it, or call fit again (draws that "
-                f"were kept are reused).{_ADVICE if key in _OF_CODE else ''}"
+                f"here{f', {named}' if named else ''}. Restore it, or call fit again{kept}."
+                f"{_ADVICE if key in _OF_CODE else ''}"
             )
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.path import StoppedSet, ThresholdPath
@@ -106,7 +107,9 @@ class SetLosses:
             # judge, or a call of a service
             if key not in self._loss_of_set:
                 a_set = self._set(i, stopped, path.table)
-                loss = self.functions[name](a_set.prompt, self._references[i], a_set)
+                arguments = a_set.prompt, self._references[i], a_set
+                with noting_arguments(f"loss {name!r}", *arguments):
+                    loss = self.functions[name](*arguments)
                 self._loss_of_set[key] = _checked(loss, name, i)
             values[position] = self._loss_of_set[key]
         return values

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
+from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm.calibration import Provenance, keep_by_weight
 from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import check_weights
@@ -135,7 +136,12 @@ def weights_of(
             )
         return None
     # by the prompt alone: a weight that knew responses or labels would choose among the losses
-    computed = None if option.weight is None else [option.weight(prompt) for prompt in prompts]
+    computed = None
+    if option.weight is not None:
+        computed = []
+        for prompt in prompts:
+            with noting_arguments("weight", prompt):
+                computed.append(option.weight(prompt))
     prompt_weight = given_or_computed(
         "prompt_weight", "CovariateShift(weight=function)", prompt_weight, computed
     )

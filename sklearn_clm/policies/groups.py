@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
+from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm.calibration.rows import Part, check_groups, parts_of
 from sklearn_clm.generators.draws import Prompt
 from sklearn_clm.generators.identity import score_fingerprint
@@ -111,6 +112,9 @@ def groups_of(
     by = None if options is None else options.by
     computed = None
     if by is not None and prompts is not None:
-        computed = [by(prompt) for prompt in prompts]
+        computed = []
+        for prompt in prompts:
+            with noting_arguments("groups", prompt):
+                computed.append(by(prompt))
     names = given_or_computed("groups", "Groups(by=function)", groups, computed)
     return check_groups(names, n_prompts)

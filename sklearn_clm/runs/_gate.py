@@ -377,7 +377,9 @@ class RunGate(BaseEstimator):
                 levels={one["group"]: float(one["level"]) for one in levels},  # or "inf"
                 claims={one["group"]: claim_of(one) for one in levels},
             )
-        refuse_differences(repr(os.fspath(path)), record.parameters, self._parameters_in_files())
+        name = repr(os.fspath(path))
+        wanted = self._parameters_in_files()
+        refuse_differences(name, record.parameters, wanted, of_draws=False)
         self.calibration_ = record
         return self
 

@@ -7,6 +7,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.frozen import FrozenEstimator
 
+from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm.scoring.protocols import PairScorer, Reference, Response
 
 Given = TypeVar("Given")
@@ -51,22 +52,15 @@ def chosen(
 
 def number_from(function: Callable[..., object], argument: str, *arguments: object) -> float:
     """The real number that a callable gives, checked."""
-    try:
+    with noting_arguments(f"{argument} {name_of(function)}", *arguments):
         value = function(*arguments)
-    except Exception as error:
-        error.add_note(f"{argument} {name_of(function)} was given {_listed(arguments)}.")
-        raise
     array = _as_numbers(value)
     if array is None or array.ndim or np.isnan(array):
         raise ValueError(
             f"{argument} {name_of(function)} must return one real number, got {value!r:.80} for "
-            f"{_listed(arguments)} instead."
+            f"{' and '.join(f'{one!r:.80}' for one in arguments)} instead."
         )
     return float(array)
-
-
-def _listed(arguments: Sequence[object]) -> str:
-    return " and ".join(f"{one!r:.80}" for one in arguments)
 
 
 def numbers_from(

@@ -7,6 +7,7 @@ the text exactly.
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from operator import index
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm.generators import DrawQueue, FunctionGenerator
 from sklearn_clm.generators.base import answer_queue
 from sklearn_clm.generators.draws import Generation, prompt_bytes
@@ -106,7 +108,9 @@ class CheckedSplitter:
     def __call__(self, text: str) -> list[Part]:
         """The components of a text without a prompt."""
         if self.reads_text_alone:
-            return self.checked(self.function(text), text)
+            with self._noting(text):
+                parts = self.function(text)
+            return self.checked(parts, text)
         return self.split_pairs([None], [text])[0]
 
     def split_pairs(self, prompts: Prompts, responses: Sequence[str]) -> list[list[Part]]:
@@ -144,9 +148,18 @@ class CheckedSplitter:
 
     def _ask(self, pair: tuple[Prompt, str]) -> Any:
         """The components of one pair, as a draw, perhaps awaitable."""
-        prompt, response = pair
-        parts = self.function(prompt, response) if self.takes_prompt else self.function(response)
-        return _awaited(parts) if inspect.isawaitable(parts) else _in_one(parts)
+        given = pair if self.takes_prompt else pair[1:]
+        with self._noting(*given):
+            parts = self.function(*given)
+        return self._awaited(parts, given) if inspect.isawaitable(parts) else _in_one(parts)
+
+    async def _awaited(self, parts: Awaitable[Any], given: Sequence[object]) -> Generation:
+        with self._noting(*given):
+            return _in_one(await parts)
+
+    def _noting(self, *given: object) -> AbstractContextManager[None]:
+        """Add to an error of the function what it was given."""
+        return noting_arguments(f"splitter {name_of(self.function)}", *given)
 
     def checked(self, parts: Any, text: str) -> list[Part]:
         """Components without white space around them, and blank ones."""
@@ -269,10 +282,6 @@ def split_draws(splitter: Splitter | str, prompts: Prompts, draws: Draws) -> lis
     return [
         [next(parts) if isinstance(draw.response, str) else [None] for draw in row] for row in draws
     ]
-
-
-async def _awaited(parts: Awaitable[Any]) -> Generation:
-    return _in_one(await parts)
 
 
 def _in_one(parts: Any) -> Generation:

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn_clm import ComponentSelector, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.calibration import component_learn_then_test, learn_then_test
 from sklearn_clm.calibration.data import split_of
-from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, ThresholdPolicy
+from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, LazyJudging, ThresholdPolicy
 from tests.reports import ReportModel, cases
 from tests.toy import questions, toy_sampler
 
@@ -283,6 +283,21 @@ def test_groups_where_there_are_none(kind, tmp_path):
         with pytest.raises(ValueError, match="groups must"):
             call()
     assert not hasattr(alone, "groups_")
+
+
+def test_an_error_of_a_function_says_of_which_prompt_it_is():
+    X, Y = questions(N)
+
+    def not_of_the_third(prompt):
+        return 1 / (prompt != X[3])
+
+    for name, option in {
+        "groups": {"groups": Groups(not_of_the_third)},
+        "weight": {"shift": CovariateShift(not_of_the_third, weight_bound=2.0)},
+    }.items():
+        with pytest.raises(ZeroDivisionError) as raised:
+            sampler(**option).fit(X, Y)
+        assert raised.value.__notes__ == [f"{name} was given {X[3]!r}."]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")

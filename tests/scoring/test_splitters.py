@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import Claim, SentenceSplitter, get_splitter
+from sklearn_clm.scoring._splitters import split_draws
 
 SPLITTERS = ["sentence", str.splitlines]
 
@@ -130,3 +132,23 @@ def test_splitters_are_their_own():
     for wrong, error in (("word", ValueError), (3, TypeError), (SentenceSplitter, TypeError)):
         with pytest.raises(error, match="splitter must be"):
             get_splitter(wrong)
+
+
+def of_text(text):
+    raise ValueError("no parts")
+
+
+def of_prompt_and_text(prompt, text):
+    raise ValueError("no parts")
+
+
+async def awaited(text):
+    raise ValueError("no parts")
+
+
+@pytest.mark.parametrize("function", [of_text, of_prompt_and_text, awaited])
+def test_an_error_of_a_callable_says_of_which_response_it_is(function):
+    with pytest.raises(ValueError, match="no parts") as raised:
+        split_draws(function, ["q"], [[Generation("Once more.")]])
+    given = "'q' and 'Once more.'" if function is of_prompt_and_text else "'Once more.'"
+    assert f"splitter {function.__name__} was given {given}." in raised.value.__notes__
