@@ -40,7 +40,7 @@ class NullCalibrationError(ValueError):
 
 @contextmanager
 def noting_arguments(function: str, *arguments: object) -> Iterator[None]:
-    """Add to an error of a user's function what it was given."""
+    """Add to an error what a function was given."""
     try:
         yield
     except Exception as error:

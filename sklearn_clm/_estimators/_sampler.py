@@ -256,7 +256,7 @@ class ConformalSampler(CalibratedEstimator):
     def collect(
         self,
         prompts: object,
-        admissions: object,
+        admissions: object = ...,
         *,
         groups: object = None,
         prompt_weight: object = None,
@@ -268,9 +268,9 @@ class ConformalSampler(CalibratedEstimator):
         Parameters
         ----------
         prompts, admissions, groups, prompt_weight
-            As X, y, groups and prompt_weight in :meth:`fit`. With `admissions` None nothing is
-            judged, and an earlier calibration stays: the draws are those of the generator in use,
-            and can train an :class:`sklearn_clm.policies.ExitPolicy`.
+            As X, y, groups and prompt_weight in :meth:`fit`. With `admissions` None, which must be
+            said, nothing is judged, and an earlier calibration stays: the draws are those of the
+            generator in use, and can train an :class:`sklearn_clm.policies.ExitPolicy`.
 
         Returns
         -------
@@ -279,6 +279,12 @@ class ConformalSampler(CalibratedEstimator):
             with which generator, seed and scores they were collected.
         """
         self._validate_params()
+        # None has a meaning: who forgets the references would pay for draws that nobody judges
+        if admissions is ...:
+            raise TypeError(
+                "admissions must hold, for each prompt, a reference or a function of a response, "
+                "or be None where nothing is to be judged; got no admissions instead."
+            )
         if admissions is None:
             return self._collect_unlabeled(prompts)
         return self._collect(prompts, admissions, groups, prompt_weight)

@@ -225,7 +225,12 @@ class ComponentSelector(CalibratedEstimator):
         self.verbose = verbose
 
     def collect(
-        self, prompts: Any, admissions: Any, *, groups: object = None, prompt_weight: object = None
+        self,
+        prompts: Any,
+        admissions: Any = None,
+        *,
+        groups: object = None,
+        prompt_weight: object = None,
     ) -> ComponentCalibrationData:
         """Draw, split, score and judge: the expensive half of ``fit``.
 

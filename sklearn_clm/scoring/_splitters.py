@@ -158,7 +158,7 @@ class CheckedSplitter:
             return _in_one(await parts)
 
     def _noting(self, *given: object) -> AbstractContextManager[None]:
-        """Add to an error of the function what it was given."""
+        """Add to an error what the function was given."""
         return noting_arguments(f"splitter {name_of(self.function)}", *given)
 
     def checked(self, parts: Any, text: str) -> list[Part]:

@@ -553,6 +553,8 @@ def test_references_that_nobody_gave(kind):
     make, fitted = kind
     for call in (make(None).fit, make(None).fit_transform):
         refused(lambda call=call: call(X), ValueError, "admissions (y) must hold")
+    words = "must hold, for each prompt, a reference or a function of a response"
+    refused(lambda: make(None).collect(X), WRONG, words)
     if make is sampler:
         refused(lambda: fitted.score(X), ValueError, "admissions (y) must hold")
 
