@@ -165,10 +165,9 @@ class ConformalSampler(CalibratedEstimator):
     that is less strict than the one in `fit` (Corollary A.4).
 
     All rows of one prompt stand on the same side of every split. But a test counts rows: where many
-    of those that it uses repeat a prompt, all of a group perhaps, or of the answers, ``fit`` warns
-    and the claim says so. Pass each prompt once, with a list of its references. A
-    service without keyed draws gives other draws once `memory_` is gone: wrap it in a
-    :class:`sklearn_clm.caching.CachedGenerator`.
+    of those that it uses, or that may err, repeat a prompt, ``fit`` warns and the claim says so.
+    Pass each prompt once, with a list of its references. A service without keyed draws gives other
+    draws once `memory_` is gone: wrap it in a :class:`sklearn_clm.caching.CachedGenerator`.
 
     Examples
     --------

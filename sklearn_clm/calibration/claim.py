@@ -115,7 +115,11 @@ class Claim:
 
         `digests` are those of all prompts, if they are known.
         """
-        repeated = None if digests is None else describe_repetitions(digests[rows])
+        repeated = None
+        if digests is not None:
+            # every promise has to hold, and fewer rows err at the lowest level
+            lowest = min([self.level, *self.losses.values()])
+            repeated = describe_repetitions(digests[rows], lowest)
         return replace(self, repeated=repeated)
 
     def nullified(self, why: str) -> "Claim":

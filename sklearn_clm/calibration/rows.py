@@ -145,24 +145,28 @@ def size_that_leaves(n_calibration: int, fraction: float) -> int:
     return total
 
 
-def describe_repetitions(digests: np.ndarray) -> str | None:
+def describe_repetitions(digests: np.ndarray, level: float) -> str | None:
     """What repetitions among tested prompts mean, if they are many.
 
-    Rows of one prompt at worst succeed or fail together: with m of each, n rows are then worth
-    n ** 2 / sum(m ** 2) independent ones. Below nine tenths of n, repetitions are many. Of many
-    prompts a few may be all of a group, or of those that are answered: `digests` are those of the
-    rows of one test.
+    Rows of one prompt at worst succeed or fail together, and those that err may be the very ones
+    that repeat: hard prompts are the ones that are noted twice. Where a share `level` of n rows
+    errs, and these stand m times each, on average, the number of errors scatters as that of n / m
+    independent rows. At worst they are those of most copies. Below nine tenths of n, repetitions
+    are many. Of many prompts a few may be all of a group, or of those that are answered: `digests`
+    are those of the rows of one test.
     """
-    n_rows = np.unique(digests, return_counts=True)[1]
+    _, prompt_of_row, n_rows = np.unique(digests, return_inverse=True, return_counts=True)
     n = len(digests)
-    squares = int(np.sum(n_rows**2))
-    if n >= _FEW_REPEATED * squares:
+    n_erring = max(math.ceil(level * n), 1)
+    copies = np.sort(n_rows[prompt_of_row])[::-1][:n_erring]
+    if not n or _FEW_REPEATED * copies.sum() <= len(copies):
         return None
+    worth = n * len(copies) / copies.sum()
     return (
         f"{n - len(n_rows)} of {n} tested prompts repeat an earlier one. Rows of one prompt "
-        f"succeed or fail together: these may tell no more than {n**2 / squares:.0f} independent "
-        "prompts, and the risk may exceed its bound more often than is promised. Pass each prompt "
-        "once, with a list of references where it has several."
+        "succeed or fail together: where errors are among them, these may tell no more than "
+        f"{worth:.0f} independent prompts, and the risk may exceed its bound more often than is "
+        "promised. Pass each prompt once, with a list of references where it has several."
     )
 
 
