@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     sizes = [100, 200, 500, 1000, 2000]
     text = "numbers of prompts to consider"
     add("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
-    _number(add, "--power", 0.9, "wanted probability of success")
+    _add_number(add, "--power", 0.9, "wanted probability of success")
     text = "what will be calibrated: sets, or answers by votes (default: %(default)s)"
     add("--policy", choices=[*_POLICIES], default="thresholds", help=text)
     _of_policies(add, "--alpha", "tolerated share of wrong answers", type=float)
@@ -185,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--question", metavar="TEXT", help=text)
     add("--name", help="who judges (default: the user)")
-    _number(add, "--port", 0, "port; 0 takes a free one")
+    _add_number(add, "--port", 0, "port; 0 takes a free one")
     return parser
 
 
@@ -199,10 +199,10 @@ def _add_data(add: Callable[..., argparse.Action], *, with_groups: bool) -> None
     text = "in place of SAMPLES, calibration data, as CalibrationData.save writes them"
     add("--data", metavar="FILE", help=text)
     _of_policies(add, "--epsilon", "tolerated risk of sets, in (0, 1)", type=float)
-    _number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
+    _add_number(add, "--delta", 0.05, "level of the tests, in (0, 1)")
     text = "budgets of draws to search (default: all draws)"
     add("--k-max", type=int, nargs="+", metavar="K", help=text)
-    _number(add, "--random-state", 0, "seed of the splits")
+    _add_number(add, "--random-state", 0, "seed of the splits")
 
 
 def _of_policies(
@@ -232,7 +232,7 @@ def _settle_options(arguments: argparse.Namespace) -> None:
             )
 
 
-def _number(add: Callable[..., argparse.Action], name: str, default: float, text: str) -> None:
+def _add_number(add: Callable[..., argparse.Action], name: str, default: float, text: str) -> None:
     """An option of the type of its default."""
     add(name, type=type(default), default=default, help=f"{text} (default: %(default)s)")
 
@@ -251,7 +251,7 @@ def _file(*suffixes: str) -> Callable[[str], Path]:
     return path
 
 
-def _data(
+def _data_and_groups(
     arguments: argparse.Namespace, *outputs: Path | None
 ) -> tuple[CalibrationData, list[str] | None]:
     """Data and groups, which none of the outputs may replace."""
@@ -337,7 +337,9 @@ def _is_refuted(
         what += f" ({n_open} of them open)"
     if not risk.counts_all:
         what += f" (of {counted(len(loss), 'prompt')}, the others {risk.unanswered})"
-    held = " to ".join(dict.fromkeys(f"{100 * (1 - errors / n):.1f}" for errors in (most, fewest)))
+    # one number where both ends are the same
+    ends = [f"{100 * (1 - errors / n):.1f}" for errors in (most, fewest)]
+    held = " to ".join(dict.fromkeys(ends))
     interval = f"interval {100 * (1 - high):.1f} to {100 * (1 - low):.1f} %"
     print(
         f"Promised {100 * (1 - claim.level):g} %, held {held} % of {what}, "
@@ -347,6 +349,7 @@ def _is_refuted(
 
 
 def _predict(arguments: argparse.Namespace) -> None:
+    # before anything is read: a mistake must not cost the file that it names
     _refuse_inputs([arguments.output], (*arguments.samples, arguments.calibration))
     log = tables.read(arguments)
     output = arguments.output
@@ -378,7 +381,9 @@ def _rows_of(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each response, or empty set."""
     rows = []
     for a_set in sets:
-        members = list(zip(*(a_set[name] for name in _OF_A_MEMBER))) or [("",) * len(_OF_A_MEMBER)]
+        columns = [a_set[name] for name in _OF_A_MEMBER]
+        # an empty set is a row without a response: a table without it would lose the prompt
+        members = list(zip(*columns)) or [("",) * len(columns)]
         shared = {name: value for name, value in a_set.items() if name not in _OF_A_MEMBER}
         rows += [shared | dict(zip(_OF_A_MEMBER.values(), member)) for member in members]
     return rows
@@ -405,7 +410,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         random_state=arguments.random_state,
     )
     sampler._validate_params()  # before the samples are scored
-    data, groups = _data(arguments, arguments.output, arguments.report)
+    data, groups = _data_and_groups(arguments, arguments.output, arguments.report)
     if arguments.k_max is None:
         sampler.k_max = data.k_max
     # what the data were collected with concerns the file, not this stand-in for a sampler
@@ -471,7 +476,7 @@ def _plan(arguments: argparse.Namespace) -> None:
     else:
         names = "epsilon", "delta", "sizes", "power"
         options = {name: getattr(arguments, name) for name in names}
-        data, _ = _data(arguments, arguments.output)
+        data, _ = _data_and_groups(arguments, arguments.output)
         pilot = data.truncate(max(arguments.k_max or [data.k_max]))
         if arguments.policy == "answer":
             alpha, delta, power = arguments.alpha, arguments.delta, arguments.power

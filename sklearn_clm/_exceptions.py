@@ -179,16 +179,17 @@ def _steps_before() -> list[tuple[str, object]]:
     running: list[object] = []
     before: list[tuple[str, object]] = []
     for frame in _callers()[2:]:  # those of this module would hold themselves
-        own = frame.f_locals.get("self")
-        if own is None or any(own is one for one in running):
+        caller = frame.f_locals.get("self")
+        if caller is None or any(caller is one for one in running):
             continue
-        if frame.f_globals.get("__name__") == "sklearn.pipeline" and hasattr(own, "steps"):
-            parts = [part for _, part in own.steps]
+        if frame.f_globals.get("__name__") == "sklearn.pipeline" and hasattr(caller, "steps"):
+            parts = [part for _, part in caller.steps]
             # a pipeline with a memory fits a copy, known by its class alone
             places = [k for k, part in enumerate(parts) if any(part is one for one in running)]
             places += [k for k, part in enumerate(parts) if type(part) in map(type, running)]
-            before = [*own.steps[: places[0] if places else 0], *before]
-        running.append(own)
+            n_earlier = places[0] if places else 0
+            before = [*caller.steps[:n_earlier], *before]
+        running.append(caller)
     return before
 
 

@@ -56,8 +56,11 @@ class _Column:
     def score_draws(
         self, prompts: Sequence[object], generations: Sequence[Sequence[object]], start: int = 0
     ) -> np.ndarray:
-        rows = zip(prompts, generations)
-        return np.array([self.rows[key_digest(prompt)][start : len(row)] for prompt, row in rows])
+        # of each prompt the numbers of its file, draws from `start` on
+        qualities = []
+        for prompt, row in zip(prompts, generations):
+            qualities.append(self.rows[key_digest(prompt)][start : len(row)])
+        return np.array(qualities)
 
 
 def add_options(add: _Add, *, judged: bool, nargs: str = "+", with_groups: bool = True) -> None:

@@ -16,7 +16,7 @@ from sklearn_clm.policies import CovariateShift
 from sklearn_clm.policies._shift import Shift
 
 _SCORES = ("quality", "similarity", "admission", "splitter", "component_score", "weight")
-_OF_CODE = ("generator", *_SCORES)
+_OF_CODE = ("generator", *_SCORES)  # fingerprints, which a changed function changes
 _ADVICE = (
     " A function that was edited or renamed, or that remembers what it was asked, is another one, "
     "unless it has a fingerprint(); CachedGenerator(generator, store, key=...) names a generator."
@@ -31,7 +31,11 @@ def refuse_differences(
     *,
     of_draws: bool = True,
 ) -> None:
-    """Refuse known values that differ from the estimator's."""
+    """Refuse known values that differ from the estimator's.
+
+    `name` is what was made with the `saved` values, such as a file; `named` tells more of the
+    object that the estimator has. With `of_draws` the draws are kept, and can be used again.
+    """
     kept = " (draws that were kept are reused)" if of_draws else ""
     for key, value in wanted.items():
         # unknown on either side is no difference: bare arrays do not say where they come from
@@ -85,6 +89,7 @@ def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
     if isinstance(X, CheckedPrompts):
         return X
     checked = check_prompts(X)
+    # rows of numbers and lists of numbers have different digests, and so other draws
     fitted_numeric = takes_numbers(estimator)
     if fitted_numeric is not None and checked.numeric != fitted_numeric:
         kinds = ("objects such as text", "rows of numbers")

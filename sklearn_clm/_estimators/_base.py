@@ -149,8 +149,8 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             :class:`NullCalibrationWarning`. What was collected is kept.
         """
         self._validate_params()
-        # not by `calibrate`, which first compares scores: these are of now, and their fingerprints
-        # were just taken
+        # not by `calibrate`, which would first compare the scores of the data with those of now:
+        # they are the same, and comparing them takes fingerprints
         return self._calibrated(self._collect(X, y, groups, prompt_weight, lazily=True))
 
     @abstractmethod

@@ -152,13 +152,15 @@ class Calibration(ABC):
         # not what was found about the rules, such as errors: sets do not depend on it
         decisive = [(name, _content_of(rule)) for name, rule in self.in_use.items()]
         set_score = self.parameters.get("set_score")
+        # and with the same rules pac sets and marginal sets are told apart by what is promised
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {set_score}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def collected_with_provenance(self, provenance: Provenance, judge: str | None = None) -> Self:
-        """The same calibration, of data that say what collected them.
+        """This calibration, with the provenance of its data.
 
-        `judge` names who gave the verdicts, where no admission did.
+        Claims then name what is still unknown. `judge` names who gave the verdicts, where no
+        admission did.
         """
         record = replace(self, provenance=provenance)
         unknown = record.unknown
@@ -173,6 +175,7 @@ class Calibration(ABC):
     def conditions(self) -> tuple[str, ...]:
         """Conditions of the guarantee, in sentences."""
         nulls = [repr(claim.group) for claim in self.claims_in_use if not claim.holds]
+        # where no group has a certificate, the claim itself says so
         if not nulls or not self.certified:
             return self.claim.conditions()
         names = ", ".join(nulls[:MOST_NAMED])
@@ -223,7 +226,7 @@ class Calibration(ABC):
         }
         rules = []
         for group, rule in self.rules.items():
-            # refuse to write a rule that could not be read again
+            # refuse to write a rule that could not be read again: later it would be too late
             type(rule).of_content(rule.claim, rule.content(), rule.k_max)
             counts = {"taken": list(rule.shares_of_draws)} if rule.shares_of_draws else {}
             if rule.tested is not None:
@@ -340,7 +343,7 @@ class SamplerCalibration(Calibration):
         labels_are_known = (
             self.data is not None and self.data.unknown is None and self.n_judgements is None
         )
-        # with an audit the labels are those of a model, not of people
+        # with an audit the labels are those of a model, and the claim is about people
         if not labels_are_known or self.claim.audit is not None:
             return AchievableEpsilon(math.nan, math.nan)
         return AchievableEpsilon.of_labels(self.data.admissible)
@@ -389,7 +392,7 @@ class SamplerCalibration(Calibration):
             return []
         # groups are counted together: each has a rule of its own
         n = sum(outcome.n_calibration for _, outcome in pairs if outcome is not None)
-        claim, outcome = pairs[0]
+        claim, outcome = pairs[0]  # all groups have the same kind of claim
         text = (
             f"the draws of {n_open} of {counted(n, 'calibration prompt')} end before they show "
             f"whether the {claim.risk.given} is right, and each of these counts as an error."

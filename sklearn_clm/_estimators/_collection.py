@@ -39,8 +39,10 @@ _KEPT = (
     "Draws made so far are kept in memory_: set_params to what was wanted, then fit, or collect, "
     "makes the others alone."
 )
-TRIED_PROMPTS, TRIED_DRAWS = 4, 2
-SCORED_AGAIN = 4  # prompts
+# so many draws of so many prompts are scored and judged before the others are paid for
+TRIED_PROMPTS = 4
+TRIED_DRAWS = 2
+SCORED_AGAIN = 4  # prompts whose scores are computed alone as well, to measure their noise
 _LOOKED_AT = 1000  # prompts in which suspicious draws are looked for
 
 
@@ -82,8 +84,10 @@ class Collection:
         self.verdicts = Verdicts(
             sampler.admission, references, self.responses, sampler.n_jobs, k_max, of_model=audited
         )
-        self._quality, self._similarity = sampler.quality, sampler.similarity
-        self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
+        self._quality = sampler.quality
+        self._similarity = sampler.similarity
+        self._n_jobs = sampler.n_jobs
+        self._verbose = sampler.verbose
         self._memory: DrawMemory = sampler.memory_
 
         self.n_draws = np.zeros(n, dtype=np.intp)
@@ -116,6 +120,7 @@ class Collection:
     def holds(self, data: CalibrationData) -> bool:
         """Whether data hold these draws; labels may differ."""
         collected = self.data
+        # rows that do not know their prompts cannot be told from others of equal scores
         if collected.prompts is None or data.prompts is None:
             return False
         # data may be truncated to fewer draws
@@ -210,6 +215,7 @@ class Collection:
         for i, drawn, texts in zip(rows.tolist(), draws, responses, strict=True):
             self.draws[i] = drawn
             self.responses[i][start:] = texts[start:]  # not twice after an interrupt
+            # equal responses share a label, so that the first draw of each text stands for it
             draw_of_text: dict[object, int] = {}
             first_draws = []
             for draw, text in enumerate(texts):
@@ -329,7 +335,9 @@ class Collection:
 
     def _check_draws(self, n_draws: int) -> None:
         """Refuse empty responses; warn of unsuitable draws, references and scores."""
-        generator, draws, responses = self.source.generator, self.draws, self.responses
+        generator = self.source.generator
+        draws = self.draws
+        responses = self.responses
         if all(_is_blank(text) for row in responses for text in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
@@ -339,7 +347,7 @@ class Collection:
         some = slice(_LOOKED_AT)
         warn_of_script("similarity", self._similarity, chain.from_iterable(responses[some]))
         warn_of_dependent_draws(generator, draws[some])
-        # not those that were tried in a small batch before the others
+        # the last prompts: the first ones were scored in a small batch of their own
         again = np.argsort(self.place)[-SCORED_AGAIN:]
         prompts = self.prompts.take(again).prompts
         tried = self.data.take(again)
@@ -364,7 +372,7 @@ def noting_kept_draws() -> Iterator[None]:
     try:
         yield
     except VerdictsWanted:
-        raise
+        raise  # people are asked, nothing has failed
     except Exception as error:
         if _KEPT not in getattr(error, "__notes__", ()):
             error.add_note(_KEPT)

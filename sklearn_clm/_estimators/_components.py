@@ -48,7 +48,7 @@ from sklearn_clm.scoring.protocols import Reference
 
 Parts: TypeAlias = list[list[ResponsePart]]  # of each draw of a prompt
 
-_ROUNDING = 1e-4  # of the largest score
+_ROUNDING = 1e-4  # of the largest score: by less a score does not rise, it is rounded otherwise
 _N_TRIED = 100  # prompts on which scores are tried
 
 
@@ -100,7 +100,7 @@ class ComponentCollection:
     def _scored(
         self, prompts: CheckedPrompts, draws: list[list[Generation]], parts: list[Parts]
     ) -> list[DistinctComponents]:
-        """The distinct ones of these, with scores."""
+        """The distinct components among the `parts` of draws, with scores."""
         with noting_kept_draws():
             return components_of_draws(self._component_score, prompts.prompts, draws, parts)
 
@@ -138,9 +138,10 @@ class ComponentCollection:
     ) -> None:
         """Split and score all K draws, whatever budget was chosen.
 
-        They have the `provenance` of the draws, and that of these parts.
+        `provenance` is that of the draws; what split, scored and judged them is added to it.
         """
-        prompts, references = self.prompts, self._references
+        prompts = self.prompts
+        references = self._references
         n_draws = len(prompts) * width
         progress.expect("collect", n_draws, "draw")
         # all K draws, whatever the sampler's sets hold (section 4.4)
@@ -272,6 +273,7 @@ def prompts_unseen_by(
     component_score: Any, prompts: CheckedPrompts, rows: np.ndarray
 ) -> np.ndarray:
     """Those of some prompts that have not trained a score."""
+    # of our own scores this one alone learns from labels
     score = get_component_score(component_score)
     if not isinstance(score, CombinedScore):
         return rows
@@ -292,19 +294,23 @@ def components_of_draws(
     members: Sequence[Any] | None = None,
     indices: Sequence[Any] | None = None,
 ) -> list[DistinctComponents]:
-    """Distinct components of each prompt's members, with scores."""
+    """Distinct components of each prompt's members, with scores.
+
+    `members` are the places of each set's members among its `draws`, by default all of them, and
+    `spans` the parts of every draw. Occurrences name a draw by its number in `indices`, by default
+    by its place.
+    """
     if members is None:
         members = [range(len(row)) for row in draws]
-    # what occurrences call the draws of the members: by default their places among the draws
-    names_of_members = members if indices is None else indices
+    numbers_of_members = members if indices is None else indices
     scores = component_scores(component_score, prompts, draws, spans, members=members)
 
     components = []
-    rows = zip(draws, members, names_of_members, spans, scores)
-    for row, members_of_row, names, spans_of_row, scores_of_row in rows:
+    rows = zip(draws, members, numbers_of_members, spans, scores)
+    for row, members_of_row, numbers, spans_of_row, scores_of_row in rows:
         responses = [row[j].response for j in members_of_row]
         spans_of_members = [spans_of_row[j] for j in members_of_row]
-        distinct = distinct_components(responses, names, spans_of_members, scores_of_row)
+        distinct = distinct_components(responses, numbers, spans_of_members, scores_of_row)
         components.append(distinct)
     return components
 
@@ -313,6 +319,7 @@ def _compares(component_score: Any) -> bool:
     """Whether a score compares the components of all draws."""
     if isinstance(component_score, CombinedScore):
         return any(map(_compares, component_score.parts))
+    # with an entailment the support of a claim is read off the responses, not off their parts
     if isinstance(component_score, ClaimSupport) and component_score.entails is not None:
         return False
     return bool(getattr(component_score, "counts_taken_draws", False))

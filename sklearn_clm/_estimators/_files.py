@@ -25,6 +25,7 @@ _Record = TypeVar("_Record")
 
 def write_content(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write the content, the version, and a digest of both."""
+    # the version is for people who look at an old file; nothing is decided by it
     versioned = {**_for_file(content), "versions": {"sklearn_clm": __version__}}
     text = (
         json.dumps({**versioned, "digest": _digest_of_file(versioned)}, indent=2, allow_nan=False)
@@ -72,6 +73,7 @@ def _for_file(value: Any) -> Any:
 
 def record_of(kind: type[_Record], content: Mapping[str, Any]) -> _Record:
     """A dataclass from the content of a file."""
+    # what the file lacks gets its default, and what this version does not know is left out
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: content[name] for name in names if name in content})
 

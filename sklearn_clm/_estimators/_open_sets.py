@@ -37,7 +37,9 @@ class Sampling:
         n_jobs: int | None,
         on_accept: OnAccept | None = None,
     ) -> None:
-        self._prompts, self._progress, self._on_accept = prompts, progress, on_accept
+        self._prompts = prompts
+        self._progress = progress
+        self._on_accept = on_accept
         self.set_score = get_set_score(record.set_score)
         self.width = record.width
         self._quality = QualityCalls(bind_quality(record.quality, record.source.generator))
@@ -128,6 +130,7 @@ class Sampling:
     def chances(self, i: int, decided: int) -> tuple[float, ...]:
         """Estimated chances that draws from `decided` on are needed."""
         name = self._names[i]
+        # they only decide what is drawn ahead, never what is returned
         chances = self._chances.get((name, decided))
         if chances is None:
             rule = self._rules[name]
@@ -136,7 +139,9 @@ class Sampling:
             shares = rule.shares_of_draws[decided:]
             if shares and shares[0]:
                 chances = tuple(share / shares[0] for share in shares)
-            else:  # no prompt of the calibration went so far, or it is unknown how many did
+            else:
+                # no calibration prompt went so far, or it is unknown how many did: as if a coin
+                # decided after each draw
                 chances = tuple(0.5**k for k in range(rule.k_max - decided))
             self._chances[name, decided] = chances
         return chances

@@ -52,12 +52,13 @@ class Noise(NamedTuple):
     @classmethod
     def between(cls, together: np.ndarray, alone: np.ndarray) -> "Noise":
         """Differences of scores in a batch and alone."""
-        differ = together != alone  # not so equal infinities
+        differ = together != alone  # equal infinities do not, and their difference is NaN
         scores = together[differ]
         other = alone[differ]
         if not len(scores):
             return cls()
         absolute = np.abs(other - scores)
+        # relative to a score of 0, or an infinite one, every difference is infinite
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.where(np.isfinite(absolute), absolute / np.abs(scores), np.inf)
         return cls(float(absolute.max()), float(relative.max()))
@@ -79,6 +80,8 @@ class Noise(NamedTuple):
         return np.where(np.isfinite(scores), moved, scores)
 
 
+# half a unit in the last place of a number in [1, 2): scores that were stored in single precision
+# are wrong by so much, relatively, even where nothing was measured
 _SINGLE_PRECISION = Noise(np.inf, 2.0**-24)
 
 
@@ -191,6 +194,7 @@ def _certified_parts(
     rules: Rules, data: _Data, groups: Sequence[Hashable] | None
 ) -> Iterator[tuple[Any, _Data]]:
     """Each certified rule, with the data of its group."""
+    # a null promises nothing that noise could break
     for group, rule in rules.items():
         if not rule.certified:
             continue
@@ -228,6 +232,7 @@ def _share_of_other_sets(
     rule: SetRule, data: CalibrationData, set_score: SetScoreLike, name: str, noise: Noise
 ) -> float:
     """Share of the prompts whose set changes with a score."""
+    # all scores at once, which changes more sets than chance would
     members = rule.shown(data, set_score)
     changed = np.zeros(data.n_prompts, dtype=bool)
     for sign in (-1, 1):

@@ -418,6 +418,7 @@ class ConformalSampler(CalibratedEstimator):
             rules = policy.calibrate(table, parts, claim, self._judging.for_collection(collected))
             progress.advance("calibrate")
 
+        # what the tests asked for is part of the data from now on
         filled = table.filled()
         lazily = table.is_lazy
         filled.provenance = provenance
@@ -461,6 +462,7 @@ class ConformalSampler(CalibratedEstimator):
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
         record = self.calibration_
+        # logged, not warned: a service may be asked anything, and its operator should know
         seen = np.append(record.seen, record.source.trained_on)
         if n_seen := int(np.isin(checked.digests, seen).sum()):
             text = "predict: %d of %d prompts calibrated, or trained the generator."
@@ -616,7 +618,8 @@ class ConformalSampler(CalibratedEstimator):
         return {**scores, "set_score": frozen(policy.set_score), "risk": policy.risk}
 
     def _parameters_in_files(self, groups: Groups | None) -> dict[str, Any]:
-        policy, losses = self._policy, self.losses
+        policy = self._policy
+        losses = self.losses
         return {
             "set_score": score_fingerprint(policy.set_score),
             "epsilon": float(self.epsilon),
@@ -630,10 +633,10 @@ class ConformalSampler(CalibratedEstimator):
     # --- calibrate ----------------------------------------------------------------------------
 
     def _origin_of(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
-        """The collection of these data, if own, and their source.
+        """The collection that made these data, and their source.
 
-        It is None for data that this sampler has not collected. Data of another shift, or with too
-        few draws, are refused.
+        The collection is None for data that this sampler has not collected. Data of another shift,
+        or with too few draws, are refused.
         """
         if data.k_max < check_budgets(self.k_max)[-1]:
             raise ValueError(
@@ -724,7 +727,7 @@ class ConformalSampler(CalibratedEstimator):
         """Prices of draws, from the parameter `generator` if they fit."""
         tiers: Tiers | None = trait(source.generator, "tiers")
         now: Tiers | None = trait(self.generator, "tiers")
-        # draws do not depend on prices
+        # draws do not depend on prices: the price of a service may change after `fit`
         return now if tiers and now and now.n_draws == tiers.n_draws else tiers
 
     def _attributes_of(self, record: SamplerCalibration) -> dict[str, Any]:
@@ -741,7 +744,8 @@ class ConformalSampler(CalibratedEstimator):
             # what was collected before belongs to another calibration than that of the file
             fitted["_collected"] = None
             return fitted
-        result, n_judgements = record.result, record.n_judgements
+        result = record.result
+        n_judgements = record.n_judgements
         fitted["result_"] = result
         fitted["frontier_"] = None if result is None else result.frontier
         fitted["p_values_"] = np.empty(0) if result is None else result.p_values

@@ -340,6 +340,7 @@ class ComponentSelector(CalibratedEstimator):
     ) -> "ComponentSelector":
         collected = self._collection_of(data)
         names = self._groups_of(data, collected, groups)
+        # without a collection the data may be of any sampler: theirs must draw as this one does
         sampler = self.sampler_ if collected else self._sampler_for("data", data.provenance)
 
         ties = None if collected is None else collected.place
@@ -479,6 +480,7 @@ class ComponentSelector(CalibratedEstimator):
 
     def _new_sampler(self) -> ConformalSampler:
         """An unfitted sampler for the same prompts."""
+        # a clone, so that the user's object stays unfitted, as scikit-learn's meta-estimators do
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
@@ -517,7 +519,7 @@ class ComponentSelector(CalibratedEstimator):
         fitted = super()._attributes_of(record)
         result: ComponentThreshold | None = record.tests
         thresholds = record.thresholds
-        fitted["gamma_hat_"] = thresholds[None]
+        fitted["gamma_hat_"] = thresholds[None]  # of all prompts together, beside those of groups
         fitted["achievable_alpha_"] = (np.nan, np.nan)
         if result is not None:
             fitted["achievable_alpha_"] = result.achievable_alpha

@@ -38,7 +38,11 @@ from sklearn_clm.generators.identity import (
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.scoring.protocols import Reference
 
-_ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95
+# draws look dependent if nearly all of enough prompts say so: one prompt may have one answer
+_ENOUGH_PROMPTS = 20
+_ENOUGH_DRAWS = 3
+_NEARLY_ALL = 0.95
+# a generator that ignores `start` repeats its first draw in every further call
 _FIRST_DRAWS = 2
 _BY_CHANCE = 1e-6
 
@@ -74,7 +78,7 @@ class DrawSource:
     ) -> "tuple[DrawSource, np.ndarray]":
         """The source, trained if possible, and the other prompts' positions.
 
-        These are in the order of :func:`rows_in_order`.
+        The positions are in the order of :func:`rows_in_order`.
         """
         # the user's object is neither trained nor changed by later draws
         generator_copy = own_copy(generator)
@@ -150,6 +154,7 @@ class DrawSource:
 
         def keep(i: int, draw: int, generation: Generation) -> None:
             rows[i][draw] = generation
+            # generators of paid services count tokens, which are shown beside the draws
             progress.advance("collect", **getattr(self.generator, "usage_", {}))
 
         def wanted(arrived: Sequence[tuple[int, object]]) -> list[int]:
@@ -220,7 +225,8 @@ def warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) ->
         )
 
     rows = [[draw.logprob for draw in row if draw.logprob is not None] for row in draws]
-    telling = [row for row in rows if len(set(row)) >= _ENOUGH_DRAWS]  # by chance for 1 in 6
+    # three different numbers fall by chance for one prompt in six
+    telling = [row for row in rows if len(set(row)) >= _ENOUGH_DRAWS]
     n_sorted = sum(row == sorted(row, reverse=True) for row in telling)
     if len(telling) >= _ENOUGH_PROMPTS and n_sorted >= _NEARLY_ALL * len(telling):
         warn(

@@ -43,8 +43,10 @@ class Verdicts:
         self.labels = np.full((len(responses), k_max), -1, dtype=np.int8)
         self.n_judgements = 0
         self.admission = admission
-        self.references, self._responses = references, responses
-        self._n_jobs, self._of_model = n_jobs, of_model
+        self.references = references
+        self._responses = responses
+        self._n_jobs = n_jobs
+        self._of_model = of_model
         self._other_judges: list[tuple[object, Verdicts]] = []
         self.progress = QUIET
 
@@ -160,6 +162,7 @@ class Verdicts:
         # a judge of many pairs is best asked about all of them
         if isinstance(get_admission(self.admission), PairJudge):
             return max(n_wanted, 1)
+        # one by one, so that an interrupt loses one verdict at most
         if self._n_jobs is None:
             return 1
         n_workers = 16 if self._n_jobs == -1 else abs(self._n_jobs)

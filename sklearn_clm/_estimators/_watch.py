@@ -17,7 +17,7 @@ from sklearn_clm._exceptions import warn
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.policies.rules import Rules
 
-_BY_CHANCE = 1e-6
+_BY_CHANCE = 1e-6  # of a false alarm, at each look
 _MOST = 1024  # prompts that are watched of each group
 
 

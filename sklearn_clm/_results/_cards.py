@@ -112,7 +112,7 @@ def head(summary: Summary) -> str:
         tick = ""
         if promised is not None:
             tick = f'<div class="clm-promised" style="left:{promised:.1%}"></div>'
-        # in words too, for those who do not see the bar
+        # in words too, for those who do not see the bar, or its colours
         words = f"{held:.0%} held, {numbers[1][1]} promised"
         bar = (
             f'<div class="clm-bar" title="{words}">'
@@ -128,6 +128,7 @@ def head(summary: Summary) -> str:
 
 def card(prompt: Prompt, responses: Sequence[Shown], notes: Iterable[str]) -> str:
     """A prompt with its responses, equal ones once, and remarks."""
+    # what looks equal is shown once, with its number
     equal: dict[tuple[str, tuple[Mark, ...], bool | None], list[Shown]] = {}
     for one in responses:
         equal.setdefault((one.text, one.marks, one.right), []).append(one)
@@ -138,6 +139,7 @@ def card(prompt: Prompt, responses: Sequence[Shown], notes: Iterable[str]) -> st
 
 
 def _item(equal: list[Shown]) -> str:
+    """Equal responses as one item of a list."""
     shown = equal[0]
     text = "".join(
         escaped(part) if mark is None else _tinted(part, mark)
@@ -170,6 +172,7 @@ def _verdict(right: bool | None) -> str:
 
 def _prompt(prompt: Prompt) -> str:
     if is_image(prompt):
+        # within the page: a link would leave the notebook without its picture
         file = io.BytesIO()
         prompt.convert("RGB").save(file, format="PNG")
         data = base64.b64encode(file.getvalue()).decode("ascii")

@@ -99,6 +99,7 @@ class Rewritten:
             # whole, where a card has a few words of it
             whole = prompt if isinstance(prompt, str) else "\n\n".join(texts_of_chat(prompt))
             question = _REWRITE.format(prompt=whole or prompt_text(prompt), claims=listed)
+            # a generator, since it knows what a function may be: plain, async, with a timeout
             ((draw,),) = FunctionGenerator(ask).sample([question], 1)
             text = str(draw.response).strip()
         return cls(text, tuple(claims), f"{_NOT_PROMISED} Of the claims: {guarantee}")

@@ -90,7 +90,7 @@ class ComponentSet(SetOfOne):
         return (*kept, *others)
 
     def to_dict(self) -> dict[str, Any]:
-        """The selection as values for JSON, as of other sets.
+        """The selection as values for JSON.
 
         `claims` tells of each component its text, score, whether it is kept, span, draws and
         citations.
@@ -137,7 +137,8 @@ class ComponentSet(SetOfOne):
     def _marks(self, verdicts: Sequence[bool | None]) -> dict[int, list[_views.Mark]]:
         """Where the components stand in each draw.
 
-        Not where something stands, too, that is left out: a tint would stand for both.
+        A place where something stands as well that is left out has no mark: a tint would stand for
+        both.
         """
         marks: dict[int, list[_views.Mark]] = {}
         left_out = [
@@ -152,6 +153,7 @@ class ComponentSet(SetOfOne):
             for draw, span in places:
                 if span is None and draw in of_text:
                     continue  # a claim that stands nowhere
+                # without a span the component is the whole response
                 start, stop = (0, None) if span is None else span
                 if any(d == draw and a < (stop or b) and start < b for d, a, b in left_out):
                     continue
@@ -161,9 +163,11 @@ class ComponentSet(SetOfOne):
         return marks
 
     def _text(self) -> str:
-        lines = [self.prediction_set._text(self._marks([None] * len(self)))]
+        unjudged = [None] * len(self)
+        lines = [self.prediction_set._text(self._marks(unjudged))]
         lines += [f"  ({_views.plain(remark)})" for remark in self.remarks()]
         lines.append("trusted components:" if len(self) else "no trusted component")
+        # `claims` begin with those that are selected
         for claim in self.claims[: len(self)]:
             draws = ", ".join(str(draw + 1) for draw in sorted(set(claim.draws)))
             cited = _views.plain("".join(f"; {citation}" for citation in _cited(claim)))
@@ -261,11 +265,11 @@ class ComponentSets(SetSequence[ComponentSet]):
         import pandas as pd
 
         shown = [a_set.claims if left_out else a_set.claims[: len(a_set)] for a_set in self]
-        rows = [
-            (i, c.text, c.score, c.draws, a_set.guaranteed, c.kept, c.span, c.citations)
-            for i, (a_set, claims) in enumerate(zip(self, shown))
-            for c in claims
-        ]
+        rows = []
+        for i, (a_set, claims) in enumerate(zip(self, shown)):
+            for c in claims:
+                row = (i, c.text, c.score, c.draws, a_set.guaranteed, c.kept, c.span, c.citations)
+                rows.append(row)
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
         index = None if self.frame_index is None else self.frame_index.repeat(list(map(len, shown)))
         further = ["kept", "span", "citations"]

@@ -71,7 +71,7 @@ class SetOfOne:
         return [] if self.guaranteed else [NO_GUARANTEE]
 
     def unguaranteed(self, why: str) -> Self:
-        """The same set without a guarantee, and why."""
+        """This set without a guarantee, and why."""
         claim = None if self.claim is None else self.claim.withdrawn(why)
         return replace(self, guaranteed=False, claim=claim)  # type: ignore[type-var]
 
@@ -91,6 +91,7 @@ class SetOfOne:
             conditions in words; `group` and `answered`, where there are such. Numbers that JSON
             lacks, such as the set score -inf of an empty set, are None; objects are texts.
         """
+        # draws are large, and a claim is said in words: neither is written as it is
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         written = [name for name in names if name not in ("generations", "claim")]
         content = {name: as_json(getattr(self, name)) for name in written}
@@ -155,6 +156,7 @@ def as_json(value: Any) -> Any:
         return [as_json(one) for one in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    # objects of users as text: a service must not fail on one response
     return value if isinstance(value, (str, int, type(None))) else repr(value)
 
 
@@ -211,6 +213,7 @@ class SetSequence(Sequence[_Set]):
                 return np.asarray(self)[key]
             key = key[0]
         rows = np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)]
+        # without `__init__`, whose arguments subclasses may have changed
         part = object.__new__(type(self))
         vars(part).update(vars(self))
         part._sets = [self._sets[i] for i in rows]
@@ -225,8 +228,9 @@ class SetSequence(Sequence[_Set]):
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        own_dtype = self.dtype
-        array = np.full(self.shape, np.nan if own_dtype.kind == "f" else None, dtype=own_dtype)
+        dtype_of_members = self.dtype
+        padding = np.nan if dtype_of_members.kind == "f" else None
+        array = np.full(self.shape, padding, dtype=dtype_of_members)
         for row, a_set in zip(array, self):
             for j, member in enumerate(a_set):
                 row[j] = member
@@ -247,7 +251,7 @@ class SetSequence(Sequence[_Set]):
 
     def _guarantees(self) -> list[str]:
         """The guarantees in words, or that there is none."""
-        # one for all groups, which is true of each
+        # one sentence for all groups, which is true of each
         claims = [
             replace(claim, group=None, within_groups=claim.within_groups and "each")
             for claim in self._claims()
@@ -309,7 +313,8 @@ class SetSequence(Sequence[_Set]):
         promised = 1 - max(levels) if levels else None
         where = "held at least" if any(a_set.needs_draws for a_set in self) else "held"
         summary = _cards.Summary(promised, held, self._numbers(), where) if self._sets else None
-        cards = [a_set._card(row) for a_set, row in zip(self._sets[:shown], verdicts[:shown])]
+        rows = zip(self._sets[:shown], verdicts[:shown])
+        cards = [a_set._card(verdicts_of_set) for a_set, verdicts_of_set in rows]
         return _cards.element(
             "" if summary is None else _cards.head(summary),
             *map(_cards.paragraph, [self._cut(shown), *self._guarantees()]),

@@ -59,6 +59,7 @@ class StoreBacked(BaseEstimator):
         return twin
 
     def _shared(self) -> Shared:
+        # made when first needed: `__init__` of an estimator only stores its parameters
         shared: Shared | None = self.__dict__.get("_shared_state")
         if shared is None:  # of several threads, all get what the first one made
             shared = self.__dict__.setdefault("_shared_state", Shared(self.path))

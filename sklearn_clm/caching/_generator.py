@@ -133,7 +133,9 @@ class _FileKeeper(DrawKeeper):
         recalled = []
         for key, (_, start, stop) in zip(keys, requests):
             values = self._read[key]
-            kept = {j: _restored(values[j], self.path) for j in range(start, stop) if j in values}
+            kept = {
+                j: _stored_draw(values[j], self.path) for j in range(start, stop) if j in values
+            }
             recalled.append(kept)
         if any(
             len(kept) < request.stop - request.start for kept, request in zip(recalled, requests)
@@ -148,15 +150,16 @@ class _FileKeeper(DrawKeeper):
     def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
         value = encoded(draw_to_record(generation))
         row = StoredRow(self._space, key, content_json(prompt), self._seed, draw, value)
+        # another process may have been faster: its draw is the one that counts
         value = self._store.put(row)
         if key in self._read:
             self._read[key][draw] = value
-        return _restored(value, self.path)
+        return _stored_draw(value, self.path)
 
     def count(self, hits: int, misses: int) -> None:
         self._shared.count(hits, misses)
 
 
-def _restored(text: str, path: str | os.PathLike[str] | None) -> Generation:
+def _stored_draw(text: str, path: str | os.PathLike[str] | None) -> Generation:
     with locating_errors(f"path={str(path)!r} is damaged"):
         return draw_from_record(json_value(text))

@@ -393,7 +393,7 @@ class HumanJudge(StoreBacked, PairJudge):
         judge: str,
         note: str,
     ) -> None:
-        """Add a row."""
+        """Add a verdict as a row; earlier ones stay."""
         time = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         row = Verdict(id_, verdict, judge, time, note)
         connection.execute(
@@ -434,7 +434,7 @@ class HumanJudge(StoreBacked, PairJudge):
                 context = None
                 if around:
                     text, start, stop, *passages = around[0]
-                    # files of before have none
+                    # files of before hold no passages
                     context = Context(text, start, stop, *map(tuple, passages))
                 pairs.append(
                     WantedVerdict(JudgedPrompt(prompt, tuple(references), context), response)
@@ -446,7 +446,8 @@ class HumanJudge(StoreBacked, PairJudge):
         return pairs
 
     def _checksum(self, row: Verdict) -> bytes:
-        return hashlib.blake2b(json.dumps([self.question, *row]).encode(), digest_size=8).digest()
+        content = json.dumps([self.question, *row])
+        return hashlib.blake2b(content.encode(), digest_size=8).digest()
 
     def _store(self) -> Store:
         store = self._shared().store

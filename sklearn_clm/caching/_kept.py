@@ -14,6 +14,7 @@ from sklearn_clm.generators.records import key_digest
 
 Place: TypeAlias = tuple[bytes, int]  # the key of a prompt, and the draw
 _BLOCK = 256  # prompts that are looked at together
+
 # a draw that another request has made; why it could not be made; None if it was given up
 News: TypeAlias = tuple[Place, Generation | Exception | None]
 
@@ -94,6 +95,7 @@ class KeepingQueue(RelayQueue):
             raise ValueError(
                 f"draw {draw} of prompt {prompt} must have been taken and not put before."
             )
+        # kept before it is handed on: what the caller has seen is never drawn anew
         try:
             generation = self._keeper.keep(key, self.prompts[prompt], draw, generation)
         except Exception as error:
@@ -189,6 +191,7 @@ class KeepingQueue(RelayQueue):
             asks_again = self._hear(POLL_SECONDS)
 
     def _is_needed(self, place: Place) -> bool:
+        """Whether any position still wants a draw."""
         _, draw = place
         return any(self._outer.is_wanted(position, draw) for position in self._wanted_by[place])
 

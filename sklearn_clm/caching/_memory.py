@@ -20,9 +20,10 @@ from sklearn_clm.generators.identity import fingerprint as fingerprint_of
 from sklearn_clm.generators.identity import strictly
 from sklearn_clm.generators.queue import DrawRequest
 
-_PROMPT_BYTES = 416  # what a prompt takes besides its draws, a draw besides its text and tokens
-_DRAW_BYTES = 200
-_TOKEN_BYTES = 32  # a log-probability in its tuple
+# about what Python takes, measured
+_PROMPT_BYTES = 416  # for a prompt besides its draws
+_DRAW_BYTES = 200  # for a draw besides its text and tokens
+_TOKEN_BYTES = 32  # for a log-probability in its tuple
 _SPAN_BYTES = 80
 
 
@@ -201,6 +202,7 @@ class _MemoryKeeper(DrawKeeper):
                     self._tell(place, error)
 
     def leave(self) -> None:
+        # a request that has ended is told of nothing, or memory would hold it
         with self._memory._lock:
             for place in self._places:
                 waiting = self._under_way.waiting.get(place, [])

@@ -16,7 +16,7 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._parallel import as_done
 from sklearn_clm.generators.identity import digest_of, strictly
 from sklearn_clm.generators.records import content_json, draw_to_record, key_digest
-from sklearn_clm.scoring._callables import number_from, verdict_of
+from sklearn_clm.scoring._callables import asked_verdict, number_from
 from sklearn_clm.scoring._splitters import CheckedSplitter
 from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import (
@@ -60,6 +60,7 @@ class _PairCache(ResultCache):
         space = self._space()
         pairs = [[_storable(first), _storable(second)] for first, second in zip(firsts, seconds)]
 
+        # keys of pairs that cannot be kept are refused before anything is paid for
         digests = [self._digest_of_pair(pair) for pair in pairs]
         places: dict[bytes, int] = {}
         for k, digest in enumerate(digests):
@@ -72,11 +73,13 @@ class _PairCache(ResultCache):
 
         if not missing:
             return [values[digest] for digest in digests]
+        # what could not be kept would be paid for in vain
         shared.store.check_writable()
 
         def keep(m: int, value: Any) -> None:
             k = missing[m]
             row = StoredRow(space, digests[k], content_json(pairs[k]), 0, 0, encoded(value))
+            # another process may have been faster: its value is the one that counts
             values[digests[k]] = decoded(shared.store.put(row), self.path)
 
         self._make([(firsts[k], seconds[k]) for k in missing], keep, n_jobs)
@@ -167,7 +170,7 @@ class CachedAdmission(_PairCache, PairJudge):
             return
         # workers judge, this process writes: SQLite wants one writer at a time
         arguments = [(admission, response, reference) for reference, response in pairs]
-        _keep_each(verdict_of, arguments, keep, n_jobs)
+        _keep_each(asked_verdict, arguments, keep, n_jobs)
 
 
 class CachedScore(_PairCache):
@@ -279,7 +282,8 @@ class CachedSplitter(_PairCache, PairSplitter):
         """Claims of each response, kept or made."""
         rows = self._known_or_made(prompts, responses, None)
         return enumerate(
-            [_restored(part, response) for part in row] for row, response in zip(rows, responses)
+            [_stored_component(part, response) for part in row]
+            for row, response in zip(rows, responses)
         )
 
     def _make(
@@ -291,7 +295,7 @@ class CachedSplitter(_PairCache, PairSplitter):
         CheckedSplitter(self.splitter, self.max_concurrency).split_each(pairs, keep_parts)
 
 
-def _restored(kept: list[Any], response: str) -> Claim:
+def _stored_component(kept: list[Any], response: str) -> Claim:
     """A component from its JSON, whatever the order of parts."""
     if not isinstance(kept[0], str):
         start, stop = kept
@@ -300,7 +304,8 @@ def _restored(kept: list[Any], response: str) -> Claim:
     return Claim(text, None if span is None else tuple(span), tuple(parents))
 
 
-def _numbered(k: int, ask: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[int, Any]:
+def _with_position(k: int, ask: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[int, Any]:
+    # results arrive in any order: each says which pair it is about
     return k, ask(*arguments)
 
 
@@ -318,17 +323,19 @@ def _keep_each(
     wanted = takewhile(lambda _: not failures, enumerate(arguments))
     answers: Iterable[tuple[int, Any]]
     if len(arguments) <= 1 or effective_n_jobs(n_jobs) == 1:
-        answers = (_numbered(k, ask, pair) for k, pair in wanted)
+        answers = (_with_position(k, ask, pair) for k, pair in wanted)
     else:
-        answers = as_done((delayed(_numbered)(k, ask, pair) for k, pair in wanted), n_jobs)
+        tasks = (delayed(_with_position)(k, ask, pair) for k, pair in wanted)
+        answers = as_done(tasks, n_jobs)
     for k, value in answers:
         try:
             keep(k, value)
         except OSError as error:
-            failures.append(error)
+            failures.append(error)  # which ends `wanted`
     if failures:
         raise failures[0]
 
 
 def _storable(value: object) -> object:
+    """What of a pair a key is made of."""
     return ["generation", draw_to_record(value)] if isinstance(value, Generation) else value

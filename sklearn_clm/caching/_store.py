@@ -46,7 +46,7 @@ CREATE TABLE entries (
     space INTEGER NOT NULL, key INTEGER NOT NULL, seed INTEGER NOT NULL, draw INTEGER NOT NULL,
     value TEXT NOT NULL, checksum BLOB, PRIMARY KEY (space, key, seed, draw)) WITHOUT ROWID;
 """
-_BUSY_SECONDS = 60.0
+_BUSY_SECONDS = 60.0  # how long a lock of another process is waited for
 LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound parameters
 
 # connections of a parent process, which a child must not close
@@ -143,10 +143,14 @@ class Store:
         raise failure
 
     def check_writable(self) -> None:
-        """Refuse to pay for what could not be kept."""
+        """Write what is held; refuse where nothing can be kept.
+
+        Asked before anything is paid for.
+        """
         held = dict(self._held)
 
         def write_held(connection: sqlite3.Connection) -> None:
+            # it changes nothing, and fails where nothing can be written
             connection.execute("DELETE FROM spaces WHERE FALSE")
             for row in held.values():
                 _insert(connection, row)
@@ -172,6 +176,7 @@ class Store:
 
         def transaction(connection: sqlite3.Connection) -> T:
             self._check_files()
+            # NORMAL survives the death of the process, FULL that of the machine
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -215,6 +220,7 @@ class Store:
             )
 
     def _after_fork(self) -> None:
+        """Forget what belongs to the parent process."""
         self._pid = os.getpid()
         self._lock = _locks[id(self)] = threading.RLock()
         if self.path is not None:
@@ -262,6 +268,7 @@ def _insert(connection: sqlite3.Connection, row: StoredRow) -> bool:
 
 
 def _checksum(row: StoredRow) -> bytes:
+    """Digest of a value and its key, to notice damage."""
     key = f"{row.space.kind} {row.space.name} {row.seed} {row.draw} {row.value}"
     content = row.digest + key.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(content, digest_size=8).digest()
@@ -274,9 +281,9 @@ def _connect(path: str | None) -> sqlite3.Connection:
         path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        if _number(connection, "application_id") != _APPLICATION_ID:
+        if _pragma(connection, "application_id") != _APPLICATION_ID:
             _create(connection, path)
-        version = _number(connection, "user_version")
+        version = _pragma(connection, "user_version")
         # a file of paid draws is never rewritten by a guess
         if version != _SCHEMA_VERSION:
             raise ValueError(
@@ -285,14 +292,14 @@ def _connect(path: str | None) -> sqlite3.Connection:
             )
         if path is not None:
             _write_ahead(connection)
-            _number(connection, "user_version")  # it opens the file of what is written last
+            _pragma(connection, "user_version")  # it opens the file of what is written last
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _number(connection: sqlite3.Connection, pragma: str) -> int:
+def _pragma(connection: sqlite3.Connection, pragma: str) -> int:
     return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
@@ -300,7 +307,7 @@ def _create(connection: sqlite3.Connection, path: str | None) -> None:
     """Make the tables of a new file alone."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        if _number(connection, "application_id") == _APPLICATION_ID:
+        if _pragma(connection, "application_id") == _APPLICATION_ID:
             return  # another process was faster
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise ValueError(

@@ -20,9 +20,10 @@ _FORMULA = re.compile(r"['\s]*[=+\-@＝＋－＠]")
 VERDICTS_FORMAT = "sklearn_clm.verdicts/1"
 """Of the JSON file that a questionnaire saves."""
 
+# spreadsheets make numbers, and truth values, of what people type
 _YES = ("y", "yes", "true", "1", "1.0")
-_SAVED = ("id", "verdict", "judge", "note")
 _NO = ("n", "no", "false", "0", "0.0")
+_SAVED = ("id", "verdict", "judge", "note")
 
 
 def signature(*judges: str | None) -> str:
@@ -117,12 +118,13 @@ def as_verdict(cell: str) -> bool | None:
 
 def text_of(value: object) -> str:
     """Text of a cell without what spreadsheets change."""
-    text = _as_text(value)
+    # the apostrophe before a formula, line ends, and white space around a text
+    text = _cell_text(value)
     text = text.lstrip("'") if _FORMULA.match(text) else text
     return "\n".join(text.splitlines()).strip()
 
 
-def _as_text(value: object) -> str:
+def _cell_text(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -130,5 +132,5 @@ def _as_text(value: object) -> str:
 
 def _as_cell(value: object) -> str:
     """Text of a cell that is no formula to spreadsheets."""
-    text = _as_text(value)
+    text = _cell_text(value)
     return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text

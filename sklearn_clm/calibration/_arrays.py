@@ -61,6 +61,7 @@ class Provenance:
     @property
     def unknown(self) -> tuple[str, ...]:
         """Names of the unknown fields."""
+        # None says "all prompts" and "nothing" in these; responses have no splitter
         optional = ["shift", "stops"]
         if self.splitter is None and self.component_score is None:
             optional += ["splitter", "component_score"]
@@ -94,7 +95,7 @@ class LabeledArrays(ABC):
         """Number of prompts, n."""
 
     @abstractmethod
-    def contents(self) -> np.ndarray:
+    def content_digests(self) -> np.ndarray:
         """Digests of what the rows hold, uint64 of shape (n,)."""
 
     @property
@@ -104,7 +105,7 @@ class LabeledArrays(ABC):
         A row whose prompt is not known is a prompt of its own: copies are numbered, and which of
         several equal rows has which number makes no difference.
         """
-        return numbered(self.contents()) if self.prompts is None else self.prompts
+        return numbered(self.content_digests()) if self.prompts is None else self.prompts
 
     def order(self, ties: np.ndarray | None = None) -> np.ndarray:
         """Positions by digest: one order, however rows are given.
@@ -112,7 +113,8 @@ class LabeledArrays(ABC):
         Rows of one prompt are in the order of `ties`, where these are given, and then of what they
         hold.
         """
-        keys = [self.contents(), ties, self.prompts]
+        # lexsort takes the last key first: prompts, then ties, then what the rows hold
+        keys = [self.content_digests(), ties, self.prompts]
         return np.lexsort([key for key in keys if key is not None])
 
     @property
@@ -127,9 +129,9 @@ class LabeledArrays(ABC):
         return unknown if unknown.any() else None
 
     def with_labels(self, labels: ArrayLike, admission: str | None = None) -> Self:
-        """The same with other labels: booleans, or 1, 0, -1.
+        """A copy with other labels: booleans, or 1, 0, -1.
 
-        The other arrays are shared. `admission` is what provenance says of the judge, if known.
+        All other arrays are shared. `admission` is what provenance says of the judge, if known.
         """
         data = copy.copy(self)
         data.labels = as_labels(labels, self.labels.shape)

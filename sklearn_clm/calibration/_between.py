@@ -48,6 +48,7 @@ _MARK = 1e10  # scores beyond it stand for something
 
 def same_sums(scores: np.ndarray) -> float:
     """Relative difference below which sums of scores are one number."""
+    # scores that half precision holds exactly were computed in it; others may not even fit
     with np.errstate(over="ignore"):
         halves = scores.astype(np.float16)
     return _SAME_SUMS_OF_HALVES if np.array_equal(halves, scores) else SAME
@@ -73,6 +74,7 @@ def middles_below(
     neighbours = one_below[low]
     # halves first: a sum of large scores could overflow
     middles = neighbours / 2 + ordered[low] / 2
+    # of floats side by side the middle may round to the lower one, which must stay outside
     return np.maximum(middles, np.nextafter(neighbours, np.inf))
 
 
@@ -98,6 +100,7 @@ def _room(ordered: np.ndarray, values: np.ndarray, same: float) -> np.ndarray:
     lowest = float(ordered[0])
     highest = float(ordered[-1])
     about_zero = 0.0
+    # scores that are all of one sign carry no last digits of larger ones
     if lowest <= 0.0 <= highest:
         sizes = np.abs(ordered)
         largest = float(sizes[sizes < _MARK].max(initial=0.0))
@@ -110,6 +113,7 @@ def _reflected(ordered: np.ndarray, same: float) -> float:
     smallest = float(ordered[0])
     highest = smallest + float(_room(ordered, ordered[:1], same)[0])
     place = np.searchsorted(ordered, highest, side="right")
+    # of one number alone nobody knows the distance to the next: as far as it lies from zero
     room = abs(smallest) or 1.0
     if place < len(ordered):
         room = float(ordered[place]) - smallest

@@ -9,7 +9,7 @@ from scipy.special import betaincc, betainccinv
 
 from sklearn_clm.calibration.checks import (
     IntegerArray,
-    check_counts,
+    check_error_counts,
     check_level,
     check_probability,
 )
@@ -31,7 +31,7 @@ def binomial_p_value(n_errors: IntegerArray, n: IntegerArray, epsilon: ArrayLike
     >>> binomial_p_value([20, 30], 100, 0.3).round(3)
     array([0.016, 0.549])
     """
-    counts, totals = check_counts(n_errors, n)
+    counts, totals = check_error_counts(n_errors, n)
     p_value = _tail(counts, totals, check_probability(epsilon, "epsilon"))
     return float(p_value) if p_value.ndim == 0 else p_value
 
@@ -59,7 +59,7 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
     >>> binomial_p_value(20, 100, epsilon) <= 0.05
     True
     """
-    counts, totals = check_counts(n_errors, n)
+    counts, totals = check_error_counts(n_errors, n)
     level = check_probability(delta, "delta")
     limit = betainccinv(counts + 1.0, np.maximum(totals - counts, 1), level)
     limit = np.where(counts == totals, 1.0, limit)  # nothing is excluded
@@ -88,7 +88,7 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
     >>> critical_count([5, 50, 500], 0.1, 0.05)
     array([-1,  1, 38])
     """
-    _, totals = check_counts(0, n)
+    _, totals = check_error_counts(0, n)
     risk = check_probability(epsilon, "epsilon")
     level = check_probability(delta, "delta")
     totals, risk, level = np.broadcast_arrays(totals, risk, level)
@@ -129,7 +129,7 @@ def clopper_pearson(
     (0.127, 0.292)
     """
     tail = (1.0 - check_probability(confidence, "confidence")) / 2.0
-    counts, totals = check_counts(n_errors, n)
+    counts, totals = check_error_counts(n_errors, n)
     # the errors' lower limit is one minus the upper limit of the successes
     high = smallest_epsilon(counts, totals, tail)
     low = 1.0 - smallest_epsilon(totals - counts, totals, tail)

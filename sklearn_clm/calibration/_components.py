@@ -80,7 +80,7 @@ class ComponentCalibrationData(LabeledArrays):
         n = (self.n_prompts,)
         self.prompts = None if prompts is None else as_array(prompts, "prompts", n, np.uint64)
 
-    def contents(self) -> np.ndarray:
+    def content_digests(self) -> np.ndarray:
         """Digests of what the rows hold, uint64 of shape (n,).
 
         They are those of the scores, and of the labels where scores are equal.
@@ -132,7 +132,7 @@ class ComponentCalibrationData(LabeledArrays):
     def components_of(self, rows: np.ndarray) -> np.ndarray:
         """Positions of the components of prompts at `rows`, in turn."""
         counts = np.diff(self.offsets)[rows]
-        # of each chosen prompt: its first component, then one after the other
+        # of each chosen prompt: its first component, then one after the other, without a loop
         before = np.cumsum(counts) - counts
         return np.repeat(self.offsets[rows] - before, counts) + np.arange(counts.sum())
 
@@ -340,6 +340,7 @@ class SelectedEntries(Entries):
     """Components of some prompts, from a threshold on."""
 
     def __init__(self, data: ComponentCalibrationData, rows: np.ndarray, threshold: float) -> None:
+        # components of other prompts have no owner among these
         position = np.full(data.n_prompts, -1)
         position[rows] = np.arange(len(rows))
         owner = position[data.prompt_index]
@@ -379,13 +380,13 @@ class ComponentPath(Path):
         self.rows = rows
         self.max_wrong = max_wrong
         # by default a threshold in each gap between the scores of these prompts
-        self._all: ComponentEntries | None = None
+        self._entries: ComponentEntries | None = None
         if thresholds is None:
             thresholds = np.array([np.inf])  # without components none is selected
             has_components = np.isin(data.prompt_index, rows).any()
             if has_components:
-                self._all = ComponentEntries(data.take(rows), max_wrong=max_wrong)
-                thresholds = self._all.thresholds[::-1]
+                self._entries = ComponentEntries(data.take(rows), max_wrong=max_wrong)
+                thresholds = self._entries.thresholds[::-1]
         self.thresholds = thresholds
 
     def __len__(self) -> int:
@@ -419,7 +420,9 @@ class ComponentPath(Path):
 
     def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
         """Errors of all steps, and how many prompts count."""
-        if self._all is None or np.any(self._all.labels < 0):
+        # thresholds that come from other prompts are counted step by step
+        entries = self._entries
+        if entries is None or np.any(entries.labels < 0):
             return None
-        n_errors = self._all.n_at_least(self._all.labels == 0)
+        n_errors = entries.n_at_least(entries.labels == 0)
         return n_errors, np.full(len(self), len(self.rows))

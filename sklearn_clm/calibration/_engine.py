@@ -170,7 +170,10 @@ class DistinctSets(NamedTuple):
         # whether a set differs from the one before it at this draw or at an earlier one, which is
         # carried on
         differs = np.ones_like(self.accepted)
-        np.not_equal(self.accepted[:, 1:], self.accepted[:, :-1], out=differs[:, 1:])
+        this_set = self.accepted[:, 1:]
+        set_before = self.accepted[:, :-1]
+        np.not_equal(this_set, set_before, out=differs[:, 1:])
+        # sets of another prompt are new, even if they hold the same draws
         first_of_prompt = np.flatnonzero(np.diff(self.prompt)) + 1
         differs[:, first_of_prompt] = True
         for j in range(1, len(differs)):
@@ -214,11 +217,12 @@ def _distinct_sets(words: np.ndarray, k: int) -> DistinctSets:
     """Distinct sets among the words (W, P, n)."""
     n_words, n_pairs, n = words.shape
     pair_bits = (n_pairs - 1).bit_length()
+    # one sort of integers where a set and its pair fit into 64 bits
     if n_words == 1 and k + pair_bits <= 64:
         sets, pairs, first = _sorted_with_pairs(words[0], k, pair_bits)
     else:
         sets, pairs, first = _sorted_by_words(words)
-    begin = np.append(first, n * n_pairs).astype(np.int32)
+    begin = np.append(first, n * n_pairs).astype(np.int32)  # as SciPy's sparse matrices index
     accepted = np.empty((k, sets.shape[1]), dtype=bool)
     for draw, (word, bit) in enumerate(_set_bits(k)):
         np.not_equal(sets[word] & bit, 0, out=accepted[draw])
@@ -260,14 +264,19 @@ def _sorted_with_pairs(
 
 
 def _sorted_by_words(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same for sets of several words (W, P, n)."""
+    """Distinct sets of several words each, among (W, P, n).
+
+    Returns what :func:`_sorted_with_pairs` does: a set and its pair do not fit into one integer.
+    """
     n_words, n_pairs, n = words.shape
     rows = words.swapaxes(1, 2)
     # the last key is the first to sort by; pairs go with their sets by the order of the sort
     order = np.lexsort(rows[::-1], axis=1)
     rows = np.take_along_axis(rows, order[np.newaxis], axis=2)
+    # a set is new where any of its words differs from that of the set before
     is_new = np.ones((n, n_pairs), dtype=bool)
-    np.any(rows[:, :, 1:] != rows[:, :, :-1], axis=0, out=is_new[:, 1:])
+    word_differs = rows[:, :, 1:] != rows[:, :, :-1]
+    np.any(word_differs, axis=0, out=is_new[:, 1:])
     first = np.flatnonzero(is_new)
     sets = rows.reshape(n_words, -1)[:, first]
     return sets, order.reshape(-1).astype(np.int32), first
@@ -307,6 +316,7 @@ class Packing:
     def unpack(self, packed: np.ndarray) -> np.ndarray:
         """Sums of errors, size, samples, and excess in units."""
         excess = packed.imag
+        # the real part holds errors, sizes and draws, from the lowest bits up
         samples = np.floor(packed.real / self.samples_unit)
         size_and_errors = packed.real - samples * self.samples_unit
         size = np.floor(size_and_errors / self.size_unit)
@@ -322,7 +332,7 @@ def scores_of_prefixes(
     `quality` and `accepted` are (K, U); `prefixes` are positions in the flattened arrays, each
     the last accepted draw of a prefix.
     """
-    # a running score gives all prefixes at once
+    # a running score gives all prefixes at once, prompt by prompt
     if set_score.running is not None:
         scores = set_score.running(quality.T, accepted.T)
         return np.ascontiguousarray(scores.T).reshape(-1)[prefixes]
@@ -388,8 +398,9 @@ def _packed_profiles(
     # how many thresholds stop a set at each draw: those that it reaches there first. They ascend:
     # those beyond what the last draw reaches do not stop before the budget is used up
     n_stopped = np.empty((n_sets, k + 1), dtype=n_reached.dtype)
+    n_reached_before = n_reached[:-1].T
     n_stopped[:, 0] = n_reached[0]
-    np.subtract(n_reached[1:].T, n_reached[:-1].T, out=n_stopped[:, 1:k])
+    np.subtract(n_reached[1:].T, n_reached_before, out=n_stopped[:, 1:k])
     np.subtract(len(l3), n_reached[-1], out=n_stopped[:, k])
     stops = np.flatnonzero(n_stopped != 0)
     n_of_stop = n_stopped.reshape(-1)[stops].astype(np.intp)
@@ -430,6 +441,7 @@ def _errors_and_size(
     is_member = members.view(np.uint8)
     is_of_label = has_label.view(np.uint8)
     is_shown = shown.view(np.uint8)
+    # the smallest type that holds the largest state: the table is read at random places
     state = np.empty((n_sets, k), dtype=np.min_scalar_type(2 * k + 1))
     n_of_label = np.zeros(n_sets, dtype=state.dtype)
     twice_size = np.zeros(n_sets, dtype=state.dtype)

@@ -24,7 +24,7 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers
 
 _N_FOLDS = 5  # of the cross-fitting
-_RHOS = np.geomspace(0.02, 20.0, 31)
+_RHOS = np.geomspace(0.02, 20.0, 31)  # from "waits long" to "stops at once"
 _AROUND = np.linspace(0.5, 1.2, 8)  # of epsilon: where the cost of a rho is measured
 
 
@@ -79,10 +79,10 @@ def _arrival_features(
 ) -> np.ndarray:
     """What tells of texts to come, from p_k(c) so far.
 
-    `text`, (..., K), holds them, -inf where there is no text. The largest, their sum, the share of
-    distinct texts among the draws, the logarithm of the number of draws, and the share of the
-    budget that is left. Their products come after them; with tiers their depth, since few draws are
-    of a dear one.
+    `text`, (..., K), holds p_k(c), -inf where there is no text. The features are the largest of
+    these, their sum, the share of distinct texts among the draws, the logarithm of the number of
+    draws, and the share of the budget that is left. Their products come after them; with tiers, of
+    whose dear ones there are few draws to learn from, the depth of the draws in each instead.
     """
     chance_of_text = np.maximum(text, 0.0)
     # one by one, so that any batch rounds sums alike
@@ -208,7 +208,7 @@ def tau_after_draw(before: np.ndarray, text: np.ndarray, after: np.ndarray) -> n
 def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
     """tau and m, both (n, K), from p_k(c) and g_k.
 
-    These are given after each draw k: (n, K, K) and (n, K).
+    `text` holds p_k(c) after each draw k, (n, K, K), and `arrival` g_k, (n, K).
     """
     exits = np.minimum.accumulate(arrival / rho, axis=1)
     exits[:, -1] = -np.inf  # after the last draw nothing is waited for
@@ -222,7 +222,7 @@ def with_references(data: CalibrationData) -> CalibrationData:
     """The data; without labels, last draws stand for references.
 
     The last draw of a prompt is then no draw any more. A text among the others is admissible if it
-    is equal to it, which happens as often as the text is drawn.
+    equals this reference, which happens as often as the text is drawn.
     """
     if data.k_max == 1 or np.any(data.labels >= 0):
         return data
@@ -257,6 +257,7 @@ def fit_exit_model(
     n, k_max = data.quality.shape
     learn = partial(learnt, new_classifier, folds_of(n))
     labels = data.admissible
+    # the features of every text after every draw, which both stages learn from
     paths, present, features = TextPaths.of_all_draws(
         data.quality, data.similarity, data.first, tiers
     )
@@ -321,8 +322,8 @@ def learnt(
 ) -> tuple[Classifier, np.ndarray]:
     """A classifier, and cross-fitted probabilities.
 
-    Those of a fold are learnt from the others. The first axis counts prompts. It learns where
-    `taught`, and is asked where `present`.
+    The probabilities of a fold come from a classifier of the other folds. The first axis of all
+    arrays counts prompts. A classifier learns where `taught`, and is asked where `present`.
     """
     chances = np.full(present.shape, -np.inf)
     for fold in np.unique(folds):
@@ -360,8 +361,8 @@ def fitted(
 
 def is_logistic(classifier: Any) -> bool:
     """Whether coefficients alone give the probability of two classes."""
-    # by name, since nothing here imports scikit-learn; a subclass may have a `predict_proba` of its
-    # own, and so have linear classifiers of other losses
+    # by name, since nothing here imports scikit-learn. A subclass may have a `predict_proba` of its
+    # own, and so have linear classifiers of other losses: these are asked for theirs
     kind = type(classifier)
     if not kind.__module__.startswith("sklearn.linear_model."):
         return False
@@ -425,6 +426,7 @@ def _best_rho(
     """
     n = len(labels)
     n_errors = np.minimum(epsilon * n * _AROUND, n - 1).astype(np.intp)
+    # of each rho the mean, over levels of about epsilon, of the logarithm of what sets cost
     mean_log_price = np.zeros(len(_RHOS))
     for place, rho in enumerate(_RHOS):
         tau, exits = exit_scores(text, arrival, rho)
@@ -491,7 +493,7 @@ def impute_labels(
 
 def _labels_of_texts(labels: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Labels, unknown ones by another draw of their text."""
-    # a judge was asked about one draw of a text, not always the first
+    # a judge was asked about one draw of a text, not always the first: its verdict is one on all
     of_texts = labels.copy()
     for draw in range(labels.shape[1]):
         label = labels[:, [draw]]

@@ -54,7 +54,9 @@ class ExitRule:
     """The exit policy for one prompt, fed draw by draw."""
 
     def __init__(self, level: float, rho: float, k_max: int) -> None:
-        self.level, self.rho, self.k_max = level, rho, k_max
+        self.level = level
+        self.rho = rho
+        self.k_max = k_max
         self.accepted: list[int] = []  # texts, named by the draw in which they occur first
         self.n_samples = 0
         self.exit = np.inf  # m_k
@@ -101,7 +103,7 @@ class ExitEntries(DrawEntries):
     def __init__(self, table: Table, rows: np.ndarray, model: ExitModel) -> None:
         n = len(rows)
         k_max = model.k_max
-        # -inf where draws do not tell yet
+        # -inf where draws do not tell yet: no level is so low, so that nothing counts through them
         self.tau = np.full((n, k_max), -np.inf)  # tau(c), at the first draw of each text
         self.exits = np.full((n, k_max), -np.inf)  # m_k, at draw k
         # an entry for each draw of each prompt; their scores are a view of tau
@@ -113,6 +115,7 @@ class ExitEntries(DrawEntries):
         self.reach = np.full(n, np.inf)
         # m_k after the last known draw, where draws end early; -inf elsewhere
         self.cut = np.full(n, -np.inf)
+        # without a generator nothing is gained by waiting: all draws there are, at once
         if not table.is_lazy:
             for k in range(k_max):
                 self.draw(np.flatnonzero(table.n_draws[rows] > k))
@@ -170,6 +173,7 @@ class ExitEntries(DrawEntries):
         """
         if level == -np.inf:
             return level
+        # scores that are one number with the level belong to it, and end no gap
         self.draw_to(level - SAME * abs(level))
         return float(middles_below(np.stack((self.tau, self.exits)), level))
 
@@ -194,7 +198,10 @@ class LevelPath(TablePath):
     def __init__(
         self, table: Table, rows: np.ndarray, model: ExitModel, entries: ExitEntries | None = None
     ) -> None:
-        self.table, self.rows, self.model = table, rows, model
+        self.table = table
+        self.rows = rows
+        self.model = model
+        # levels of one path share what was drawn, whatever path asked for it
         self.entries = ExitEntries(table, rows, model) if entries is None else entries
         self.levels: list[float] = []
 
@@ -225,12 +232,14 @@ class LevelPath(TablePath):
 
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
+        # m falls along the draws: sampling goes on after draw k where m_k reaches the level
         goes_on = self.entries.exits[:, :-1] >= self.levels[step]
         return 1 + np.sum(goes_on, axis=1)
 
     def unfinished(self, step: int) -> np.ndarray:
         """Which prompts lack draws before their stop."""
         level = self.levels[step]
+        # draws that can still be made, and those that holes took away
         reach = np.maximum(self.entries.reach, self.entries.cut)
         return np.asarray((reach >= level) & (level > -np.inf))
 

@@ -155,9 +155,11 @@ def learn_then_test(
     budgets = check_budgets(k_max if frontier is None else frontier.k_max.tolist(), data.k_max)
     data = data.truncate(budgets[-1])
     if frontier is None:
+        # the guarantee rests on this split: no prompt shapes the frontier and tests it
         seen, tested = split_of(data, optimization_fraction, random_state)
         refuse_too_few(len(tested), largest, optimization_fraction)
         part = data.take(seen)
+        # whatever fills the holes of this part shapes the path alone (`_holes.py`)
         part = part if part.n_made == part.quality.size else completed(part)
         frontier = search_frontier(
             part, set_score=score, n_lambdas=n_lambdas, k_max=budgets, **weights
@@ -168,6 +170,7 @@ def learn_then_test(
         refuse_common_prompts("frontier", frontier.seen, data)
         refuse_too_few(data.n_prompts, largest)
     table = Table(data)
+    # where draws ended by verdicts on other prompts, tested prompts may have shaped the search
     if table.ended_by_others:
         frontier = frontier.of_all_draws()
     # one frontier for all levels: it was fixed before the calibration part was looked at
@@ -215,6 +218,7 @@ def certify_frontier(
         exact = np.ones(len(path), dtype=bool)
         p_values = np.max([test.p_values() for test in tests], axis=0)
         objective = risks.objective(**weights)
+        # no test rests on the band: all prompts may tell it (Appendix C)
         labels = path.table.labels[np.concatenate((searched, path.rows))]
         band = AchievableEpsilon.of_labels(labels == 1)
 
@@ -275,7 +279,7 @@ def _tested_risks(
         is_most = step < n_passed or not path.table.is_lazy
         exact[step] = fewest == most
         n_errors[step] = most if is_most else fewest
-        n_counted[step] = max(main_test.n_counted(step), 1)
+        n_counted[step] = max(main_test.n_counted(step), 1)  # a share of nobody is 0, not NaN
     # costs choose among the steps that passed: the draws of these are made up to the stop
     first_chosen = 0 if select == "objective" else max(n_passed - 1, 0)
     for step in range(first_chosen, n_passed):

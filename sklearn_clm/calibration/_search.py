@@ -24,6 +24,7 @@ from sklearn_clm.calibration.surface import Weights, evaluate_configurations
 # sets that are built to observe set scores
 _MAX_SETS = 20_000
 
+# their set scores are 1, 2, ..., K: nothing has to be observed
 _COUNTING = (get_set_score("first_k"), get_set_score("first_k_reject"))
 
 
@@ -202,7 +203,7 @@ def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:
     # where quantiles tie, the remaining places go to the remaining values
     while len(chosen) < n and len(values):
         missing = n - len(chosen)
-        levels = (np.arange(missing) + 0.5) / missing
+        levels = (np.arange(missing) + 0.5) / missing  # the middles of so many equal shares
         positions = (levels * len(values)).astype(np.intp)
         new = np.unique(values[positions])
         chosen = np.union1d(chosen, new)

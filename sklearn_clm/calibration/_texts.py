@@ -14,8 +14,9 @@ TEXT_FEATURES = (
     "mean similarity to the other draws",
     "logarithm of the number of draws",
 )
-_KNOTS = 65
+_KNOTS = 65  # quantiles of a scale: an exit model is copied and filed with its scales
 _COPIES_DIFFER = 1 / 4  # as often as any two judged texts of a prompt, at most
+# the arrays of a TextPaths that have a row for each prompt
 _GROWING = ("n_draws", "first", "counts", "quality", "similarity", "alike")
 
 
@@ -28,7 +29,8 @@ class ScoreScale:
     """
 
     def __init__(self, low: ArrayLike, high: ArrayLike) -> None:
-        self.low, self.high = np.array([low, high], dtype=np.float64)
+        self.low = np.array(low, dtype=np.float64)
+        self.high = np.array(high, dtype=np.float64)
 
     @classmethod
     def of(cls, values: np.ndarray) -> "ScoreScale":
@@ -80,8 +82,10 @@ class TextPaths:
         same_text: float | None = None,
     ) -> None:
         shape = (n_prompts, k_max)
-        self.tiers, self.same_text = tiers, same_text
-        self.quality_scale, self.similarity_scale = quality_scale, similarity_scale
+        self.tiers = tiers
+        self.same_text = same_text
+        self.quality_scale = quality_scale
+        self.similarity_scale = similarity_scale
         self.k_max = k_max
         self.n_draws = np.zeros(n_prompts, dtype=np.intp)
         # a text is named by the draw in which it occurs first
@@ -150,7 +154,7 @@ class TextPaths:
         # a new text meets all earlier draws; one by one, so that any batch rounds sums alike
         to_all_earlier = np.cumsum(alike, axis=1)[:, -1:].sum(axis=1)
         self.similarity[rows, draw] += np.where(is_new, to_all_earlier, 0.0)
-        # ... and every other text one draw more, at its first occurrence
+        # and every other text meets one draw more: its sum stands at its first occurrence
         earlier_texts = self.first[rows, :n_earlier]
         is_first = is_earlier & (earlier_texts == earlier)
         is_other_text = earlier_texts != first[:, np.newaxis]
@@ -242,10 +246,10 @@ def text_of_draw(
 ) -> np.ndarray:
     """Draw in which the next draw's text occurs first.
 
-    Of m prompts, whose next draw is `draw`, `texts`, (m, K), says the same for earlier draws, and
-    `equal` is the draw that holds an equal response first, `draw` itself where there is none. Near
-    duplicates count as one text: a response repeats the earliest text to which its similarity is
-    above `same_text`; clusters do not chain.
+    The arrays are those of m prompts, whose next draw is `draw`. For each earlier draw `texts`,
+    (m, K), holds the draw in which its text occurs first. `equal` is the draw that holds an equal
+    response first, `draw` itself where there is none. Near duplicates count as one text: a response
+    repeats the earliest text to which its similarity is above `same_text`; clusters do not chain.
     """
     is_unequal = equal == draw
     text_of_equal = texts[np.arange(len(texts)), equal]

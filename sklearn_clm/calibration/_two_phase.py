@@ -142,15 +142,17 @@ class _Design:
         return np.asarray(of_refused + of_missed)
 
     def most_missed(self, least: float) -> np.ndarray:
-        """For each K the largest X of {G >= least}."""
+        """For each K the largest X with G >= `least`."""
         # -1 for none; a down-set: of each K it holds the first so many X
         return np.asarray(np.sum(self.statistic >= least, axis=1) - 1)
 
-    def p_value(self, least: float) -> float:
-        """Bound of P(G >= least) on the boundary (step 6)."""
-        if least == -np.inf:
+    def p_value(self, observed: float) -> float:
+        """P-value of an observed statistic G (steps 5 and 6)."""
+        if observed == -np.inf:
             return 1.0
-        chance_within = self._chance_at_most_missed[:, self.most_missed(least) + 1]
+        # the chance of a G at least as large, in each cell of the boundary: so many are refused,
+        # and of the audited at most as many missed as the down-set holds
+        chance_within = self._chance_at_most_missed[:, self.most_missed(observed) + 1]
         of_cells = np.sum(self._chance_refused * chance_within, axis=1)
         return float(min(np.max(of_cells), 1.0))
 
@@ -170,6 +172,7 @@ class _Design:
         return self.most_missed(smallest_certified)
 
 
+# few are kept, since a design holds some MB of probabilities
 _design = lru_cache(maxsize=2)(_Design)
 
 
@@ -269,7 +272,7 @@ def two_phase_power(
     risk = check_level(epsilon, "epsilon")
     level = check_level(delta, "delta")
     a, b = np.broadcast_arrays(refused, missed)
-    # for each number of refused prompts: the most rejections that certify
+    # exact: a sum over all numbers of refused prompts, each with the most rejections that certify
     most_missed = _most_missed_certified(n_prompts, n_audited, risk, level)
     n_refused = np.arange(len(most_missed))
     # where there are fewer witnesses than audits, the missing ones count as missed

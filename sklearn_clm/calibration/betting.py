@@ -81,9 +81,10 @@ _LARGEST_STAKE = 0.5
 _STAKES = np.geomspace(0.005, 0.8, 14)
 # wealth above this is thrown away, which keeps it a supermartingale and finite
 _ENOUGH = 1e300
-_HALVINGS = 40
+_HALVINGS = 40  # of [0, 1]: limits to 12 digits
 # near the best of 300 to 1,200 prompts with 60 to 400 audits, of models that people audit
-_AUDIT_VARIANCE, _LARGEST_AUDIT_STAKE = 0.07, 0.8
+_AUDIT_VARIANCE = 0.07
+_LARGEST_AUDIT_STAKE = 0.8
 
 
 def betting_p_value(
@@ -196,6 +197,7 @@ def weighted_betting_p_value(
     values = check_weights(weights, bound)
     loss = as_array(losses, "losses", values.shape, low=0.0, high=1.0)
     transformed = epsilon + values / bound * (loss - epsilon)
+    # it lies in [0, 1] but for rounding
     clipped = np.clip(transformed, 0.0, 1.0)
     return float(betting_p_value(clipped, epsilon, keys=keys, seed=seed))
 
@@ -217,17 +219,23 @@ def _audit_stake(n_blocks: int, epsilon: float, delta: float) -> float:
 
 def fewest_audits(epsilon: float, delta: float) -> int:
     """Fewest audits that certify anything, if all is admitted."""
-    none, enough = 0, 1
 
     def certifies(n_audits: int) -> bool:
         stake = _audit_stake(n_audits, epsilon, delta)
         return n_audits * math.log1p(stake * epsilon) >= -math.log(delta)
 
+    # bisection: `too_few` certify nothing, `enough` do
+    too_few = 0
+    enough = 1
     while not certifies(enough):
-        none, enough = enough, 2 * enough
-    while enough - none > 1:
-        middle = (none + enough) // 2
-        none, enough = (none, middle) if certifies(middle) else (middle, enough)
+        too_few = enough
+        enough *= 2
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if certifies(middle):
+            enough = middle
+        else:
+            too_few = middle
     return enough
 
 
@@ -328,6 +336,7 @@ class RiskEProcess:
             wealth = self._wealth + reserve_before - self._reserve
             factor = 1.0 + stakes * (loss - self.epsilon)
             self._wealth = np.minimum(wealth * factor, _ENOUGH)
+            # the starts to come stand at their weight, the others at the mean over the stakes
             e_values[t] = self._reserve + self._wealth.mean(axis=0)
         return e_values
 

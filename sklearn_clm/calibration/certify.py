@@ -70,8 +70,10 @@ class Entries(ABC):
         wanted: int,
         preference: np.ndarray | None = None,
     ) -> None:
-        self.owner, self.n_prompts = owner, n_prompts
-        self.scores, self.wanted = scores, wanted
+        self.owner = owner
+        self.n_prompts = n_prompts
+        self.scores = scores
+        self.wanted = wanted
         self.preference = np.zeros(len(owner)) if preference is None else preference
 
     @property
@@ -100,7 +102,7 @@ class Entries(ABC):
         return largest
 
     def for_risk(self, risk: Risk) -> Self:
-        """The same entries, with the V that a risk needs."""
+        """These entries, with the V that a risk needs."""
         entries = copy.copy(self)
         entries.wanted = risk.settled_by
         entries.rank = risk.n_settling

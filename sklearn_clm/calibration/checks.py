@@ -74,7 +74,7 @@ def check_level(value: ArrayLike, name: str) -> float:
     return float(check_probability(value, name))
 
 
-def check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:
+def check_error_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of errors among n, as arrays, checked."""
     counts = np.asarray(n_errors)
     totals = np.asarray(n)

@@ -122,7 +122,7 @@ class CalibrationData(LabeledArrays):
         part.provenance = replace(self.provenance, k_max=k)
         return part
 
-    def contents(self) -> np.ndarray:
+    def content_digests(self) -> np.ndarray:
         """Digests of what the rows hold, uint64 of shape (n,).
 
         They are those of as few first qualities as tell a row from the others, so that further
@@ -131,6 +131,7 @@ class CalibrationData(LabeledArrays):
         later, earlier = np.tril_indices(self.k_max, -1)
         digests = np.zeros(self.n_prompts, dtype=np.uint64)
         tied = np.arange(self.n_prompts)
+        # draw by draw, for the rows that the draws before do not tell apart
         for quality in self.quality.T:
             digests[tied] = next_digests(digests[tied], quality[tied, np.newaxis])
             tied = tied[repeated(digests[tied])]
@@ -261,10 +262,11 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
         return
     m = len(seen)
     n = data.n_prompts
-    # by scores, and by prompts: where either does not know its prompts, zip leaves these out
+    # digests of scores, and of prompts where both know theirs: zip ends with the shorter of the two
     columns_seen = np.reshape(seen, (m, -1)).T
     for seen_digests, digests in zip(columns_seen, prompt_digests(data).T):
         n_common = int(np.isin(digests, seen_digests).sum())
+        # what the seen prompts have in common with each other, others may have in common with them
         _, counts = np.unique(seen_digests, return_counts=True)
         share_repeated = float(counts[counts > 1].sum() / m)
         # four standard deviations of the difference of two shares, and a hundredth

@@ -17,11 +17,12 @@ def row_digests(array: np.ndarray) -> np.ndarray:
     upper_half = words >> np.uint64(32)
     mixed = (words * factors) ^ (upper_half * factors_of_upper_half)
     mixed ^= mixed >> np.uint64(29)
+    # a sum modulo 2**64 does not depend on the order in which columns are added
     return mixed.sum(axis=1, dtype=np.uint64)
 
 
 def next_digests(before: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Digests of rows, with those of an array added."""
+    """Digests of rows that go on with an array."""
     return before * _GOLDEN + row_digests(array)
 
 
@@ -32,7 +33,7 @@ def repeated(digests: np.ndarray) -> np.ndarray:
 
 
 def numbered(digests: np.ndarray, ties: np.ndarray | None = None) -> np.ndarray:
-    """Digests that differ: copies are counted, by `ties`."""
+    """Digests that all differ: copies are counted, by `ties`."""
     order = np.lexsort((digests,) if ties is None else (ties, digests))
     ordered = digests[order]
     first_copy = np.searchsorted(ordered, ordered, side="left")

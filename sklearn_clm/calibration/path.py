@@ -238,6 +238,7 @@ class ColumnPath(TablePath):
         return path
 
     def __getitem__(self, step: int) -> Column:
+        # a column is kept, and asked for anew only for prompts that it may still change
         n_draws = self.table.n_draws[self.rows]
         if step not in self._columns:
             self._columns[step] = self.column_of(step, self.table.part(self.rows)), n_draws
@@ -264,7 +265,8 @@ class ColumnPath(TablePath):
         is_same_text = texts == text_of_member[:, np.newaxis]
         is_before_stop = np.arange(self.table.k_max) < samples[owner][:, np.newaxis]
         counts = is_same_text & is_before_stop
-        best = np.max(self.table.data.quality[rows], axis=1, where=counts, initial=-np.inf)
+        quality = self.table.data.quality[rows]
+        best = np.max(quality, axis=1, where=counts, initial=-np.inf)
         return DrawEntries(self.table, rows, draws, owner, len(self.rows), preference=best)
 
     def sizes(self, step: int) -> np.ndarray:
@@ -307,7 +309,9 @@ class ThresholdPath(ColumnPath):
     ) -> None:
         super().__init__(table, rows)
         check_counts(risk, table.k_max)
-        self.frontier, self.set_score, self.risk = frontier, set_score, risk
+        self.frontier = frontier
+        self.set_score = set_score
+        self.risk = risk
 
     def __len__(self) -> int:
         return len(self.frontier)
@@ -336,7 +340,8 @@ class ThresholdPath(ColumnPath):
     @cached_property
     def risks(self) -> ConfigurationRisks:
         """Exact errors and costs of all steps (filled tables)."""
-        lambdas, budgets = self.frontier.lambdas, self.frontier.k_max
+        lambdas = self.frontier.lambdas
+        budgets = self.frontier.k_max
         # draws beyond the largest budget are in no set
         part = self.table.part(self.rows).truncate(int(np.max(budgets)))
         return evaluate_configurations(

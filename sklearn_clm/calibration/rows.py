@@ -38,9 +38,9 @@ from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration.checks import as_array
 
-_FEW_REPEATED = 0.9
-
+_FEW_REPEATED = 0.9  # share of independent rows from which on repetitions are not worth a word
 _SEED_OF_STAKES = 0x636F7374  # of the coins that put prompts at stake
+
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
@@ -53,7 +53,7 @@ class Part(NamedTuple):
     group: Hashable | None = None  # None for all prompts together
 
 
-def parts_of(
+def parts_to_test(
     searched: np.ndarray,
     tested: np.ndarray,
     delta: float,
@@ -137,7 +137,7 @@ def size_that_leaves(n_calibration: int, fraction: float) -> int:
     """Fewest prompts whose split leaves `n_calibration` for the tests."""
     if n_calibration == 1:
         return 2  # every split leaves a prompt
-    # start a little below the share, with at least one prompt for the search
+    # start a little below the share, with at least one prompt for the search: sizes are rounded
     below_share = math.floor((n_calibration - 0.5) / (1.0 - fraction)) - 1
     total = max(n_calibration + 1, below_share)
     while total - optimization_size(total, fraction) < n_calibration:
@@ -180,7 +180,7 @@ def random_stream(digests: np.ndarray, random_state: RandomState) -> np.random.G
     digest = hashlib.blake2b(content, digest_size=16).digest()
     of_content = int.from_bytes(digest, "big")
     if random_state is None:
-        # no seed is not another stream each time: the same data are split alike again
+        # None is no fresh seed, as it is elsewhere: the same data are split alike again
         return np.random.default_rng(of_content)
     if isinstance(random_state, np.random.RandomState):
         seed = int(random_state.randint(2**31 - 1))

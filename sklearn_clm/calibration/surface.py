@@ -139,7 +139,8 @@ def evaluate_configurations(
         n_errors = np.zeros_like(n_errors)
         if np.any(at_stake):
             may_err = data.take(np.flatnonzero(at_stake))
-            (n_errors, *_), _ = sums(may_err, risk)
+            totals, _ = sums(may_err, risk)
+            n_errors = totals[0]
         risks = replace(risks, n_errors=n_errors, loss=n_errors / n)
     if risk.counts_all:
         return risks

@@ -52,7 +52,8 @@ class Table:
         self.data = data
         self.budgets = budgets or [data.k_max]
         self.tiers = tiers
-        self._draw, self.judge = draw, judge
+        self._draw = draw
+        self.judge = judge
         n, k_max = data.quality.shape
         self.n_judgements = 0  # distinct texts that were judged
         self.n_draws = data.n_draws.copy()
@@ -132,7 +133,7 @@ class Table:
 
     def ensure(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
         """Make draws up to `n_draws` of each prompt at `rows`."""
-        # draws are keyed: those that are there are those that would be made
+        # draws are keyed: those that are there are the ones that would be made
         wanted = np.broadcast_to(n_draws, rows.shape)
         lacking = self.n_draws[rows] < wanted
         if not lacking.any():
@@ -198,7 +199,9 @@ class DrawEntries(Entries):
     ) -> None:
         scores = np.ones(len(owner)) if scores is None else scores
         super().__init__(owner, n_prompts, scores, wanted=1, preference=preference)
-        self._table, self.rows, self.draws = table, rows, draws
+        self._table = table
+        self.rows = rows
+        self.draws = draws
 
     @property
     def labels(self) -> np.ndarray:

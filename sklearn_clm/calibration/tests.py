@@ -53,10 +53,13 @@ class BinomialTest(Generic[PathT]):
     def __init__(self, path: PathT, risk: Risk, level: float, delta: float) -> None:
         if not path.table.is_filled:
             check_incomplete(risk, path.table.k_max)
-        self.path, self.risk = path, risk
-        self.level, self.delta = level, delta
+        self.path = path
+        self.risk = risk
+        self.level = level
+        self.delta = delta
         self.n_prompts = len(path.rows)
-        self._allowed: dict[int, int] = {0: -1}  # by the number of prompts that count
+        # critical counts by the number of prompts that count; of none nothing can be certified
+        self._allowed: dict[int, int] = {0: -1}
 
     @cached_property
     def _passed(self) -> np.ndarray | None:
@@ -226,14 +229,17 @@ class NestedTest:
         guarantee: Literal["pac", "marginal"] = "pac",
     ) -> None:
         n = entries.n_prompts
-        self.entries, self.n_prompts = entries, n
-        self.delta, self.guarantee = delta, guarantee
+        self.entries = entries
+        self.n_prompts = n
+        self.delta = delta
+        self.guarantee = guarantee
         self.allowed = marginal_count(n, level)
         if guarantee == "pac":
             self.allowed = int(critical_count(n, level, delta))
 
     def highest(self) -> float:
         """The highest level that may be used; -inf if none."""
+        # the (c + 1)-th smallest of n values is the (n - c)-th largest
         return nth_largest_by_asking(self.entries, self.n_prompts - self.allowed)
 
     def smallest(self, n_errors: int) -> float:

@@ -16,7 +16,7 @@ from sklearn_clm.calibration.words import counted
 from sklearn_clm.evaluation.markdown import markdown_table
 from sklearn_clm.evaluation.sizes import prompts_to_collect
 
-_MOST_PROMPTS = 10_000
+_MOST_PROMPTS = 10_000  # a plan for more would be no help
 _CONFIDENCE = 0.95
 
 
@@ -116,10 +116,12 @@ def plan_answers(
     steps = PlainSteps(Table(data), np.arange(data.n_prompts), path, fewest=1)
     # what draws that end early leave open counts as answered, and wrong
     n_open = np.array([steps.unfinished(step).sum() for step in range(len(steps))])
-    answered = np.array([steps.sizes(step).sum() for step in range(len(steps))]) + n_open
+    n_with_answer = np.array([steps.sizes(step).sum() for step in range(len(steps))])
+    answered = n_with_answer + n_open
     # levels that answer the same prompts of the pilot are one row
     _, chosen = np.unique(answered, return_index=True)
-    wrong = np.array([int(np.sum(steps.members(step).labels == 0)) for step in chosen])
+    labels_of_answers = [steps.members(step).labels for step in chosen]
+    wrong = np.array([int(np.sum(labels == 0)) for labels in labels_of_answers])
     wrong += n_open[chosen]
 
     needed = []
@@ -146,9 +148,14 @@ def plan_answers(
 
 def _prompts(risk: float, share: float, alpha: float, delta: float, power: float) -> int | None:
     """Prompts that give enough answers, and few enough errors."""
-    each = math.sqrt(power)  # there are enough answers, and the test passes
+    # two things must go well, each with this probability: there are enough answers, and the test
+    # passes
+    each = math.sqrt(power)
     answers = prompts_to_collect(risk, alpha, delta, each, 0.0, _MOST_PROMPTS)
     if answers is None:
         return None
-    total = answers + int(nbinom.ppf(each, answers, share)) if share < 1.0 else answers
+    total = answers
+    if share < 1.0:
+        # besides the answers, so many prompts that are escalated
+        total += int(nbinom.ppf(each, answers, share))
     return total if total <= _MOST_PROMPTS else None

@@ -20,12 +20,14 @@ from sklearn_clm.calibration.words import percent
 from sklearn_clm.evaluation.sizes import chance_to_certify
 
 _N_SIZES = 15
+# the middles of eight equal shares of a distribution
 _QUANTILES = (np.arange(8) + 0.5) / 8
-# a judge that somebody takes to audit is rarely lenient, and may well be strict
+# Beta distributions before any verdict: as if so many prompts had been refused, or rejected, and so
+# many not. A judge that somebody takes to audit is rarely lenient, and may well be strict
 _REFUSED = (0.5, 0.5)
 _REJECTED = (0.5, 24.5)
 _MISTAKEN = (0.5, 1.0)
-_FURTHER = (5, 10, 20, 40)
+_FURTHER = (5, 10, 20, 40)  # verdicts that a larger pilot may take
 _BETTER = {"two-phase": "Two phases are", "betting": "Betting is", "people": "People alone are"}
 
 
@@ -214,21 +216,25 @@ def plan_audits(
         number = _verdicts_needed(of_sizes, power, missed.shape, n_prompts)
         # of each share of refused prompts that people admit
         logarithms.append(np.log(number).mean(axis=(0, 1)))
-    typical = dict(zip(designs, np.exp(np.mean(logarithms, axis=1)).tolist(), strict=True))
     # by the geometric mean over what may be true: a few dear truths would rule a plain mean
+    geometric_means = np.exp(np.mean(logarithms, axis=1))
+    typical = dict(zip(designs, geometric_means.tolist(), strict=True))
     design = min(designs, key=lambda design: typical[design])
 
     def after(n: int) -> float:
         """People's verdicts expected, after n more on refused prompts."""
         # of each number of them that people admit, and then with the design that is best
-        chances = binom.pmf(np.arange(n + 1), n, mistaken.reshape(-1, 1)) / len(_QUANTILES)
+        n_admitted = np.arange(n + 1)
+        chances = binom.pmf(n_admitted, n, mistaken.reshape(-1, 1)) / len(_QUANTILES)
         return float(np.exp(np.min(logarithms @ chances, axis=0).sum()))
 
-    means = beliefs[:, 0] / beliefs.sum(axis=1)
+    mean_refused, mean_rejected, mean_mistaken = beliefs[:, 0] / beliefs.sum(axis=1)
+    # refused rightly, or admitted wrongly
+    mean_missed = mean_refused * (1.0 - mean_mistaken) + (1.0 - mean_refused) * mean_rejected
     return AuditPlan(
-        refused=float(means[0]),
-        rejected=float(means[1]),
-        missed=float(means[0] * (1.0 - means[2]) + (1.0 - means[0]) * means[1]),
+        refused=float(mean_refused),
+        rejected=float(mean_rejected),
+        missed=float(mean_missed),
         sizes=sizes,
         powers=powers,
         n_made=mean_audits["betting"],

@@ -87,6 +87,7 @@ class InspectStopping(BaseEstimator):
         self._n_epochs = epochs
         self._left_out = 0
         self._by_others = False  # whether verdicts on other samples left out epochs
+        # refused before anything is drawn: such an evaluation could never be decided
         if self.epsilon is not None and self._allowed(self.epsilon)[1] < 0:
             raise ValueError(
                 f"epsilon={self.epsilon:g} must be one that {self._n_samples} samples can certify, "
@@ -149,7 +150,8 @@ class InspectStopping(BaseEstimator):
             for id, failures in self._n_failures.items()
             if id not in self.witnesses_
         )
-        # whatever prompts the split takes out of the test
+        # whatever prompts the split takes out of the test: all that may err are among those that
+        # test; or all that it takes out are among those that failed
         if n - n_witnesses <= n_allowed:
             return "the set of all draws is certified"
         if n_failed - (n - n_tested) > n_allowed:

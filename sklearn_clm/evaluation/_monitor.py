@@ -111,7 +111,7 @@ class RiskMonitor:
         if isinstance(target, Real):
             self.epsilon = check_level(target, "target")
         else:
-            self.epsilon, watched = _certified(target)
+            self.epsilon, watched = _level_and_digest(target)
         self.alpha = check_level(alpha, "alpha")
         check_scalar(share, "share", Real, min_val=0, max_val=1, include_boundaries="right")
         check_scalar(seed, "seed", Integral, min_val=0)
@@ -257,12 +257,13 @@ class RiskMonitor:
         return "\n".join(lines)
 
     def _chosen(self, digests: Sequence[bytes]) -> np.ndarray:
-        keys = _numbers(digests)
+        """Which requests are audited, by digest and seed."""
+        keys = _digest_numbers(digests)
         return keep_by_weight(np.full(len(keys), self.share), 1.0, keys, seed=self.seed)
 
     def _order(self, digests: Sequence[bytes], losses: np.ndarray) -> np.ndarray:
         """Positions in a random order, wherever outcomes stand."""
-        keys = _numbers(digests)
+        keys = _digest_numbers(digests)
         by_key = np.argsort(keys)
         # where requests are numbers of sorted rows, they alone would make a fixed order of these
         content = next_digests(keys[by_key], losses[by_key, np.newaxis])
@@ -314,7 +315,7 @@ class RiskMonitor:
             self._losses += losses
 
 
-def _certified(target: object) -> tuple[float, str]:
+def _level_and_digest(target: object) -> tuple[float, str]:
     """Level of a certified estimator, with a digest of it."""
     if not isinstance(target, (ConformalSampler, ComponentSelector)):
         raise TypeError(
@@ -334,7 +335,7 @@ def _certified(target: object) -> tuple[float, str]:
     return float(record.claim.level), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _numbers(digests: Sequence[bytes]) -> np.ndarray:
+def _digest_numbers(digests: Sequence[bytes]) -> np.ndarray:
     return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
 
 
@@ -345,5 +346,7 @@ def _digest_of_request(request: object) -> bytes:
             "requests must be identifiers (str, int or UUID) that no other request has, got "
             f"{type(request).__name__} instead."
         )
+    # with a person of its own: an identifier that is also a prompt must not share its digest, which
+    # calibration has used to choose
     text = str(request).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8, person=b"audit").digest()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SIZES = (100, 200, 500, 1000, 2000)
-_LARGEST_ADVICE = 10_000
+_LARGEST_ADVICE = 10_000  # prompts
 _CONFIDENCE = 0.95
 
 
@@ -189,6 +189,7 @@ def plan(
         raise ValueError(f"sizes must be integers of at least 2, got {sizes!r} instead.")
 
     n = data.n_prompts
+    # accept everything errs least, and is tested first: it decides whether anything passes
     n_errors = int(first_k_errors(data.admissible)[-1])
     parts = np.array([m - optimization_size(m, optimization_fraction) for m in planned.tolist()])
 
@@ -227,6 +228,7 @@ def _epsilons_to_come(n_errors: int, n: int, parts: np.ndarray, delta: float) ->
     low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
     fewest = binom.ppf(tail, parts, low)
     most = binom.ppf(1.0 - tail, parts, high)
+    # an interval of the errors to come, each end at the worst share that its half allows
     ends = [smallest_epsilon(count.astype(np.int64), parts, delta) for count in (fewest, most)]
     return np.column_stack([smallest_epsilons(n_errors, n, parts, delta), *ends])
 

@@ -114,6 +114,7 @@ class TrialResults:
         if level is None:
             a, b = self._areas(measure, self.usable[rows])[rows]
         else:
+            # 0.1 * 3 is not the float 0.3, and means it
             places = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
             if not places.size:
                 raise ValueError(f"level must be one that was evaluated, got {level} instead.")
@@ -147,8 +148,10 @@ class TrialResults:
                 continue
             pairs = np.array([self.compare(method, reference, measure) for method in self.methods])
             columns[measure, "mean"] = pairs.mean(axis=1)
+            # quantiles of trials, no standard error: trials share their prompts
             low, high = np.quantile(pairs, [0.025, 0.975], axis=1)
-            columns[measure, "low"], columns[measure, "high"] = low, high
+            columns[measure, "low"] = low
+            columns[measure, "high"] = high
         return pd.DataFrame(columns, index=list(self.methods))
 
     def to_frame(self) -> "pd.DataFrame":

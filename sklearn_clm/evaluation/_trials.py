@@ -292,8 +292,10 @@ def run_component_trials(
 
     digests = next(iter(data.values())).prompts
     if digests is None:
+        # rows of all scores together tell a prompt: one score may be the same for many
         contents, other_contents = (
-            np.sum([each.contents() for each in of.values()], axis=0) for of in (data, targets)
+            np.sum([each.content_digests() for each in of.values()], axis=0)
+            for of in (data, targets)
         )
         digests = numbered(contents, other_contents)
     splits = random_splits(digests, n_calibration, n_trials, random_state)
@@ -404,7 +406,8 @@ def _over_splits(
     parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
     running = parallel(delayed(measure)(split) for split in splits)
     trials = list(tqdm(running, total=n_trials, desc="trials", disable=verbose <= 0))
-    return {name: np.stack([trial[name] for trial in trials], axis=1) for name in trials[0]}
+    measures = trials[0]
+    return {name: np.stack([trial[name] for trial in trials], axis=1) for name in measures}
 
 
 def _of_test_part(
@@ -418,7 +421,7 @@ def _of_test_part(
     n = test.n_prompts
     wrong = test.labels != 1
     scores = test.scores[wrong]
-    # of prompts with fewer wrong components there is none
+    # a prompt errs at every threshold up to this score; one with fewer wrong components at none
     worst = scores[places_of_rank(test.prompt_index[wrong], scores, max_wrong)]
     highest = test.scores[places_of_rank(test.prompt_index, test.scores, 0)]
     n_wanted = np.diff(wanted.offsets)

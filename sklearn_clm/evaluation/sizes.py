@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, nbinom
 
 from sklearn_clm.calibration import critical_count, smallest_epsilon
-from sklearn_clm.calibration.checks import check_counts
+from sklearn_clm.calibration.checks import check_error_counts
 from sklearn_clm.calibration.rows import size_that_leaves
 
 
@@ -66,7 +66,7 @@ def smallest_epsilons(
     >>> smallest_epsilons(30, 300, [100, 300, 3000], 0.05).round(3)
     array([0.164, 0.133, 0.109])
     """
-    check_counts(n_errors, n)
+    check_error_counts(n_errors, n)
     sizes = np.asarray(sizes, dtype=np.int64)
     # in integers: a rounded share would at times count one error more
     return np.asarray(smallest_epsilon(-(-sizes * n_errors // n), sizes, delta))
@@ -93,5 +93,5 @@ def chance_of_null(n_errors: int, n: int, epsilon: float, delta: float) -> float
     >>> round(chance_of_null(30, 300, 0.15, 0.05), 3)
     0.191
     """
-    check_counts(n_errors, n)
+    check_error_counts(n_errors, n)
     return 1.0 - float(chance_to_certify(n, n_errors / n, epsilon, delta))

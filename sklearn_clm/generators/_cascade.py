@@ -114,7 +114,7 @@ class CascadeGenerator(BaseGenerator):
         """Answer a queue, one tier after the other."""
         # a draw beyond the last tier has no generator: refused before the first is paid for
         check_tiers(self.tiers, queue.n_draws)
-        *starts, _ = self.tiers.starts
+        *starts, _ = self.tiers.starts  # the last is K, where no tier begins
         waiting: list[deque[DrawRequest]] = [deque() for _ in starts]
         tier: int | None = 0
         while tier is not None:
@@ -177,10 +177,10 @@ class _TierQueue(RelayQueue):
 
     def _receive(self, requests: list[DrawRequest]) -> None:
         """Let each tier wait for its part of the draws."""
+        # of each tier: its first draw in the stream, and that of the next tier
+        bounds = list(pairwise([*self._starts, ANY]))
         for prompt, start, stop in requests:
-            for waiting, (first, last) in zip(
-                self._waiting_of_tiers, pairwise([*self._starts, ANY])
-            ):
+            for waiting, (first, last) in zip(self._waiting_of_tiers, bounds):
                 if max(start, first) < min(stop, last):
                     # draws of a tier count from 0
                     begin = max(start, first) - first

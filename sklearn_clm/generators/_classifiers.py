@@ -53,9 +53,8 @@ class _Drawing(BaseGenerator):
             new = [index for index, _, _ in requests if index not in by_index]
             for first in range(0, len(new), size):
                 batch = new[first : first + size]
-                by_index.update(
-                    zip(batch, self._distributions(_safe_indexing(queue.prompts, batch)))
-                )
+                prompts = _safe_indexing(queue.prompts, batch)
+                by_index.update(zip(batch, self._distributions(prompts)))
             for index, start, stop in requests:
                 for j in range(start, stop):
                     queue.put(index, j, by_index[index].draw(queue.seed, j))
@@ -250,4 +249,5 @@ def _options(reference: object) -> list[object]:
 
 def invert(cumulative: Sequence[float], uniform: float) -> int:
     """Index that a uniform number picks from cumulative probabilities."""
+    # the last cumulative probability may be rounded below 1
     return min(bisect_right(cumulative, uniform), len(cumulative) - 1)

@@ -22,8 +22,9 @@ Draws = Iterable[tuple[int, Generation]]
 IsUnwanted = Callable[[int], bool]
 _logger = logging.getLogger("sklearn_clm")
 
-POLL_SECONDS = 0.2
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds
+POLL_SECONDS = 0.2  # how soon a waiting thread sees a signal
+_FIRST_PAUSE = 0.5  # seconds, doubled after each further failure
+_LONGEST_PAUSE = 8.0
 _GRACE_SECONDS = 10.0  # how long an interrupt waits for calls that are under way
 
 # the calls that a generator may have under way, whoever asks it: by process, as a fork leaves the
@@ -47,9 +48,11 @@ class ConcurrentGenerator(BaseGenerator):
         handed in before an error is raised, and after an interrupt for ten seconds at most.
         """
         self._check(queue.prompts)
-        of = (os.getpid(), self.max_concurrency)
-        free = threading.Semaphore(self.max_concurrency)
-        _Calls(self, queue, _SLOTS.setdefault(self, {}).setdefault(of, free)).answer()
+        # one semaphore for all threads that ask this object
+        key = (os.getpid(), self.max_concurrency)
+        new = threading.Semaphore(self.max_concurrency)
+        slots = _SLOTS.setdefault(self, {}).setdefault(key, new)
+        _Calls(self, queue, slots).answer()
 
     def _prepare(self) -> None:
         """Make in the caller's thread what all calls use."""
@@ -93,7 +96,9 @@ class _Calls:
     def __init__(
         self, generator: ConcurrentGenerator, draws: DrawQueue, slots: threading.Semaphore
     ) -> None:
-        self.generator, self.draws, self.slots = generator, draws, slots
+        self.generator = generator
+        self.draws = draws
+        self.slots = slots
         self.todo: queue.SimpleQueue[DrawRequest | None] = queue.SimpleQueue()
         # a draw, or that the call has ended, and with which error; nothing leaves before it was put
         self.arrived: deque[
@@ -196,7 +201,8 @@ class _Calls:
 
     def _run(self) -> None:
         """Make calls, in a thread."""
-        draws, make = self.draws, self.generator._make
+        draws = self.draws
+        make = self.generator._make
         while (request := self.todo.get()) is not None:
             error = None
             prompt, start, stop = request
@@ -250,12 +256,17 @@ class _Calls:
             self.arrived.popleft()
 
     def _is_needed(self, request: DrawRequest) -> bool:
+        """Whether any draw of a request is wanted now."""
         prompt, start, stop = request
         return any(self.draws.is_wanted(prompt, draw) for draw in range(start, stop))
 
     def _is_waiting(self) -> bool:
+        """Whether anything under way holds up the end."""
+        # after an error all calls that were begun are waited for: they are paid for
         return self.first_error is not None or any(map(self._is_needed, self.under_way))
 
     def _failure(self) -> BaseException | None:
-        needed = (self.failed[prompt] for prompt in self.failed if self._is_needed(prompt))
+        """The first error that counts; None if there is none."""
+        # the error of a call for draws that nobody needs any more does not count
+        needed = (error for request, error in self.failed.items() if self._is_needed(request))
         return self.first_error or next(needed, None)

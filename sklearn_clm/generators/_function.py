@@ -127,6 +127,7 @@ class FunctionGenerator(ConcurrentGenerator):
 
     def _check(self, prompts: Iterable[Prompt]) -> None:
         self._validate_params()
+        # a function with other parameters would fail at each call, after pauses
         try:
             _takes_seed(self.ask)
         except TypeError as error:
@@ -221,6 +222,7 @@ class FunctionGenerator(ConcurrentGenerator):
                     f"ask must answer within timeout={self.timeout:g} seconds, got no answer for "
                     f"the prompt {prompt_line(prompt)} instead."
                 )
+            # in short steps, to see meanwhile whether anybody still waits
             wait([future], min(seconds, POLL_SECONDS))
         return future.result()
 

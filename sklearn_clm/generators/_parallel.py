@@ -101,7 +101,7 @@ class ParallelGenerator(WrappingGenerator):
                 for first in range(0, len(positions), size):
                     task = start, stop, positions[first : first + size]
                     prompts = _safe_indexing(queue.prompts, task[2])
-                    tasks.append(delayed(_draws_of)(token, inner, prompts, task, queue.seed))
+                    tasks.append(delayed(_draws_of_task)(token, inner, prompts, task, queue.seed))
             for (start, _, positions), rows in as_done(tasks, self.n_jobs, batch_size=1):
                 for i, row in zip(positions, rows):
                     for j, generation in enumerate(row, start):
@@ -121,6 +121,7 @@ def as_done(
         yield from parallel(tasks)
         return
     # other backends give the results of a call together: a few tasks a call
+    # so few that what arrives is handed on soon
     size = _TASKS_AT_ONCE * effective_n_jobs(n_jobs)
     waiting = iter(tasks)
     while some := list(islice(waiting, size)):
@@ -132,9 +133,11 @@ _held: dict[str, Generator] = {}
 _lock = Lock()
 
 
-def _draws_of(
+def _draws_of_task(
     token: str, generator: Generator, prompts: Prompts, task: Round, seed: int
 ) -> tuple[Round, Rows]:
+    """A task with its draws, made in a worker."""
+    # each task brings an unpickled generator: one that has loaded its model takes its place
     with _lock:
         if token not in _held:
             _held.clear()

@@ -10,8 +10,8 @@ import numpy as np
 
 from sklearn_clm.generators.base import OPEN_PROMPTS, BaseGenerator, Prompts
 from sklearn_clm.generators.draws import Generation, prompt_bytes
-from sklearn_clm.generators.logs import Record, SampleLog, beside
-from sklearn_clm.generators.prompts import is_number, listed, plain, prompt_line
+from sklearn_clm.generators.logs import Record, SampleLog, aligned
+from sklearn_clm.generators.prompts import as_python, is_number, listed, prompt_line
 from sklearn_clm.generators.queue import DrawQueue
 from sklearn_clm.generators.records import (
     draw_from_record,
@@ -202,13 +202,14 @@ class _Index:
         self.given = (prompts, responses)
         self.draws: dict[bytes, list[Generation]] = {}
         prompts = listed(prompts)
-        for i, (prompt, row) in enumerate(zip(prompts, beside("responses", responses, prompts))):
+        for i, (prompt, row) in enumerate(zip(prompts, aligned("responses", responses, prompts))):
             if isinstance(row, str) or not hasattr(row, "__len__"):
                 raise TypeError(
                     f"responses[{i}] must be a sequence of responses, got {row!r:.60} instead."
                 )
             # a prompt that stands in several rows has the draws of all of them, in order
             drawn = self.draws.setdefault(_key(prompt), [])
+            # checked at once, so that the first request does not find the last row wrong
             for j, response in enumerate(listed(row)):
                 with locating_errors(f"responses[{i}][{j}]"):
                     is_draw = isinstance(response, Generation)
@@ -228,4 +229,4 @@ def _key(prompt: object) -> bytes:
     # the estimators make an array of a list of numbers
     if isinstance(prompt, (list, tuple)) and prompt and all(map(is_number, prompt)):
         prompt = np.asarray(prompt)
-    return key_digest(plain(prompt))
+    return key_digest(as_python(prompt))

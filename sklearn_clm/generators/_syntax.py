@@ -15,6 +15,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+# fields of a node that say nothing of what runs
 _OUTSIDE_OF_CODE = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}
 # Python 3.11 raises SystemError where two threads parse at once; a child of a fork has its own lock
 _PARSING: dict[int, threading.Lock] = {}
@@ -63,6 +64,7 @@ def _written(source: str, flags: int) -> list[tuple[Any, types.CodeType]]:
 
 
 def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of all functions within, at any depth."""
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
             yield part

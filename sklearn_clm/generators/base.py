@@ -149,17 +149,17 @@ class WrappingGenerator(BaseGenerator):
 
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
-        """As the inner generator says."""
+        """Whether the inner generator gives log-probabilities."""
         return bool(trait(self._inner(), "gives_logprobs"))
 
     @property
     def gives_labels(self) -> bool:  # type: ignore[override]
-        """As the inner generator says."""
+        """Whether the inner generator gives class labels."""
         return bool(trait(self._inner(), "gives_labels"))
 
     @property
     def tiers(self) -> Tiers | None:  # type: ignore[override]
-        """As the inner generator says."""
+        """Prices of the inner generator's draws."""
         return cast("Tiers | None", trait(self._inner(), "tiers"))
 
     @available_if(lambda self: is_trainable(self.generator))
@@ -216,6 +216,7 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
     """
     # a row of numbers is an array of one row: a list of it would be a list of numbers
     prompts: Any = prompt[np.newaxis] if isinstance(prompt, np.ndarray) else [prompt]
+    # the later half: a generator that ignores `start` would give the first draws again
     first = n_draws // 2
     (together,) = sample(generator, prompts, n_draws, seed=seed)
     (again,) = sample(generator, prompts, n_draws - first, start=first, seed=seed)
@@ -272,6 +273,7 @@ def answer_queue(generator: object, queue: DrawQueue) -> None:
             f"generator must be an instance with a method sample, got {generator!r:.80} instead."
         )
 
+    # more prompts are open than a chunk holds, so that chunks are full though some are decided
     size = trait(generator, "chunk_size")
     name = f"generator {type(generator).__name__}"
     while requests := queue.take(max_prompts=max(OPEN_PROMPTS, 4 * size)):

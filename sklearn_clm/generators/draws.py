@@ -19,7 +19,7 @@ from numpy.random.bit_generator import ISeedSequence
 Prompt: TypeAlias = Any
 Response: TypeAlias = Any
 
-_LARGEST_EXACT = 2**53
+_LARGEST_EXACT = 2**53  # beyond it some integers are no float
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,11 @@ def _serialise(value: Any, out: list[bytes]) -> None:
     elif isinstance(value, bool):
         _emit(b"t", b"1" if value else b"0", out)
     elif isinstance(value, (int, float)):
-        _emit(b"f", repr(_number(value)).encode(), out)
+        _emit(b"f", repr(_one_form(value)).encode(), out)
     elif isinstance(value, np.ndarray):
         _serialise_array(value, out)
     elif isinstance(value, dict):
+        # sorted by the bytes of the keys, since keys of several types cannot be compared
         items = sorted((prompt_bytes(key), item) for key, item in value.items())
         _emit(b"d", str(len(items)).encode(), out)
         for key, item in items:
@@ -151,8 +152,9 @@ def _serialise(value: Any, out: list[bytes]) -> None:
         )
 
 
-def _number(value: int | float) -> int | float:
+def _one_form(value: int | float) -> int | float:
     """One form for all equal numbers, larger integers included."""
+    # 1 and 1.0 are one prompt
     if abs(value) < _LARGEST_EXACT:
         return float(value)
     return int(value) if value == value and abs(value) != np.inf else value
@@ -172,6 +174,7 @@ def _serialise_array(value: np.ndarray, out: list[bytes]) -> None:
 
 
 def _emit(tag: bytes, payload: bytes, out: list[bytes]) -> None:
+    # with its length, so that no two values run into the same bytes
     out.append(tag + str(len(payload)).encode() + b":")
     out.append(payload)
 
@@ -224,6 +227,7 @@ class _Key(ISeedSequence):
 
 def draw_seed(prompt: object, seed: int, draw: int) -> int:
     """Seed of one draw, in 31 bits for every server."""
+    # under a salt: a generator may draw from the stream of the same key, too
     return int(draw_stream(prompt, seed, draw, salt=b"service").integers(2**31))
 
 

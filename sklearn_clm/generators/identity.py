@@ -134,13 +134,17 @@ class Known:
 
     def fingerprint_of(self, value: Any, take: Callable[[], str]) -> str:
         """The fingerprint of a value, which `take` takes."""
-        held = self._held
         parts = parts_of(value)
-        # by identity of the parts, not equality: comparing arrays or models would cost what is to
-        # be saved
-        if held is None or len(held[0]) != len(parts) or not all(map(is_, held[0], parts)):
-            held = self._held = parts, take()
-        return held[1]
+        held = self._held  # once: another thread may replace it
+        if held is not None:
+            held_parts, name = held
+            # by identity of the parts, not equality: comparing arrays or models would cost what is
+            # to be saved
+            if len(held_parts) == len(parts) and all(map(is_, held_parts, parts)):
+                return name
+        name = take()
+        self._held = parts, name
+        return name
 
 
 class Recorded:
@@ -280,7 +284,7 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
         # no more than that: its own reduction tells whether anybody has asked for its __dict__
         return [inner(type(value)), inner(value.func), inner(value.args), inner(value.keywords)]
     if isinstance(value, types.CodeType):
-        return _content_of(value)
+        return _code_digest(value)
     if isinstance(value, types.ModuleType):
         return ["module", value.__name__]
 
@@ -295,7 +299,7 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
 def _object(value: Any, inner: _Inner) -> Any:
     """Class and content of an object."""
     if isinstance(value, _RANDOM):
-        return inner(type(value))  # another one after each use
+        return inner(type(value))  # its state is another one after each use
     if (of_torch := _of_torch(value, inner)) is not None:
         return of_torch
     tokenizers = sys.modules.get("transformers.tokenization_utils_base")
@@ -390,16 +394,17 @@ def _function(function: types.FunctionType, inner: _Inner) -> list[Any]:
     The module is left out of the user's own: what a script defines, a service imports.
     """
     code, name = function.__code__, function.__qualname__
-    cells = inner(dict(zip(code.co_freevars, map(_contents, function.__closure__ or ()))))
+    cells = inner(dict(zip(code.co_freevars, map(_cell_content, function.__closure__ or ()))))
     # where it was written, which a decorator's `wraps` does not change
     module = function.__globals__.get("__name__")
     if _is_installed(module) and "<lambda>" not in code.co_qualname:
         return [_full_name(module, code.co_qualname), name, cells]
     defaults = [inner(function.__defaults__), inner(function.__kwdefaults__)]
-    return [name, cells, _content_of(code), *defaults]
+    return [name, cells, _code_digest(code), *defaults]
 
 
-def _contents(cell: Any) -> Any:
+def _cell_content(cell: Any) -> Any:
+    """What a variable that a function encloses holds."""
     try:
         return cell.cell_contents
     except ValueError:  # of a name that is defined further down
@@ -411,13 +416,20 @@ def _class(cls: type, inner: _Inner) -> Any:
     name = cls.__qualname__
     if _is_installed(cls.__module__):
         return _full_name(cls.__module__, name)
-    methods = [[each, _method(cls, value, inner)] for each, value in sorted(vars(cls).items())]
-    methods = [method for method in methods if method[1] is not None]
+    # sorted, since the order in which they are defined makes no difference
+    methods = []
+    for each, value in sorted(vars(cls).items()):
+        of_method = _method(cls, value, inner)
+        if of_method is not None:
+            methods.append([each, of_method])
     return [name, methods, _plain_attributes(cls), *map(inner, cls.__bases__)]
 
 
 def _method(cls: type, value: Any, inner: _Inner) -> Any:
-    """Identity of a function or class within a class."""
+    """Identity of a method, or of a class within one.
+
+    It is None for plain attributes, and for methods that a library wrote.
+    """
     if isinstance(value, types.FunctionType):
         return None if _is_written_by_library(cls, value) else inner(value)
     if isinstance(value, property):
@@ -426,7 +438,7 @@ def _method(cls: type, value: Any, inner: _Inner) -> Any:
         return inner(value.func)
     if isinstance(value, type) and value.__qualname__.startswith(f"{cls.__qualname__}."):
         return inner(value)
-    # static methods and those of a class, too
+    # a static method, or a class method, wraps its function
     return inner(value.__wrapped__) if hasattr(value, "__wrapped__") else None
 
 
@@ -469,7 +481,7 @@ def _plain_attributes(cls: type) -> str:
     return digest
 
 
-def _content_of(code: types.CodeType) -> str:
+def _code_digest(code: types.CodeType) -> str:
     """Digest of this code's source, or of its byte code."""
     digest = _digests.get(code)
     if digest is None:
@@ -478,6 +490,7 @@ def _content_of(code: types.CodeType) -> str:
 
 
 def _instructions(code: types.CodeType) -> list[Any]:
+    """What a code does, where its source is not known."""
     names = [list(code.co_names), list(code.co_varnames)]
     return [code.co_code, code.co_exceptiontable, names, identity(code.co_consts)]
 

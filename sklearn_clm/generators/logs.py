@@ -29,7 +29,7 @@ from sklearn_clm.generators.records import (
 Record: TypeAlias = tuple[str, Mapping[str, Any]]  # the words that name its place, and its fields
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-_ABSENT = object()
+_ABSENT = object()  # a field may hold None
 _OF_A_DRAW = ("logprob", "n_tokens", "label", "quality")
 # the letters are Inspect's: correct, partly correct, incorrect, no answer
 SAYS = {"true": 1.0, "yes": 1.0, "c": 1.0, "p": 0.5, "false": 0.0, "no": 0.0, "i": 0.0, "n": 0.0}
@@ -68,8 +68,10 @@ class SampleLog:
         for where, record in records:
             stops = record.get(STOPS_BY_OTHERS) or stops
             with locating_errors(where):
-                for fields in _draws_of(record, names):
-                    prompt, label, quality = (fields.get(f) for f in ("prompt", "label", "quality"))
+                for fields in _fields_of_draws(record, names):
+                    prompt = fields.get("prompt")
+                    label = fields.get("label")
+                    quality = fields.get("quality")
                     if is_missing(prompt) or (isinstance(prompt, str) and not prompt.strip()):
                         raise ValueError(f"the prompt is missing ({prompt!r}).")
                     key = key_digest(prompt)
@@ -80,6 +82,7 @@ class SampleLog:
                     facts = fields.get("reference"), verdict, score, *about
                     rows.setdefault(key, []).append((draw_from_record(fields), *facts))
         distinct_prompts = list(prompts.values())
+        # the columns of these rows: each a list of what is known of the draws, prompt by prompt
         draws, references, labels, scores, ids, groups = (
             [[cells[k] for cells in row] for row in rows.values()] for k in range(6)
         )
@@ -129,7 +132,9 @@ class SampleLog:
         return self.references
 
 
-def _draws_of(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _fields_of_draws(
+    record: Mapping[str, Any], names: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
     """The fields of each draw of a record."""
     values_at = {field: _value_at(record, name) for field, name in names.items()}
     fields = {field: value for field, value in values_at.items() if value is not _ABSENT}
@@ -159,7 +164,7 @@ def _draws_of(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[d
                 "first response alone. Name what is right (--reference target), or give runs of "
                 "one response each, with other seeds."
             )
-        fields[field] = beside(field, _as_list(field, values), responses)
+        fields[field] = aligned(field, _as_list(field, values), responses)
     for j, response in enumerate(responses):
         yield {**fields, **{field: fields[field][j] for field in _OF_A_DRAW}, "response": response}
 
@@ -180,10 +185,10 @@ def _as_list(name: str, value: Any) -> list[Any]:
     return values
 
 
-def beside(name: str, values: Any, others: Sequence[Any]) -> Any:
-    """Values by position, as many as others.
+def aligned(name: str, values: Any, others: Sequence[Any]) -> Any:
+    """Values by position, one for each of `others`.
 
-    A pandas Series looks numbers up among its labels, and a data frame columns.
+    A pandas Series would look positions up among its labels, and a data frame among its columns.
     """
     if len(values) != len(others):
         raise ValueError(f"{name} must have length {len(others)}, got {len(values)} instead.")
@@ -294,7 +299,7 @@ def _parquet_rows(path: AnyPath) -> Iterator[Record]:
 def _inspect_rows(path: AnyPath) -> Iterator[Record]:
     with inspect_samples(path) as (log, samples):
         stops = _stops_by_others(log)
-        for where, record in _of_inspect(samples):
+        for where, record in _records_of_inspect(samples):
             yield where, record if stops is None else {**record, STOPS_BY_OTHERS: stops}
 
 
@@ -310,9 +315,10 @@ def inspect_samples(
         if not isinstance(samples, list):
             raise ValueError(f"{path} must be a log of Inspect with its samples.")
         _refuse_unfinished(path, content)
-        numbered = ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
-        yield content, numbered
+        located = ((f"sample {i} of {path}", sample) for i, sample in enumerate(samples))
+        yield content, located
         return
+    # without it such an archive is refused below, with the advice to convert it
     with contextlib.suppress(ImportError):
         import zipfile_zstd  # noqa: F401  # zipfile learns what newer versions of Inspect write
     try:
@@ -320,7 +326,7 @@ def inspect_samples(
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise ValueError(f"{path} is not an archive of Inspect: {error}") from error
     with archive:
-        # the last of a name counts
+        # an archive may hold several members of a name, as Inspect appends: the last one counts
         members = {entry.filename: entry for entry in archive.infolist()}
         header = members.get("header.json")
         samples = [entry for name, entry in members.items() if _SAMPLE.fullmatch(name)]
@@ -387,11 +393,11 @@ def _refuse_unfinished(path: AnyPath, log: Any) -> None:
 
 
 def _stops_by_others(log: Mapping[str, Any]) -> str | None:
-    """What beside its draws may have ended a sample's."""
+    """What ended epochs, beside the sample's own draws."""
     stopping = early_stopping(log)
     if stopping is None:
         return None
-    # another manager may have looked at anything
+    # our own manager notes whether it looked at others; another one may have looked at anything
     metadata = stopping.get("metadata")
     looks = not isinstance(metadata, dict) or metadata.get(STOPS_BY_OTHERS) is not False
     return "verdicts on other samples" if looks else None
@@ -406,7 +412,7 @@ def early_stopping(log: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return stopping
 
 
-def _of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
+def _records_of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
     """Samples of Inspect as records of one draw."""
     records = []
     for where, sample in samples:
@@ -437,6 +443,7 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
     scores = sample.get("scores") or {}
     if isinstance(prompt, list):  # without what differs from epoch to epoch
         prompt = [{"role": one["role"], "content": one["content"]} for one in prompt]
+    # an epoch is one draw: of several choices the first, to which the scores belong
     choice = (output.get("choices") or [{}])[0]
     response = output.get("completion") or choice.get("message", {}).get("content", "")
     if isinstance(response, list):

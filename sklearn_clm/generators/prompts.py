@@ -15,8 +15,8 @@ from sklearn_clm.generators.draws import Prompt, is_chat, prompt_bytes
 
 Template = str | Callable[[Any], object] | None
 
-_WIDTH = 200
-_NUMBERS = 4
+_WIDTH = 200  # characters of a prompt that a message or a card shows
+_NUMBERS = 4  # of a row of numbers
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _check_numbers(X: Any) -> CheckedPrompts:
 def _check_items(items: Sequence[Prompt], *, of_frame: bool) -> CheckedPrompts:
     if not items:
         raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
-    items = [plain(item) for item in items]
+    items = [as_python(item) for item in items]
     for i, item in enumerate(items):
         if is_missing(item) or is_number(item):
             raise ValueError(
@@ -177,7 +177,7 @@ def _is_numeric_row(item: object) -> bool:
     return isinstance(item, (list, tuple)) and all(map(is_number, item))
 
 
-def plain(item: Any) -> Any:
+def as_python(item: Any) -> Any:
     """A prompt or reference as Python objects, numeric arrays aside."""
     if isinstance(item, np.generic):
         return item.item()
@@ -220,7 +220,7 @@ def texts_of_chat(prompt: object) -> list[str]:
 def prompt_text(prompt: Prompt) -> str:
     """Short text of a prompt, or a chat's last message."""
     if isinstance(prompt, np.ndarray) and prompt.dtype.kind in "biufc":
-        return _numbers(prompt)
+        return _numbers_in_words(prompt)
     if is_chat(prompt):
         return _message(prompt[-1])
     if is_image(prompt):
@@ -229,7 +229,7 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 def prompt_line(prompt: Prompt) -> str:
-    """The same on a single line, text in quotation marks."""
+    """Short text of a prompt on one line, quoted."""
     text = prompt_text(prompt)
     return text if isinstance(prompt, np.ndarray) or is_image(prompt) else repr(text)
 
@@ -244,7 +244,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
-def _numbers(array: np.ndarray) -> str:
+def _numbers_in_words(array: np.ndarray) -> str:
     if array.ndim != 1:
         return f"array of shape {array.shape}"
     first_numbers = ", ".join(f"{number:.4g}" for number in array[:_NUMBERS].tolist())
@@ -256,11 +256,11 @@ def _numbers(array: np.ndarray) -> str:
 def _message(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
-        content = " ".join(map(_part, content))
+        content = " ".join(map(_part_text, content))
     return f"{message['role']}: {_shortened('' if content is None else str(content))}"
 
 
-def _part(part: object) -> str:
+def _part_text(part: object) -> str:
     if isinstance(part, Mapping):
         return str(part["text"]) if "text" in part else f"[{part.get('type', 'part')}]"
     return str(part)

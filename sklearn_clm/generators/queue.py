@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from sklearn_clm.generators.draws import Generation
 
-ANY = 2**62  # draws
+ANY = 2**62  # draws: more than anybody makes, and still a number to compute with
 _BLOCK = 256  # prompts that a relay takes together
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
 Chances = Callable[[int, int], Sequence[float]]
@@ -117,7 +117,8 @@ class DrawQueue:
         self.prompts = prompts
         self.n_draws = int(n_draws)
         self.seed = seed
-        self.n_under_way = self.n_put = 0
+        self.n_under_way = 0
+        self.n_put = 0
         self.is_deciding = False
         self._decide = decide
         self._first = first
@@ -190,10 +191,13 @@ class DrawQueue:
         waiting: list[tuple[float, int, list[float]]] = []  # of each prompt its next draws
         for index, state in self._open.items():
             chances = self._chances(index, state.decided)
+            # `chances` begin with the first draw that has not been decided on: those that were
+            # asked for are left out, and those of chance 0
             stop = len(chances) if n_at_once is None else n_at_once(chances)
             ahead = [-chance for chance in chances[state.asked - state.decided : stop] if chance]
             if ahead:
                 waiting.append((ahead[0], index, ahead[::-1]))
+        # a heap of negative chances: its first entry is the draw that is likeliest to be wanted
         heapq.heapify(waiting)
         counts: dict[int, int] = {}
         while waiting and max_draws and -waiting[0][0] >= least_chance:

@@ -19,6 +19,7 @@ from sklearn_clm.generators.prompts import is_missing
 
 _T = TypeVar("_T")
 _FIELDS = [field.name for field in fields(Generation)]
+# what Python raises on values of another shape than expected
 _UNEXPECTED = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
 
 
@@ -85,6 +86,7 @@ def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, An
 
 def key_digest(value: object) -> bytes:
     """256-bit digest of a prompt, or of a pair."""
+    # so long that nobody finds two prompts of one digest: paid draws are kept under it
     return hashlib.blake2b(prompt_bytes(value), digest_size=32).digest()
 
 

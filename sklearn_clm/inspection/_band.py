@@ -82,13 +82,15 @@ class AchievableBandDisplay(EstimatorDisplay):
 
     @classmethod
     def _of(cls, estimator: ConformalSampler) -> Self | None:
-        record, data = estimator.calibration_, estimator.calibration_data_
+        record = estimator.calibration_
+        data = estimator.calibration_data_
         # how often K draws hold an admissible one takes all labels
         if data.unknown is not None:
             return None
         if record.outcome is not None:
             n_calibration = record.outcome.n_calibration
         else:
+            # nothing was tested, so that the split tells how many prompts would test
             policy = ThresholdPolicy() if estimator.policy is None else estimator.policy
             _, tested = policy.split(data, estimator.optimization_fraction, 0)
             n_calibration = len(tested)
@@ -146,14 +148,18 @@ class AchievableBandDisplay(EstimatorDisplay):
         ).plot(ax=ax)
 
     def _draw(self) -> None:
-        ax, error, reachable = self.ax_, self.error, self.reachable
+        ax = self.ax_
+        error = self.error
+        reachable = self.reachable
         low, high = clopper_pearson(self.n_errors, self.n_prompts)
         k = np.arange(1, len(error) + 1)
         # where one draw does as well no epsilon says anything: the axis ends there
         top = min(1.0, 1.25 * max(high[0], reachable[0]))
         ax.axhspan(error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
         label = f"achievable, not trivial: {error[-1]:.3f} to {error[0]:.3f}"
-        ax.axhspan(error[-1], error[0], color=BLUE, alpha=0.1, lw=0, zorder=0, label=label)
+        fill: dict[str, Any] = {"color": BLUE, "alpha": 0.1, "lw": 0, "zorder": 0}
+        ax.axhspan(error[-1], error[0], label=label, **fill)
+        # above the blue line: what a test of so many prompts needs besides the error itself
         label = f"smallest $\\epsilon$ within reach, n = {self.n_calibration}, "
         label += f"$\\delta$ = {self.delta:g}"
         squares: dict[str, Any] = {"marker": "s", "markerfacecolor": "none", "markersize": 5.5}

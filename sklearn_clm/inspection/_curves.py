@@ -72,7 +72,9 @@ class RiskCurveDisplay(Display):
         rows = [results.position(method) for method in self.methods]
         self._mean = {name: results.mean(name)[rows] for name in self.measures}
         self._std = {name: results.std(name)[rows] for name in self.measures}
-        self._auc = {name: results.auc(name)[rows].mean(axis=1) for name in self.measures}
+        # areas are over levels that all methods can use, so that they compare like with like
+        areas = {name: results.auc(name)[rows] for name in self.measures}
+        self._auc = {name: of_trials.mean(axis=1) for name, of_trials in areas.items()}
         self.title = f"{results.n_trials} random splits"
         if (why := results.why_no_area()) is not None:
             self.title += "\n" + textwrap.fill(why, 70)
@@ -111,6 +113,7 @@ class RiskCurveDisplay(Display):
         if isinstance(fitted, ComponentSelector):
             score = fitted.component_score
             name = score if isinstance(score, str) else type(score).__name__
+            # errors are counted as the claim counts them, unless the caller wants others
             options = {"max_wrong": record.claim.max_wrong, **options}
             return cls.from_trials(run_component_trials({name: record.data}, **options), ax=ax)
         if record.claim.risk.escalates:
@@ -158,7 +161,7 @@ class RiskCurveDisplay(Display):
         right = float(self.results.levels[-1])
         if trivial is not None:
             right = min(right, 1.15 * trivial)  # what is trivial needs no room
-        # and so does what no trial certifies
+        # and neither does what no trial certifies
         certified = self.results.levels[~self.results.null.all(axis=(0, 1))]
         leftmost = float(certified[0]) if len(certified) and certified[0] < right else 0.0
 
@@ -194,5 +197,6 @@ class RiskCurveDisplay(Display):
             self.lines_ += axes.plot(levels, mean, label=label, markevery=markers, **style)
             band = {"color": style["color"], "alpha": 0.15, "lw": 0}
             axes.fill_between(levels, mean - std, mean + std, **band)
+        # an empty band: one entry of the legend for those of all methods
         label = "shaded: mean ± 1 standard deviation over splits"
         axes.fill_between([], [], color="0.5", alpha=0.3, lw=0, label=label)

@@ -100,7 +100,8 @@ class FrontierDisplay(EstimatorDisplay):
         if 0.0 < 5.0 * typical < float(np.max(objective)):
             axes.set_xscale("symlog", linthresh=typical)
             # its own ticks are powers of ten, and one alone is no scale
-            ticks = np.outer(10.0 ** np.arange(-2, 5), [1.0, 2.0, 5.0]).ravel()
+            powers_of_ten = 10.0 ** np.arange(-2, 5)
+            ticks = np.outer(powers_of_ten, [1.0, 2.0, 5.0]).ravel()
             ticks_drawn = ticks[(ticks > 0.4 * typical) & (ticks < 1.05 * np.max(objective))]
             axes.set_xticks(ticks_drawn, [f"{tick:g}" for tick in ticks_drawn])
         axes.set_ylabel(f"Loss (n = {result.n_calibration})")
@@ -109,13 +110,14 @@ class FrontierDisplay(EstimatorDisplay):
         axes.set_ylim(0.0, min(1.05 * max(float(loss.max()), result.epsilon), top))
 
     def _plot_tests(self, axes: "Axes") -> None:
-        p_values, delta = self.result.p_values, self.result.delta
+        p_values = self.result.p_values
+        delta = self.result.delta
         self._points(axes, np.arange(1, len(p_values) + 1), np.maximum(p_values, _SMALLEST_P))
         axes.axhline(delta, linestyle=DASHED, **LIMIT)
         above: dict[str, Any] = {"textcoords": "offset points", "fontsize": "x-small"}
         axes.annotate(f"$\\delta$ = {delta:g}", (1, delta), (0, 3), **above)
         axes.set_yscale("log")
-        axes.set_ylim(_SMALLEST_P / 2.0, 2.0)
+        axes.set_ylim(_SMALLEST_P / 2.0, 2.0)  # a logarithmic axis: room below and above points
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("Order of the tests, from the safest")
         axes.set_ylabel(f"p-value (no less than {_SMALLEST_P:g} shown)")
@@ -126,6 +128,7 @@ class FrontierDisplay(EstimatorDisplay):
         stop = self.result.n_valid
         chosen = self.result.position
         axes.plot(x, y, color="0.8", linewidth=0.8, zorder=1)
+        # runs of the sequence: its positions from and to, its label and its style
         parts: list[tuple[int, int, str, dict[str, Any]]] = [
             (0, stop, f"valid ({stop})", {"marker": "o", "c": BLUE, "s": 13, "zorder": 3}),
             (stop + 1, n, f"not tested ({n - stop - 1})", {**_OPEN, "edgecolors": "0.5", "s": 13}),

@@ -10,7 +10,7 @@ from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.inspection.figures import BLUE, DASHED, GREEN, LIMIT, RED, AxesLike, Display
 
 _POINTS = 300
-_SMALLEST_E = 1e-3
+_SMALLEST_E = 1e-3  # below it wealth is lost, and a logarithmic axis would go on for ever
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -56,8 +56,11 @@ class RiskMonitorDisplay(Display):
         return cls(monitor=monitor).plot(ax=ax)
 
     def _draw(self) -> None:
-        monitor, (wealth, risk) = self.monitor, self.axes_
-        losses, alpha, n = monitor.losses_, monitor.alpha, monitor.n_audited_
+        monitor = self.monitor
+        wealth, risk = self.axes_
+        losses = monitor.losses_
+        alpha = monitor.alpha
+        n = monitor.n_audited_
         label = f"e-value (no less than {_SMALLEST_E:g} shown)"
         e_values = np.maximum(monitor.e_values_, _SMALLEST_E)
         wealth.plot(np.arange(1, n + 1), e_values, color=BLUE, linewidth=1.4, label=label)
@@ -67,14 +70,17 @@ class RiskMonitorDisplay(Display):
         wealth.set_ylabel("E-value")
 
         # a confidence sequence is costly: a few hundred points draw the same line
-        times = np.unique(np.linspace(1, n, min(n, _POINTS)).round().astype(int))
+        spread = np.linspace(1, n, min(n, _POINTS))
+        times = np.unique(spread.round().astype(int))
         totals = np.cumsum(losses)[times - 1]
         low, high = confidence_sequence(totals, times, alpha)
         label = f"{100 * (1 - alpha):g} % confidence sequence"
         risk.fill_between(times, low, high, color=GREEN, alpha=0.15, lw=0, label=label)
         risk.plot(times, totals / times, color=GREEN, linewidth=1.4, label="mean loss")
         risk.axhline(monitor.epsilon, label=f"$\\epsilon$ = {monitor.epsilon:g}", **LIMIT)
-        risk.set_ylim(0.0, min(1.0, max(2.5 * monitor.epsilon, 1.2 * float(high[-1]))))
+        # the first limits are wide, and would squeeze what is of interest
+        top = max(2.5 * monitor.epsilon, 1.2 * float(high[-1]))
+        risk.set_ylim(0.0, min(1.0, top))
         risk.set_ylabel("Risk")
         risk.set_xlabel("Audited outcomes")
         if (alarm_at := monitor.alarm_at_) is not None:

@@ -126,6 +126,7 @@ class CalibrationReport:
                 '<meta name="color-scheme" content="light dark">'
                 f"<title>{_TITLE}</title>{_PAGE_STYLE}</head><body>{self.to_html()}</body></html>\n"
             )
+        # whole or not at all: a page that ends early would look like a report
         with replacing(path) as unfinished:
             Path(unfinished).write_text(text, encoding="utf-8")
 
@@ -150,6 +151,7 @@ def _picture(display: Display, heading: str) -> str:
     # a figure of its own, which no window shows and no later plot touches
     figure = Figure(figsize=display.size, layout="constrained")
     display.plot(ax=figure.subplots(*display.shape))
+    # within the page, so that a report is one file
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=100)
     data = base64.b64encode(file.getvalue()).decode("ascii")

@@ -36,7 +36,8 @@ from sklearn_clm.scoring import get_set_score
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
 TableRow: TypeAlias = tuple[str, ...]
 
-_POWER, _MOST_PROMPTS = 0.8, 100_000  # chance of another calibration, and where advice ends
+_POWER = 0.8  # of another calibration: below it a report says how many prompts would do
+_MOST_PROMPTS = 100_000  # where such advice ends
 _CONFIDENCE = 0.95  # of intervals
 _INTERVAL = "95 % interval"
 _LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of alpha, for comparison
@@ -93,8 +94,11 @@ _SYMBOLS = Section(
 
 def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Section]:
     """The sections of a report; all figures are folded away."""
-    record, data = estimator.calibration_, estimator.calibration_.data  # None from a file
-    rule, claim, tests = record.rule, record.claim, record.tests
+    record = estimator.calibration_
+    data = record.data  # None from a file
+    rule = record.rule
+    claim = record.claim
+    tests = record.tests
     has_one_rule = record.by_group is None
     of_sets = isinstance(record, SamplerCalibration)
 
@@ -177,6 +181,7 @@ def _of_what(record: Record) -> str:
     else:
         of_draws = record.sampler and record.sampler.calibration_
         names = PARTS
+    # names alone: a report is read by people who know the generator, not its digest
     generator = "unknown" if of_draws is None else title_of(of_draws.source.generator)
     fingerprints = {name: getattr(record.provenance, name) or "unknown" for name in names}
     scores = [f"{name} {value.partition(':')[0]}" for name, value in fingerprints.items()]
@@ -206,8 +211,10 @@ def _groups(record: Record) -> Iterable[Section]:
             smallest = "" if np.isnan(level) else f"{bound}{rounded_up(level):.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]
         if data is not None and isinstance(rule, SelectionRule):
-            own = {} if outcome is None else _of_selections(data.take(outcome.rows), rule.gamma_hat)
-            costs = [own.get(name, "") for name in priced]
+            of_group = {}
+            if outcome is not None:
+                of_group = _of_selections(data.take(outcome.rows), rule.gamma_hat)
+            costs = [of_group.get(name, "") for name in priced]
         rows.append((str(group), status, rule.words, *errors, *costs, smallest))
     note = "Prompts of other groups are refused: no rule serves all prompts together."
     columns = (*priced, f"smallest {record.claim.level_name}")
@@ -255,11 +262,13 @@ def _tests(
     )
 
     # the first, those around the end of the sequence, the last, and the chosen one
-    decisive = sorted({0, min(n_valid, m - 1), m - 1, *([] if chosen is None else [chosen])})
+    decisive = {0, min(n_valid, m - 1), m - 1}
+    if chosen is not None:
+        decisive.add(chosen)
 
     errors = "errors" if result.audit is None else "refused by the model"
     rows: list[TableRow] = [("test", *columns, errors, "p-value", "")]
-    for i in decisive:
+    for i in sorted(decisive):
         bound = result.bound(i)
         # beyond the first failure nothing was tested, and lazily nothing was asked
         is_known = i <= n_valid or bound is Bound.EXACT
@@ -296,7 +305,9 @@ def _enough(record: Record, n_prompts: int) -> Section:
         and has_one_test
         and errors_decide
     ):
-        n, level, delta = outcome.n_calibration, claim.level, claim.delta
+        n = outcome.n_calibration
+        level = claim.level
+        delta = claim.delta
         n_errors = outcome.errors_of_safest
         name = f"{claim.level_name} = {claim.level:g}"
         safest = claim.risk.safest
@@ -304,7 +315,9 @@ def _enough(record: Record, n_prompts: int) -> Section:
         share = n_errors / n
         (fewest, most) = clopper_pearson(n_errors, n)
         # the larger error gives the lower chance
-        low, high = (percent(float(chance_to_certify(n, p, level, delta))) for p in (most, fewest))
+        low, high = (
+            percent(float(chance_to_certify(n, error, level, delta))) for error in (most, fewest)
+        )
         chance = low if low == high else f"{low} to {high}"
         texts.append(
             f"Another {n_prompts} prompts would certify {name} in {chance} of cases, since "
@@ -332,7 +345,7 @@ def _expected(record: Record, expected: Expected) -> Section:
     _, n_tested, _ = expected.errors
     error += "" if n_tested == n else f", of the {n_tested} {record.claim.risk.of_counted}"
     rows = [(error, *_share(expected.errors))]
-    rows += [(name, *mean_of(values)) for name, values in expected.of_prompts.items()]
+    rows += [(name, *mean_in_words(values)) for name, values in expected.of_prompts.items()]
     text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"
     if record.claim.holds:
         text += " The rule was chosen on these prompts, so new ones may do a little worse."
@@ -342,14 +355,15 @@ def _expected(record: Record, expected: Expected) -> Section:
 # numbers with their intervals
 
 
-def mean_of(values: np.ndarray) -> tuple[str, str]:
-    """A mean, of booleans a share, with its interval."""
+def mean_in_words(values: np.ndarray) -> tuple[str, str]:
+    """A mean, or of booleans a share, and its interval."""
     if not len(values):
         return "", ""
     if values.dtype == bool:
         return _share(ErrorCount(int(values.sum()), len(values)))
     mean, low, high = _mean_interval(values)
-    return f"{mean:.4g}", f"{max(low, 0.0):.4g} to {high:.4g}"  # of counts, or shares
+    low = max(low, 0.0)  # counts and shares are not negative, a normal interval may be
+    return f"{mean:.4g}", f"{low:.4g} to {high:.4g}"
 
 
 def _share(errors: ErrorCount) -> tuple[str, str]:
@@ -424,7 +438,7 @@ def _levels(record: SelectorCalibration) -> Iterable[Section]:
 
 def _of_selections(data: ComponentCalibrationData, gamma: float) -> dict[str, str]:
     """Means of what a threshold selects, with intervals."""
-    means = {name: mean_of(values) for name, values in selected(data, gamma).items()}
+    means = {name: mean_in_words(values) for name, values in selected(data, gamma).items()}
     return {
         f"{name} ({_INTERVAL})": f"{mean} ({interval})" if mean else ""
         for name, (mean, interval) in means.items()
@@ -462,5 +476,6 @@ def _thresholds(result: ComponentThreshold) -> Section:
 def _mean_interval(values: np.ndarray) -> tuple[float, float, float]:
     """Mean of independent values with its normal 95 % interval."""
     mean = float(np.mean(values))
-    half = float(ndtri(0.5 + _CONFIDENCE / 2) * np.std(values) / math.sqrt(len(values)))
+    standard_error = np.std(values) / math.sqrt(len(values))
+    half = float(ndtri(0.5 + _CONFIDENCE / 2) * standard_error)
     return mean, mean - half, mean + half

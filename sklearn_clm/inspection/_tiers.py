@@ -18,7 +18,8 @@ from sklearn_clm.scoring import DrawScorer
 from sklearn_clm.scoring._quality import get_quality
 
 _N_LEVELS = 15
-_SHARE, _PRICE = "Share of calibration prompts", "Price of the draws of a prompt"
+_SHARE = "Share of calibration prompts"
+_PRICE = "Price of the draws of a prompt"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -75,14 +76,16 @@ class TradeOffDisplay(EstimatorDisplay):
 
     @classmethod
     def _of(cls, estimator: ConformalSampler) -> Self | None:
-        policy, data = estimator.policy, estimator.calibration_data_
+        policy = estimator.policy
+        data = estimator.calibration_data_
         tiers = getattr(estimator.generator_, "tiers", None)
+        # other levels ask for labels that lazy tests of this one did not
         if data.unknown is not None:
             return None
 
         if isinstance(policy, AnswerPolicy):
             first = 1.0 - float(data.admissible[:, 0].mean())  # wrong if all are answered by it
-            levels = _levels(first / _N_LEVELS, first, policy.alpha)
+            levels = _levels_between(first / _N_LEVELS, first, policy.alpha)
             answered = np.array([_answered(estimator, float(alpha)) for alpha in levels])
             curves = {"answered": answered}
             level = float(policy.alpha)
@@ -105,7 +108,7 @@ class TradeOffDisplay(EstimatorDisplay):
         never = 1.0 - data.admissible.any(axis=1).mean()
         first = 1.0 - data.admissible[:, 0].mean()
         # a calibration certifies somewhat more than what its prompts show
-        levels = _levels(never, 1.25 * first, estimator.epsilon)
+        levels = _levels_between(never, 1.25 * first, estimator.epsilon)
         curves = {
             name: np.array([_price(estimator, _of_tier(data, at), alone, e) for e in levels])
             for name, (at, alone) in parts.items()
@@ -128,8 +131,9 @@ class TradeOffDisplay(EstimatorDisplay):
             self.ax_.set_xlim(left=begin - 0.05 * (self.levels[-1] - begin))
 
 
-def _levels(low: float, high: float, chosen: float) -> np.ndarray:
+def _levels_between(low: float, high: float, chosen: float) -> np.ndarray:
     """Levels between two risks, and the chosen one."""
+    # rounded, since they are read off an axis
     between = np.round(np.linspace(low, high, _N_LEVELS), 3)
     return np.union1d(between[(between > 0.0) & (between < 1.0)], chosen)
 
@@ -138,8 +142,10 @@ def _of_tier(data: CalibrationData, at: slice) -> CalibrationData:
     """The draws of one generator alone, without provenance."""
     texts = None
     if data.texts is not None:
+        # the first draw of a text may be of another generator: of this one the first that is equal
         texts_of_tier = data.texts[:, at]
-        texts = (texts_of_tier[:, :, np.newaxis] == texts_of_tier[:, np.newaxis, :]).argmax(axis=2)
+        is_equal = texts_of_tier[:, :, np.newaxis] == texts_of_tier[:, np.newaxis, :]
+        texts = is_equal.argmax(axis=2)
     return CalibrationData(
         data.quality[:, at],
         data.similarity[:, at, at],
@@ -180,5 +186,5 @@ def _calibrated(estimator: ConformalSampler, data: CalibrationData, **changes: A
     """Calibration of a changed copy, without warnings."""
     sampler = copy.copy(estimator).set_params(on_null="warn", **changes)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # of levels that nobody has chosen
         return sampler.calibrate(data).calibration_

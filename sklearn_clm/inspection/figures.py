@@ -24,7 +24,14 @@ BLUE, RED, GREEN = _COLORS[:3]
 DASHED = (0, (5, 2))
 DOTTED = (0, (1, 2))
 LIMIT: dict[str, Any] = {"color": "black", "linewidth": 1.0}  # of a line that stands for a level
-_LINES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
+# solid, dashed, dotted, and one or two dots after a dash: told apart without colours
+_LINES = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1, 1)),
+    (0, (5, 1, 1, 1)),
+    (0, (3, 1, 1, 1, 1, 1)),
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 # grey shades the risks that a single draw satisfies, in every figure
 TRIVIAL = "0.92"
@@ -43,9 +50,10 @@ def calibrated(estimator: object, *kinds: type, with_data: bool = True) -> Any:
             f"estimator must be a {names}, or a pipeline with one (of a search, its "
             f"best_estimator_), got {type(estimator).__name__} instead."
         )
+    needed = ["calibration_", "calibration_data_"] if with_data else ["calibration_"]
     check_is_fitted(
         candidate,
-        ["calibration_", "calibration_data_"][: 1 + with_data],
+        needed,
         msg="This %(name)s has no calibration data to show; call fit or calibrate. "
         "A calibration that was loaded from a file has none.",
     )
@@ -112,6 +120,7 @@ class Display(ABC):
             for handle, label in zip(*axis.get_legend_handles_labels())
         }
         style: dict[str, Any] = {"fontsize": "x-small", "framealpha": 0.85, "edgecolor": "none"}
+        # a legend of many methods would hide the curves
         if self.legend_above:
             style |= {"title": self.title, "alignment": "left", "loc": "lower left"}
             style |= {"bbox_to_anchor": (0.0, 1.12), "ncols": 2, "borderpad": 0.0}

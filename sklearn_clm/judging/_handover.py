@@ -103,23 +103,27 @@ def _by_judge(sets: PredictionSets, judge: HumanJudge) -> list[object]:
     wanted: dict[str, WantedVerdict] = {}
     later: dict[str, WantedVerdict] = {}
     for pairs in candidates:
-        verdict_of = [next(verdicts) for _ in pairs]
+        verdicts_of_pairs = [next(verdicts) for _ in pairs]
         # the first that is not rejected: admitted, or not judged yet
-        first = next((k for k, verdict in enumerate(verdict_of) if verdict is not False), None)
-        is_admitted = first is not None and verdict_of[first] is True
+        not_rejected = [k for k, verdict in enumerate(verdicts_of_pairs) if verdict is not False]
+        first = not_rejected[0] if not_rejected else None
+        is_admitted = first is not None and verdicts_of_pairs[first] is True
         answers.append(pairs[first].response if first is not None and is_admitted else None)
         if first is not None and not is_admitted:
             wanted[pairs[first].id] = pairs[first]
-            unknown = zip(pairs[first + 1 :], verdict_of[first + 1 :])
-            later.update((pair.id, pair) for pair, verdict in unknown if verdict is None)
+            rarer = zip(pairs[first + 1 :], verdicts_of_pairs[first + 1 :])
+            later.update((pair.id, pair) for pair, verdict in rarer if verdict is None)
     if wanted:
-        judge.want(list(wanted.values()))
-        raise VerdictsWanted(list(wanted.values()), len(wanted) + len(later), list(later.values()))
+        wanted_now = list(wanted.values())
+        judge.want(wanted_now)
+        n_at_most = len(wanted) + len(later)
+        raise VerdictsWanted(wanted_now, n_at_most, list(later.values()))
     return answers
 
 
 def _distinct(a_set: PredictionSet) -> list[Any]:
     """Responses drawn for a prompt, the most frequent first."""
+    # sorted is stable: of texts as frequent the one that was drawn first comes first
     alike: dict[object, list[Any]] = {}
     for draw in a_set.generations:
         alike.setdefault(text_key(draw.response), []).append(draw.response)

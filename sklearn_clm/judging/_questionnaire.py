@@ -117,4 +117,5 @@ def _digest_source(text: str) -> str:
 
 
 def _address(image: object) -> str:
+    """A picture within the page, as a ``data:`` address."""
     return "data:image/png;base64," + base64.b64encode(png(image)).decode()

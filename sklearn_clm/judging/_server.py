@@ -87,7 +87,7 @@ def serve(
     uvicorn = optional_module("uvicorn", "judge", "judging in the browser")
 
     session = JudgingSession(judge, wanted, judged_by=judged_by)
-    # other users of this machine reach its ports, too: who has no token finds nothing
+    # other users of this machine reach its ports, too: whoever has no token finds nothing
     token = secrets.token_urlsafe(32)
     try:
         listening = socket.create_server((_HOST, port))

@@ -69,9 +69,8 @@ class JudgingSession:
         self._n_rows = 0
         self._order = secrets.token_hex(8)  # of prompts
         self._newest: dict[str, Verdict] = {}  # the newest row on each pair, in order of arrival
-        self._unjudged: dict[
-            str, None
-        ] = {}  # what is wanted and lacks a verdict, the next one first
+        # what is wanted and lacks a verdict, the next one first
+        self._unjudged: dict[str, None] = {}
         self._shown: str | None = None
         self._pairs: dict[str, WantedVerdict] = {}
         self._wanted: dict[str, None] = {}  # now or in an earlier round
@@ -180,7 +179,7 @@ class JudgingSession:
         return ""
 
     def _has_said(self, pair: WantedVerdict, key: str) -> bool:
-        """Whether this verdict of this person counts."""
+        """Whether this person has said so, and it counts."""
         verdict = self._newest.get(pair.id)
         if verdict is None or pair.id not in self._judged_here:
             return False
@@ -251,6 +250,8 @@ class JudgingSession:
         return ""
 
     def _start_round(self, wanted: Sequence[WantedVerdict], n_at_most: int | None = None) -> None:
+        """Have some pairs judged, `n_at_most` with those to come."""
+
         def place(pair: WantedVerdict) -> bytes:
             return key_digest([self._order, pair.asked.prompt, list(pair.asked.references)])
 

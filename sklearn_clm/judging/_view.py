@@ -40,8 +40,8 @@ def pair_view(pair: WantedVerdict) -> dict[str, object]:
     response around a component, which is marked in it (empty otherwise), and `passages` those that
     do not stand in the prompt.
     """
-    response = visible(_as_text(pair.response))
-    references = [visible(_as_text(reference)) for reference in pair.asked.references]
+    response = visible(_shown_text(pair.response))
+    references = [visible(_shown_text(reference)) for reference in pair.asked.references]
     view: dict[str, object] = {
         "id": pair.id,
         "prompt": _blocks(pair.asked.prompt),
@@ -55,9 +55,9 @@ def pair_view(pair: WantedVerdict) -> dict[str, object]:
         return view | _differences(response, references)
     # most of a reference is not about one component of a response, so these are not compared
     text, start, stop, passages = pair.asked.context
-    around = ((text[:start], False), (text[start:stop], True), (text[stop:], False))
+    pieces = [(text[:start], False), (text[start:stop], True), (text[stop:], False)]
     return view | {
-        "context": [(visible(part), marked) for part, marked in around if part],
+        "context": [(visible(part), is_marked) for part, is_marked in pieces if part],
         "passages": [[(visible(passage), False)] for passage in passages],
     }
 
@@ -79,7 +79,10 @@ def png(image: Any) -> bytes:
     # decoded and encoded anew: what else a file holds, such as a place, stays behind
     image = image.convert("RGB")
     if scale < 1:
-        image = image.resize((max(1, round(width * scale)), max(1, round(height * scale))))
+        # a line of pixels stays one, however flat the image is
+        new_width = max(1, round(width * scale))
+        new_height = max(1, round(height * scale))
+        image = image.resize((new_width, new_height))
     file = io.BytesIO()
     image.save(file, format="PNG")
     return file.getvalue()
@@ -93,7 +96,7 @@ def _blocks(prompt: object) -> list[dict[str, object]]:
         if is_image(part):
             blocks.append({"role": role, "text": "", "image": n_images})
             n_images += 1
-        elif text := visible(_as_text(part)):
+        elif text := visible(_shown_text(part)):
             blocks.append({"role": role, "text": text, "image": None})
     return blocks
 
@@ -109,10 +112,10 @@ def _parts(prompt: object) -> Iterator[tuple[str, object]]:
         role = visible(str(message["role"]))
         content = message.get("content")
         for part in content if isinstance(content, (list, tuple)) else [content]:
-            yield role, _part(part)
+            yield role, _text_or_image(part)
 
 
-def _part(part: object) -> object:
+def _text_or_image(part: object) -> object:
     """Text or image of a message's part; nothing is loaded."""
     if not isinstance(part, Mapping):
         return "" if part is None else part
@@ -124,6 +127,7 @@ def _part(part: object) -> object:
     if is_image(source):
         return source
     if isinstance(source, str):
+        # an address elsewhere is shown as text: loading it would tell its owner who judges
         return _decoded(source) or source[:200]
     return f"[{part.get('type', 'part')}]"
 
@@ -145,7 +149,7 @@ def _decoded(address: str) -> Any:
     return image
 
 
-def _as_text(value: object) -> str:
+def _shown_text(value: object) -> str:
     return prompt_text(value) if isinstance(value, np.ndarray) else str(value)
 
 

@@ -60,10 +60,11 @@ def component_precision(
 ) -> float | np.ndarray:
     """Share of the selected components that are correct.
 
-    NaN of an empty selection, which no mean counts. Parameters as in :func:`component_loss`.
+    It is NaN for an empty selection, which no mean counts. Parameters as in :func:`component_loss`.
     """
     verdicts = _verdicts(admissions, sets, admission)
-    return _averaged(np.array([row.mean() if row.size else np.nan for row in verdicts]), average)
+    shares = [row.mean() if row.size else np.nan for row in verdicts]
+    return _averaged(np.array(shares), average)
 
 
 def component_recall(
@@ -100,6 +101,7 @@ def component_recall(
     0.5
     """
     checked = checked_for(sets, ComponentSets, references)
+    # split as the responses were, so that parts of like length are compared
     almost = component_match(match, _splitter(sets) if splitter is None else splitter)
     recalls = []
     for reference, a_set in zip(checked, sets):

@@ -107,6 +107,7 @@ def set_loss(
     False
     """
     checked = checked_for(sets, PredictionSets, admissions)
+    # by the risk that was promised of each set, which its claim names
     risks = risks_of(sets)
     loss = judge_sets(judge_of(admission, sets.sampler, checked), checked, sets, risks).loss
     if any(risk.has_costs for risk in risks):
@@ -117,10 +118,10 @@ def set_loss(
         a_set.needs_draws or risk.counts(np.array([len(a_set)]))[0]
         for a_set, risk in zip(sets, risks)
     ]
-    counted = np.array(counts, dtype=bool)
+    is_counted = np.array(counts, dtype=bool)
     if not average:
         return loss
-    return float(np.mean(loss[counted])) if counted.any() else np.nan
+    return float(np.mean(loss[is_counted])) if is_counted.any() else np.nan
 
 
 def risks_of(sets: PredictionSets) -> list[Risk]:
@@ -174,12 +175,14 @@ def judge_sets(
     n_of_label = np.zeros(len(sets), dtype=np.intp)  # members of the label that settles
 
     for draw in range(most):
-        # who settles the loss, and the first admissible draw the excess: nobody asks further
+        # the excess is known from the first admissible draw on, and the loss once enough members
+        # settle it: then no further draw of the prompt is judged
         loss_is_known = ~is_member[:, draw] | (n_of_label >= n_settling)
         is_decided = admissible.any(axis=1) & loss_is_known
         to_judge = np.flatnonzero((samples > draw) & ~is_decided)
         if not len(to_judge):
             continue
+        # one draw of all open prompts together: a judge may take a batch
         references = [admissions[i] for i in to_judge.tolist()]
         responses = [[sets[i].generations[draw].response] for i in to_judge.tolist()]
         verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
@@ -189,7 +192,8 @@ def judge_sets(
 
     # unjudged draws come after the first admissible one, or are none
     first = first_admissible(admissible)
-    losses = [risk.errs(n)[0] for risk, n in zip(risk_of_set, n_of_label[:, np.newaxis])]
+    counts_of_set = n_of_label[:, np.newaxis]  # risks take arrays
+    losses = [risk.errs(counts)[0] for risk, counts in zip(risk_of_set, counts_of_set)]
     excess = relative_excess(samples, first)
     return SetOutcomes(np.array(losses, dtype=bool), sets.sizes, samples, excess)
 
@@ -207,6 +211,7 @@ def set_size(admissions: Admissions, sets: PredictionSets | ComponentSets) -> fl
     return float(np.mean(sets.sizes))
 
 
+# the arguments that scikit-learn gives to a scorer, though not all are used
 def _samples(admissions: Admissions, sets: PredictionSets) -> float:
     return float(np.mean(sets.n_samples))
 

@@ -48,7 +48,12 @@ class CollectedJudge(Protocol):
 def bounding(
     judge: object, rows: np.ndarray, may_ask: Callable[[], np.ndarray], *, also: bool = False
 ) -> AbstractContextManager[None]:
-    """The same for any judge of a table, or none."""
+    """Add to a call for verdicts, where the judge can.
+
+    Arguments are those of :meth:`CollectedJudge.bounding`; `judge` is any judge of a table, or
+    None.
+    """
+    # other judges answer at once: nobody waits for a list of what may follow
     if isinstance(judge, CollectedJudge):
         return judge.bounding(rows, may_ask, also=also)
     return nullcontext()

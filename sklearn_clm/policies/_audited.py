@@ -200,8 +200,10 @@ class Audit(Judging):
     def __init__(
         self, judging: AuditedJudging, verdicts: CollectedJudge, seed: int, digests: np.ndarray
     ) -> None:
-        self.judging, self.verdicts = judging, verdicts
-        self.seed, self.digests = seed, digests
+        self.judging = judging
+        self.verdicts = verdicts
+        self.seed = seed
+        self.digests = digests
 
     def rule_for(
         self,
@@ -212,47 +214,66 @@ class Audit(Judging):
         claim: Claim,
     ) -> Rule:
         """Test one step of a policy by people's standard."""
-        try:
-            return self._rule_for(policy, learnt, table, part, claim)
-        except VerdictsWanted as error:
-            # how many the groups that follow want is not known
-            at_most = error.n_at_most if part.group is None else None
-            raise VerdictsWanted(error.wanted, at_most, error.later) from None
-
-    def _rule_for(
-        self,
-        policy: Auditable[LearntT, TableT, PathT],
-        learnt: LearntT,
-        table: TableT,
-        part: Part,
-        claim: Claim,
-    ) -> Rule:
-        risk = policy.risk
         shaping = policy.path_on(learnt, table, part, part.searched).laid_out()
-        step, design = self._chosen(shaping, risk, part, claim)
+        step, design = self._chosen(shaping, policy.risk, part, claim)
 
         # chosen; only now are labels of tested prompts looked at
         path = shaping.on(part.rows)
-        is_counted = risk.counts_at(path, step)
+        is_counted = policy.risk.counts_at(path, step)
         # drawn without regard to verdicts: step 2 of the proof in `_two_phase.py`
         shuffled = random_stream(self.digests[part.rows], self.seed).permutation(len(part.rows))
         order = shuffled[is_counted[shuffled]]
-        n_prompts = len(order)
-        n_audits = min(self.judging.n_audits, n_prompts)
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
 
-        # people alone: the usual test on a random part of the prompts
-        if design == "people":
-            rows = part.rows[np.sort(order[:n_audits])]
-            audited_part = part._replace(rows=rows)
-            return self._with_words(
-                policy.by_people(self.verdicts, path, step, audited_part, claim),
-                f"People judged what {n_audits} calibration prompts were given, which were drawn "
-                "at random.",
-            )
+        try:
+            if design == "people":
+                return self._by_people_alone(policy, path, step, part, claim, order)
+            return self._by_model_and_people(policy, path, step, part, claim, order, design)
+        except VerdictsWanted as error:
+            # of groups, nobody knows how many verdicts those that follow will want
+            at_most = error.n_at_most if part.group is None else None
+            raise VerdictsWanted(error.wanted, at_most, error.later) from None
 
-        # the model and people, in two phases or by betting
+    def _by_people_alone(
+        self,
+        policy: Auditable[Any, Any, PathT],
+        path: PathT,
+        step: int,
+        part: Part,
+        claim: Claim,
+        order: np.ndarray,
+    ) -> Rule:
+        """The usual test of a step, on random prompts.
+
+        `order` are positions of the prompts that count, in random order.
+        """
+        n_audits = min(self.judging.n_audits, len(order))
+        rows = part.rows[np.sort(order[:n_audits])]
+        audited_part = part._replace(rows=rows)
+        return self._with_words(
+            policy.by_people(self.verdicts, path, step, audited_part, claim),
+            f"People judged what {n_audits} calibration prompts were given, which were drawn at "
+            "random.",
+        )
+
+    def _by_model_and_people(
+        self,
+        policy: Auditable[Any, Any, PathT],
+        path: PathT,
+        step: int,
+        part: Part,
+        claim: Claim,
+        order: np.ndarray,
+        design: str,
+    ) -> Rule:
+        """The test of a step in two phases, or betting.
+
+        `order` are positions of the prompts that count, in random order.
+        """
+        risk = policy.risk
+        n_prompts = len(order)
+        n_audits = min(self.judging.n_audits, n_prompts)
         refused, pairs_of = seen_by_model(path, step, risk)
         n_refused = int(refused[order].sum())
         if design == "betting":
@@ -330,7 +351,7 @@ class Audit(Judging):
 
         # power is dear to compute: of steps with equal numbers, as many thresholds of components
         # have, it is computed once
-        shares_refused, n_prompts_of_step = _expected(path, risk, len(part.rows))
+        shares_refused, n_prompts_of_step = _expected_refusals(path, risk, len(part.rows))
         of_steps = np.column_stack((n_prompts_of_step, shares_refused))
         cases, case_of_step = np.unique(of_steps, axis=0, return_inverse=True)
         case_of_step = case_of_step.reshape(-1)
@@ -391,6 +412,7 @@ class Audit(Judging):
         """
         labels = self.verdicts.labels
         owner, prompts, draws = pairs
+        # as a table, so that a pair that two prompts share is asked about once
         wanted_now = np.zeros(labels.shape, dtype=bool)
         wanted_now[prompts, draws] = labels[prompts, draws] < 0
         _, later_prompts, later_draws = pairs if later is None else later
@@ -410,7 +432,7 @@ def _rejected_of(risk: Risk, owner: np.ndarray) -> np.ndarray:
     return prompts[counts >= risk.n_settling]
 
 
-def _expected(path: Path, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndarray]:
+def _expected_refusals(path: Path, risk: Risk, n_tested: int) -> tuple[np.ndarray, np.ndarray]:
     """Shares that the model refuses, and how many prompts count.
 
     For each step, quantiles of the former, (steps, q), and the latter of the tested prompts.
@@ -470,5 +492,6 @@ def seen_by_model(path: Path, step: int, risk: Risk) -> tuple[np.ndarray, Pairin
         entries = np.flatnonzero(place_of_entry >= 0)
         return place_of_entry[entries], rows[entries], draws[entries]
 
+    # V is finite where the model holds more than the tolerated number of members for wrong
     refused = members.deciding(members.labels == 0) > -np.inf
     return refused, all_of

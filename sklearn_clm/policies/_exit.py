@@ -89,7 +89,7 @@ class LevelRule(SetRule):
         tiers = self.model.tiers
         if tiers is None or not self.shares_of_draws:
             return []
-        tier_of_draw = tiers.of_draw[: self.k_max]
+        tier_of_draw = tiers.of_draw[: self.k_max]  # a budget may end within a tier
         # the mean number of draws is the sum over k of the shares that took draw k
         share_taking = np.array(self.shares_of_draws)
         rows = []
@@ -240,8 +240,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         check_tiers(tiers, data.k_max)
         data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
 
-        # values of "auto"
-        # of a cascade: that of a draw of price 1
+        # values of "auto": prices of a cascade are relative to its cheapest draws
         draw_price = self.draw_price
         if isinstance(draw_price, str):
             draw_price = 0.1 if tiers is None else 0.25
@@ -290,6 +289,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         return share_that_teaches(n_prompts)
 
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> ExitModel:
+        # those that were judged: `fit` estimates the others once it knows which texts are copies
         _, labels = judging.labels(table, rows, self.texts(table, rows))
         # the parameter object stays as the user gave it
         learner = ExitPolicy(**self.get_params(deep=False))

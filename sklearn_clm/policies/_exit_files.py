@@ -97,12 +97,14 @@ def _classifier_from_json(content: dict[str, Any]) -> Any:
     """The classifier that a file describes, without unpickling."""
     if "probability" in content:
         return ConstantClassifier(float(content["probability"]))
+    # a classifier that only a pickle could hold
     if "hash" in content:
         raise ValueError(
             "the policy's estimator must be a logistic regression for a JSON file, got "
             f"{content['other']} instead; pickle the sampler."
         )
-    # coefficients make a logistic regression: of all features, or of their products as well
+    # coefficients make a logistic regression, whoever wrote them: nothing in a file is run. It is
+    # one of all features, or of their products as well
     classifier = degree_two()
     linear = classifier[-1]
     coefficients = np.array(content["coefficients"], dtype=np.float64)

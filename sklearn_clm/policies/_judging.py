@@ -32,7 +32,7 @@ TablePathT = TypeVar("TablePathT", bound=TablePath)
 # of an optimisation prompt: two labels tell which texts are near copies
 _FEWEST_JUDGEMENTS = 2
 _MOST_JUDGEMENTS = 3
-_ENOUGH_LABELS = 500  # in all
+_ENOUGH_LABELS = 500  # in all: with more of them two for each prompt teach as well
 
 
 class Auditable(Protocol[LearntT, TableT, PathT]):
@@ -79,7 +79,7 @@ class Judging:
         return np.arange(0), data.order(ties)
 
     def for_collection(self, collection: Any) -> "Judging":
-        """The same for what an estimator has collected."""
+        """This judging, of what an estimator has collected."""
         return self
 
     def rule_for(
@@ -118,9 +118,9 @@ class Judging:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Labels of the optimisation part: some judged, the others estimated.
 
-        Those of the prompts at `rows`, (n, K); `texts`, (n, K), is the draw in which each draw's
-        text occurs first. Returns all as bool, and those that were judged: 1, 0, or -1 for unknown.
-        A table that is filled has them all.
+        The labels are those of the prompts at `rows`, (n, K); `texts`, (n, K), is the draw in which
+        each draw's text occurs first. Returns all labels as bool, and those that were judged: 1, 0,
+        or -1 for unknown. A table that is filled has them all.
         """
         if not table.is_lazy:
             return table.labels[rows] == 1, table.labels[rows]

@@ -94,8 +94,10 @@ class SetLosses:
         references: Sequence[Reference],
         draws: Sequence[Sequence[Generation]],
     ) -> None:
-        self.functions, self._prompts = functions, prompts
-        self._references, self._draws = references, draws
+        self.functions = functions
+        self._prompts = prompts
+        self._references = references
+        self._draws = draws
         self._loss_of_set: dict[tuple[str, int, StoppedSet], float] = {}
 
     def __call__(self, name: str, path: ThresholdPath, step: int) -> np.ndarray:

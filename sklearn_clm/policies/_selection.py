@@ -142,7 +142,7 @@ def labelled(
             is_open[test.components[may_ask(entries, test.rank)]] = True
         return is_open
 
-    # people are told how many verdicts can still be wanted
+    # people are told how many verdicts can still be wanted: of all groups, in one message
     with verdicts.bounding(np.arange(len(labels)), may_still_be_asked):
         if parts is None:
             unknown = np.flatnonzero(labels < 0)
@@ -216,7 +216,7 @@ class ComponentSelection:
         self, rows: np.ndarray, result: ComponentThreshold, claim: Claim
     ) -> SelectionRule:
         """The rule of what tests have found."""
-        # an audit has its own words for a null
+        # an audit has said already why nothing passed
         if claim.holds and result.gamma_hat == np.inf and result.audit is None:
             claim = claim.nullified(why_nothing(result, claim))
         # gamma-hat may be +inf, which is no step of the path: nothing is selected

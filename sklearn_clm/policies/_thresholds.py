@@ -240,7 +240,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
         # the set of all draws errs least, but its other losses may be the largest; and of sets that
         # may abstain those that err least often may be few: the step that is likeliest to pass all
         # tests comes first. Any order will do that the calibration part has no part in
-        path = ThresholdPath(table, rows, frontier, self._score, self.risk)
+        path = ThresholdPath(table, rows, frontier, self._function, self.risk)
         p_values = [self.test_of(path, claim).p_values()]
         for test in self.other_tests(path, claim):
             # a betting test knows the p-values of steps that it was asked about
@@ -251,18 +251,20 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
         return frontier.ordered(np.argsort(largest, kind="stable"))
 
     @property
-    def _score(self) -> SetScore:
+    def _function(self) -> SetScore:
+        """The set function F that the parameter names."""
         return get_set_score(self.set_score)
 
     def path_on(
         self, learnt: Frontier, table: Table, part: Part, rows: np.ndarray
     ) -> ThresholdPath:
+        # tested prompts may have shaped such a search: only what it cannot shape is tested
         if table.ended_by_others:
             learnt = learnt.of_all_draws()
-        return ThresholdPath(table, rows, learnt, self._score, self.risk)
+        return ThresholdPath(table, rows, learnt, self._function, self.risk)
 
     def refuse_stops(self, searched: np.ndarray) -> None:
-        # the set of all draws is the first step where all prompts count
+        # where all prompts count the first step is the set of all draws, which no search has shaped
         if not self.risk.counts_all:
             super().refuse_stops(searched)
 

@@ -51,7 +51,9 @@ class OpenSet(Generic[RuleOfOneT]):
     __slots__ = ("draws", "index", "qualities", "row", "rule", "seen", "shown")
 
     def __init__(self, index: int, rule: RuleOfOneT, row: int = 0) -> None:
-        self.index, self.rule, self.row = index, rule, row
+        self.index = index
+        self.rule = rule
+        self.row = row  # in the arrays of an exit policy
         self.draws: list[Generation] = []
         self.qualities: list[float] = []
         self.seen: dict[object, int] = {}  # first draw of each text
@@ -158,6 +160,7 @@ class BatchedThresholds(BatchedRule[SamplingRule]):
             accepted = [new_draw.open_set.rule.accepted for new_draw in new_draws]
             similarity = self._scores.similarity_of(rows, accepted).tolist()
             for new_draw, earlier, values in zip(new_draws, accepted, similarity, strict=True):
+                # the rule wants one number for each earlier draw; it looks at accepted ones alone
                 similarity_to = dict(zip(earlier, values, strict=True))
                 similarities = [similarity_to.get(j, 0.0) for j in range(start)]
                 open_set = new_draw.open_set
@@ -192,6 +195,7 @@ class BatchedExit(BatchedRule[ExitRule]):
         quality = self._scores.quality_of(sets, draws, start)[:, 0]
         similarity = self._scores.similarity_of(draws, [range(start)] * len(sets))
         equal = np.array([open_set.next_text() for open_set in sets], dtype=np.intp)
+        # calibration took each draw for a text of its own, and so must prediction
         if not self._rule.equal_texts:
             equal[:] = start
         for open_set, value in zip(sets, quality.tolist(), strict=True):

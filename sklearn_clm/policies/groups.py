@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_clm._exceptions import noting_arguments
-from sklearn_clm.calibration.rows import Part, check_groups, parts_of
+from sklearn_clm.calibration.rows import Part, check_groups, parts_to_test
 from sklearn_clm.generators.draws import Prompt
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
@@ -62,7 +62,7 @@ class Groups(BaseEstimator):
         groups: Sequence[Hashable] | None,
     ) -> list[Part]:
         """The tested parts: each group, and last all prompts."""
-        return parts_of(searched, tested, delta, groups, together=self.guarantee == "all")
+        return parts_to_test(searched, tested, delta, groups, together=self.guarantee == "all")
 
     def level(self, delta: float, groups: Sequence[Hashable] | None, rows: np.ndarray) -> float:
         """The level at which each group is tested.

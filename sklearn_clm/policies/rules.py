@@ -92,7 +92,7 @@ class Rule(ABC):
         return self.claim.holds
 
     def having(self, **fields: object) -> Self:
-        """The same rule with other values of some fields."""
+        """This rule with other values of some fields."""
         changed: Self = replace(self, **fields)  # type: ignore[type-var]
         return changed
 
@@ -147,7 +147,7 @@ class SetCounts(NamedTuple):
     def of(
         cls, sizes: np.ndarray, draws: np.ndarray, k_max: int, digests: np.ndarray | None
     ) -> "SetCounts":
-        """Those of sets of some sizes and draws."""
+        """The counts of sets of some sizes and draws."""
         rows = np.arange(len(sizes))
         if digests is not None:
             _, rows = np.unique(digests, return_index=True)
@@ -266,6 +266,7 @@ def rules_of_parts(
             rules[None] = all_draws(claim_of_part.nullified(_NOT_COMPARED))
             continue
         n = len(part.rows)
+        # so few that even without an error the p-value would be above delta: no test, no labels
         if n >= claim_of_part.fewest_prompts:
             rules[part.group] = test(part, claim_of_part.tested_on(part.rows, digests))
             continue

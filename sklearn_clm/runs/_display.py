@@ -98,6 +98,7 @@ class GateDisplay(Display):
         levels = as_array(alphas, "alphas", (None,), low=0.0, high=1.0)
         shares = {name: np.full(len(levels), np.nan) for name in _SHOWN[gate.promise]}
         for i, alpha in enumerate(levels.tolist()):
+            # a level that calibration cannot certify leaves a gap in the curve
             copy = clone(gate).set_params(alpha=alpha, on_null="raise")
             try:
                 errors = errors_of(copy.fit(X, y).stopped(X_new), outcomes)
@@ -115,5 +116,6 @@ class GateDisplay(Display):
         shares.set(xlabel="alpha", ylabel="Share of runs", ylim=(0.0, None))
         labels = [f"stopped runs that {outcome}" for outcome in self.stops]
         bins = np.linspace(0.0, 1.0, 11).tolist()
-        steps.hist([*self.stops.values()], bins=bins, color=[RED, BLUE], label=labels)
+        shares_of_steps = list(self.stops.values())
+        steps.hist(shares_of_steps, bins=bins, color=[RED, BLUE], label=labels)
         steps.set(xlabel="Share of the steps taken until the stop", ylabel="Stopped runs")

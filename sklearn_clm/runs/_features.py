@@ -27,7 +27,7 @@ from sklearn_clm.calibration._exit_model import probability
 
 N_FEATURES = 9  # of each score; two more are of the number of steps
 _LARGEST = 1e100  # of a score, so that no feature overflows
-_N_FOLDS = 5
+_N_FOLDS = 5  # of the cross-fitting
 
 Features = Callable[[list[Any]], Sequence[float]]
 Risk = Callable[[np.ndarray], np.ndarray]  # of a failure, by rows of features
@@ -63,7 +63,9 @@ def next_features(
         largest = max(largest, score)
         total += score
         course = [score, least, total / k, score - last]
-        features += [*course, *(value * k for value in course), largest]
+        # the same score says more after more steps
+        course_times_k = [value * k for value in course]
+        features += [*course, *course_times_k, largest]
         now.append([score, least, largest, total])
     return [*features, k, k * k], now
 
@@ -99,7 +101,8 @@ def features_of_runs(
             raise ValueError(_no_steps(run, f"X[{i}]"))
         steps = run
         if features is not None:
-            steps = [_described(features, [*run[:k]]) for k in range(1, len(run) + 1)]
+            prefixes = [list(run[:k]) for k in range(1, len(run) + 1)]
+            steps = [_described(features, prefix) for prefix in prefixes]
         scores = scores_of(steps, f"X[{i}]", n_scores)
         n_scores = scores.shape[1]
         of_runs.append(features_of(scores))
@@ -158,7 +161,7 @@ class ClassifierRisk:
         return risks
 
 
-def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
+def learnt_risk(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
     """The risk that a scorer predicts, from some runs.
 
     The default counts each run once, however long it is.
@@ -178,6 +181,7 @@ def learnt(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> Risk:
     of_prefixes.fit(scaled, outcomes, sample_weight=weights)
     start = np.append(of_prefixes.coef_[0], of_prefixes.intercept_)
     of_runs = _of_largest(scaled, np.cumsum(lengths), failed, start)
+    # from scaled features to those that a live run has
     coef = of_runs[:-1] / scaler.scale_
     intercept = of_runs[-1] - coef @ scaler.mean_
     return LinearRisk(coef.tolist(), float(intercept))
@@ -223,6 +227,6 @@ def out_of_fold(scorer: Any, features: list[np.ndarray], failed: np.ndarray) -> 
     folds = np.arange(len(features)) % _N_FOLDS
     for fold in range(_N_FOLDS):
         held = folds == fold
-        risk = learnt(scorer, [*compress(features, ~held)], failed[~held])
+        risk = learnt_risk(scorer, [*compress(features, ~held)], failed[~held])
         largest[held] = largest_risks(risk, [*compress(features, held)])
     return largest

@@ -32,7 +32,7 @@ from sklearn_clm.generators.identity import frozen, score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.generators.records import json_value, key_digest, locating_errors
 from sklearn_clm.inspection import CalibrationReport, Section
-from sklearn_clm.inspection._sections import mean_of
+from sklearn_clm.inspection._sections import mean_in_words
 from sklearn_clm.policies.groups import Groups, groups_of, parameters_of_groups
 from sklearn_clm.runs._features import (
     N_FEATURES,
@@ -41,7 +41,7 @@ from sklearn_clm.runs._features import (
     Risk,
     features_of_runs,
     largest_risks,
-    learnt,
+    learnt_risk,
     next_features,
     out_of_fold,
     scores_of,
@@ -250,8 +250,9 @@ class RunGate(BaseEstimator):
         digests = numbered(contents.digests)
         searched, tested = split_prompts(digests, n_first, self.random_state)
         to_learn = [features[i] for i in searched]
-        risk = learnt(self.scorer, to_learn, ~succeeded[searched])
+        risk = learnt_risk(self.scorer, to_learn, ~succeeded[searched])
         largest = largest_risks(risk, features)
+        # levels that are chosen by runs which taught would look better than they are
         if self.promise == "passes":
             largest[searched] = out_of_fold(self.scorer, to_learn, ~succeeded[searched])
         levels, claims = self._levels(largest, succeeded, searched, tested, names)
@@ -319,7 +320,7 @@ class RunGate(BaseEstimator):
             f"(unfinished={record.unfinished!r}).",
         )
         rows = [
-            (name, str(len(errors)), *mean_of(errors))
+            (name, str(len(errors)), *mean_in_words(errors))
             for name, errors in errors_of(stopped, outcomes).items()
         ]
         promises = tuple(claim.sentence() for claim in record.claims.values())
@@ -515,6 +516,7 @@ class OpenRun:
                 self._steps[self.n_steps :] = [score]
                 score = gate.features(self._steps)
             (scores,) = scores_of([score], "score", gate.n_scores).tolist()
+            # all that may fail comes first: a step that is refused leaves the run as it was
             features, kept = next_features(scores, self.n_steps + 1, self._kept)
             self.risk = float(gate.risk(np.array([features]))[0])
             self._kept = kept
@@ -544,6 +546,7 @@ def outcomes_of(y: ArrayLike, n: int, unfinished: str) -> tuple[np.ndarray, int]
 
     1 stands for success, 0 for failure, and NaN for what does not count.
     """
+    # what is wanted stands before each of these errors, which say what came
     with locating_errors(f"y must be {n} booleans, or 0 and 1, and None for unfinished runs"):
         outcomes = column_or_1d(y, dtype=np.float64)
         is_unfinished = np.isnan(outcomes)

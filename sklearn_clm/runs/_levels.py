@@ -28,7 +28,7 @@ from sklearn_clm.calibration._between import middles_above, middles_below
 from sklearn_clm.calibration.certify import nth_largest
 from sklearn_clm.calibration.tests import step_p_values
 
-_N_LEVELS = 60
+_N_LEVELS = 60  # quantiles of M that are levels to test
 _NEARLY = 0.95  # of the greatest chance to pass
 
 
@@ -41,6 +41,7 @@ def keeping_level(of_successes: np.ndarray, largest_risks: np.ndarray, claim: Cl
     allowed = critical_count(len(of_successes), claim.level, claim.delta)
     highest_kept = nth_largest(of_successes, allowed + 1)
     (between,) = middles_above(largest_risks, np.array([highest_kept]))
+    # above w in any case, however the middle is rounded
     return max(float(between), float(np.nextafter(highest_kept, np.inf)))
 
 
@@ -56,10 +57,11 @@ def levels_to_test(
     shares = np.linspace(0.0, 1.0, _N_LEVELS)
     quantiles = np.quantile(largest_risks, shares, method="lower")
     between = np.unique(middles_below(largest_risks, quantiles))
+    # below the smallest M every run is stopped, which lets through nobody to test
     levels = np.append(between[1:], np.inf)
     n_passing, n_failed = let_through(levels, largest_risks, succeeded)
     n_seen = len(largest_risks)
-    risks = (n_failed + 0.5) / (n_passing + 1.0)
+    risks = (n_failed + 0.5) / (n_passing + 1.0)  # never 0: few runs do not prove a certainty
     chances = chances_to_pass(n_passing / n_seen, risks, n_seen, n, claim.level, claim.delta)
     start = np.flatnonzero(chances >= _NEARLY * chances.max())[-1]
     return levels[start:]

@@ -68,7 +68,7 @@ def read_runs(
     ([[0.9, 0.8], [0.2]], [True, None])
     """
     if Path(path).suffix.lower() in (".eval", ".json"):
-        return _of_inspect(path, score, success, scores_of)
+        return _runs_of_inspect(path, score, success, scores_of)
     steps: dict[str, dict[float, Any]] = {}
     outcomes: dict[str, bool | None] = {}
     for where, record in read_records(path):
@@ -76,7 +76,7 @@ def read_runs(
             if lacking := {run, step, score, success} - record.keys():
                 raise ValueError(f"the table must have columns {lacking}, has {[*record]}")
             name = str(record[run])
-            number = float(record[step])
+            number = float(record[step])  # rows may stand in any order: steps are sorted by it
             of_run = steps.setdefault(name, {})
             if number in of_run or not math.isfinite(number):
                 raise ValueError(f"steps of run {name!r} must be distinct numbers, got {number:g}")
@@ -88,7 +88,7 @@ def read_runs(
     return runs, [*outcomes.values()]
 
 
-def _of_inspect(
+def _runs_of_inspect(
     path: AnyPath,
     score: str,
     success: str,
@@ -120,7 +120,9 @@ def _of_inspect(
                 verdicts = sample.get("scores") or {}
                 if len(verdicts) > 1 and success not in verdicts:
                     raise ValueError(f"success must name one of the scorers {[*verdicts]}")
-                verdict: dict[str, Any] = verdicts.get(success) or next(iter(verdicts.values()), {})
+                # of a log with one scorer its name need not be given
+                first_verdict: dict[str, Any] = next(iter(verdicts.values()), {})
+                verdict: dict[str, Any] = verdicts.get(success) or first_verdict
                 runs.append(steps)
                 succeeded.append(None if is_unfinished else _outcome(verdict.get("value")))
     return runs, succeeded

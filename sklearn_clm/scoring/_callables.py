@@ -82,11 +82,12 @@ def _numbers_of_chunk(
     return [number_from(function, argument, *pair) for pair in pairs]
 
 
-def verdict_of(
+def asked_verdict(
     admission: Callable[..., object], response: Response, reference: Reference = None
 ) -> bool:
-    """A callable's verdict on one response, checked."""
+    """The verdict of a callable on one response."""
     try:
+        # a callable A_i knows its prompt, and takes a response alone
         value = admission(response) if reference is None else admission(reference, response)
         return checked_verdict(value, admission)
     except Exception as error:
@@ -100,6 +101,8 @@ def verdict_of(
 
 
 def checked_verdict(value: object, admission: object) -> bool:
+    """A verdict as a bool; what is none is refused."""
+    # a score between them would be taken for a yes
     if isinstance(value, (bool, np.bool_, int, np.integer)) and value in (0, 1):
         return bool(value)
     raise TypeError(
@@ -138,7 +141,7 @@ def check_draws(rows: Sequence[Sized], argument: str, start: int = 0) -> int:
     return sizes[0]
 
 
-def numbered(
+def distinct_items(
     rows: Iterable[Iterable[Item]], key: Callable[[Item], Hashable]
 ) -> tuple[list[Item], list[np.ndarray]]:
     """Distinct items by key, and their numbers row by row.

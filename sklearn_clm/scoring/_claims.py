@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import is_chat, prompt_bytes
 from sklearn_clm.generators.prompts import texts_of_chat
-from sklearn_clm.scoring._callables import name_of, numbered, numbers_from
+from sklearn_clm.scoring._callables import distinct_items, name_of, numbers_from
 from sklearn_clm.scoring._splitters import numbered_components
 from sklearn_clm.scoring.protocols import (
     Draws,
@@ -77,7 +77,8 @@ class ClaimSupport(BaseEstimator):
             for row, numbers in zip(holds, ids):
                 row[numbers] = 1.0
         else:
-            responses, (of_draw,) = numbered([texts], prompt_bytes)
+            # equal responses are asked about once, and counted as often as they were drawn
+            responses, (of_draw,) = distinct_items([texts], prompt_bytes)
             holds = entailed(self.entails, responses, claims)[of_draw]
         counts = holds.sum(axis=0)
         return [counts[numbers] for numbers in ids]
@@ -159,10 +160,11 @@ class GroundedIn(BaseEstimator):
             return [None] * len(claims)
         scores = entailed(self.entails, passages, claims)
         best = scores.argmax(axis=0).tolist()
-        return [
-            Citation(k, passages[k], float(scores[k, c])) if scores[k, c] > 0 else None
-            for c, k in enumerate(best)
-        ]
+        citations: list[Citation | None] = []
+        for c, k in enumerate(best):
+            score = float(scores[k, c])
+            citations.append(Citation(k, passages[k], score) if score > 0 else None)
+        return citations
 
     def passages_beside(self, prompt: Prompt) -> list[str]:
         """What `context` gives, as in :class:`Citing`."""
@@ -176,7 +178,7 @@ class GroundedIn(BaseEstimator):
         return passages
 
     def _passages(self, prompt: Prompt) -> list[str]:
-        """Those beside the prompt, or those that it holds."""
+        """The passages beside the prompt, or those that it holds."""
         if self.context is not None:
             return self.passages_beside(prompt)
         if is_chat(prompt):

@@ -185,7 +185,8 @@ class Support(BaseEstimator):
         holds = np.zeros((len(rows), len(components)), dtype=bool)
         for j, row_ids in enumerate(ids):
             holds[j, row_ids] = True
-        # similarity is to earlier ones: each pair is compared once, and counts both ways
+        # similarity is known to earlier components alone: each pair is compared once, and counts
+        # both ways
         to_earlier = similarity_tensor(self.similarity, [components])[0]
         alike = to_earlier + to_earlier.T >= self.threshold
         np.fill_diagonal(alike, True)  # a component agrees with itself, whatever the measure says
@@ -240,8 +241,8 @@ def component_scores(
 ) -> Scores:
     """Scores, checked, of all components, or of accepted `members`."""
     if members is not None:
-        # it counts draws that agree, rejected ones too: these are among the K that calibrated
-        # (Prop. 4.4)
+        # such a score counts draws that agree, rejected ones too: these are among the K that
+        # calibrated (Proposition 4.4)
         if getattr(score, "counts_taken_draws", False):
             scores_of_members = component_scores(score, prompts, generations, spans)
             return [[row[j] for j in of] for row, of in zip(scores_of_members, members)]

@@ -101,8 +101,9 @@ class EntailmentScore(BaseEstimator):
         check_scalar(self.batch_size, "batch_size", Integral, min_val=1)
         if not pairs:
             return np.empty(0)
-        # so that little of a batch is padding
-        distinct = sorted(dict.fromkeys(pairs), key=lambda pair: len(pair[0]) + len(pair[1]))
+        # by length, so that little of a batch is padding
+        distinct = list(dict.fromkeys(pairs))
+        distinct.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
         model, tokenizer = self._model_and_tokenizer()
         model.train(False)
         # in low precision the other rows of a batch show in a row's score: one at a time
@@ -117,20 +118,24 @@ class EntailmentScore(BaseEstimator):
         """Probability of entailment of pairs that share a batch."""
         import torch
 
+        # a tokenizer may allow more than the model has positions for, or say nothing
         positions = getattr(model.config, "max_position_embeddings", None) or _NO_LIMIT
         limit = int(min(tokenizer.model_max_length, positions, _NO_LIMIT))
+        premises, hypotheses = map(list, zip(*pairs))
         encoded = tokenizer(
-            *map(list, zip(*pairs)),
+            premises,
+            hypotheses,
             padding=True,
-            truncation="only_first",
+            truncation="only_first",  # a hypothesis that is cut is another one
             max_length=limit,
             return_tensors="pt",
         ).to(model.device)
         # checkpoints number their classes as they like
         entailment = _entailment_index(model.config, self.entailment_label)
         with torch.inference_mode():
-            values = model(**encoded).logits.double().softmax(dim=-1)[:, entailment]
-        return np.asarray(values.cpu().numpy())
+            logits = model(**encoded).logits.double()
+            probabilities = logits.softmax(dim=-1)[:, entailment]
+        return np.asarray(probabilities.cpu().numpy())
 
     def import_modules(self) -> None:
         """Load the model, as in :class:`Importing`."""
@@ -146,7 +151,8 @@ class EntailmentScore(BaseEstimator):
     def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         optional_module("torch", "transformers", "EntailmentScore")
         transformers = optional_module("transformers", "transformers", "EntailmentScore")
-        model, tokenizer = self.model, self.tokenizer
+        model = self.model
+        tokenizer = self.tokenizer
         if isinstance(model, (str, os.PathLike)):
             name = model
             kind = transformers.AutoModelForSequenceClassification
@@ -164,7 +170,9 @@ class EntailmentScore(BaseEstimator):
 
 
 def _entailment_index(config: "PretrainedConfig", wanted: int | str | None) -> int:
-    names = {int(index): str(name) for index, name in (config.id2label or {}).items()}
+    # a config that was read from JSON has texts for indices
+    labels = config.id2label or {}
+    names = {int(index): str(name) for index, name in labels.items()}
     matching = [
         index
         for index, name in names.items()

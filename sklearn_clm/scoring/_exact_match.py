@@ -9,6 +9,7 @@ import numpy as np
 
 from sklearn_clm.scoring.protocols import Reference, Response
 
+# becomes white space: "well-known" and "well known" are one answer
 _PUNCTUATION = dict.fromkeys(map(ord, string.punctuation + "‘’´`"), " ")
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _WORD = r"[^\W_]"
@@ -40,7 +41,9 @@ def answer_key(text: str) -> tuple[bool, str]:
 
 
 def _normalized(text: str) -> str:
-    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    """TriviaQA's normal form of a text."""
+    words = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLE.sub(" ", words).split())
 
 
 def exact_match(reference: Reference, response: Response) -> bool:

@@ -19,7 +19,7 @@ from sklearn_clm.generators.draws import prompt_bytes
 from sklearn_clm.generators.identity import digest_of
 from sklearn_clm.generators.prompts import texts_of_chat
 from sklearn_clm.generators.records import json_value
-from sklearn_clm.scoring._callables import numbered
+from sklearn_clm.scoring._callables import distinct_items
 from sklearn_clm.scoring._splitters import circle_of, logprobs_inside, scores_of_components
 from sklearn_clm.scoring.protocols import (
     Arriving,
@@ -38,12 +38,19 @@ from sklearn_clm.scoring.protocols import (
 
 Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
 
+# yes or no at the beginning, formatted or not, but not "yes or no" or "yes/no"
 _YES_NO = re.compile(r"[\W_]*(yes|no)\b(?!\s*(?:/|\\|or\b|and\b)\s*(?:yes|no)\b)", re.IGNORECASE)
 
 
 def _filled(template: str, fields: Mapping[str, object]) -> str:
     """A template with its ``{names}`` replaced, other braces kept."""
-    return re.sub(r"\{(\w+)\}", lambda m: str(fields[m[1]]) if m[1] in fields else m[0], template)
+
+    def value_of(match: re.Match[str]) -> str:
+        name = match[1]
+        return str(fields[name]) if name in fields else match[0]
+
+    # in one pass, so that braces of a response are never taken for names
+    return re.sub(r"\{(\w+)\}", value_of, template)
 
 
 def _yes_or_no(answer: Generation) -> bool | None:
@@ -102,13 +109,14 @@ class _Asking(BaseEstimator):
         template = self._template if self.template is None else self.template
         if "{response}" not in template:
             raise ValueError(f"template must hold '{{response}}', got {template!r:.80}.")
+        # white space around a response would end a question otherwise
         response_text = response.strip() if isinstance(response, str) else response
         return _filled(template, {**fields, "response": response_text})
 
     def _questions(self, pairs: Iterable[tuple[Prompt, Response]]) -> list[Prompt]:
         """The question about each prompt and response, or component."""
         return [
-            self._question(prompt, {"prompt": _contents(prompt)}, response)
+            self._question(prompt, {"prompt": _chat_text(prompt)}, response)
             for prompt, response in pairs
         ]
 
@@ -284,7 +292,7 @@ class PTrue(_Asking):
             for prompt, row in zip(prompts, generations)
         ]
         # equal responses make equal questions, which are paid for once
-        questions, numbers = numbered(rows, prompt_bytes)
+        questions, numbers = distinct_items(rows, prompt_bytes)
         return np.array(self._probabilities(questions))[np.array(numbers)]
 
     def _probabilities(self, questions: list[Prompt]) -> list[float]:
@@ -443,7 +451,7 @@ class VerbalisedConfidence(_Asking):
         return scores_of_components(prompts, generations, spans, self._score)
 
     def _score(self, pairs: list[tuple[Prompt, Response]]) -> np.ndarray:
-        questions, (numbers,) = numbered([self._questions(pairs)], prompt_bytes)
+        questions, (numbers,) = distinct_items([self._questions(pairs)], prompt_bytes)
         values = np.zeros(len(questions))
         self._ask(questions, values.__setitem__)
         return values[numbers]
@@ -457,6 +465,6 @@ def _ends(value: object) -> str:
     return shortened.repr(value)
 
 
-def _contents(prompt: Prompt) -> object:
-    """The contents of chat messages; other prompts unchanged."""
+def _chat_text(prompt: Prompt) -> object:
+    """The texts of a chat; other prompts unchanged."""
     return "\n\n".join(texts_of_chat(prompt)) or prompt

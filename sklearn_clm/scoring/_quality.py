@@ -34,7 +34,7 @@ from sklearn_clm.scoring.protocols import (
     Spans,
 )
 
-_LENGTH_EXPONENT = 0.6
+_LENGTH_EXPONENT = 0.6  # of lp(y) (section 4.2)
 # models in low precision give log-probabilities slightly above 0
 LOGPROB_ROUNDING = 0.01
 
@@ -169,6 +169,7 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
     >>> round(likelihood("Q: ?", Generation("Paris", logprob=-0.5, n_tokens=1)), 4)
     0.6065
     """
+    # by the code for arrays, so that a draw has the same bits alone
     return float(_likelihoods([prompt], [[generation]], 0)[0, 0])
 
 
@@ -196,6 +197,7 @@ def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray
 def length_normalised(logprob: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
     """Likelihood of `n_tokens` tokens with the paper's length penalty."""
     penalty = ((5.0 + np.asarray(n_tokens)) / 6.0) ** _LENGTH_EXPONENT
+    # a log-probability that rounding made positive is that of a sure response
     with np.errstate(under="ignore", over="ignore"):
         return np.asarray(np.exp(np.minimum(logprob, 0.0) / penalty))
 

@@ -20,8 +20,8 @@ from sklearn_clm.scoring._callables import (
     as_scores,
     check_draws,
     chosen,
+    distinct_items,
     map_chunks,
-    numbered,
     numbers_from,
 )
 from sklearn_clm.scoring._exact_match import exact_match, same_value
@@ -30,7 +30,7 @@ from sklearn_clm.scoring.protocols import PairwiseSimilarity, Response, Similari
 if TYPE_CHECKING:
     from nltk.stem.porter import PorterStemmer
 
-_WORD = 64
+_WORD = 64  # tokens whose subsequences rapidfuzz finds in one machine word
 _SEPARATOR = "A"
 # the `rouge-score` package stems longer words alone
 _LONGEST_UNSTEMMED = 3
@@ -141,7 +141,8 @@ def _stripped(texts: Sequence[str]) -> np.ndarray:
 def _measure(rows: list[str], columns: list[str]) -> np.ndarray:
     """ROUGE-L F-measure of all rows and columns of encoded texts."""
     rapidfuzz = _rapidfuzz()
-    # a text without tokens has nothing in common with any, and 0 / 1 is as good as 0 / 0
+    # 2 L / (m + n) is L / (m / 2 + n / 2): halves of lengths, added for all pairs at once. A text
+    # without tokens has nothing in common with any, and 0 / 1 is as good as 0 / 0
     halves_b = [len(text) / 2 or 0.5 for text in columns]
     halves_a = halves_b if rows is columns else [len(text) / 2 or 0.5 for text in rows]
     longest = 2 * max(chain(halves_a, halves_b), default=0)
@@ -231,11 +232,12 @@ def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> 
         return
     # a look at the first ones: a corpus has one script
     looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
-    foreign = [
-        text
-        for text in looked_at
-        if 2 * sum(map(str.isascii, filter(str.isalpha, text))) < sum(map(str.isalpha, text))
-    ]
+    # texts of which less than half of the letters are ASCII
+    foreign = []
+    for text in looked_at:
+        letters = list(filter(str.isalpha, text))
+        if 2 * sum(map(str.isascii, letters)) < len(letters):
+            foreign.append(text)
     if foreign and len(foreign) >= _MANY_FOREIGN * len(looked_at):
         warn(
             f"{parameter}='rouge_l' compares ASCII letters and digits alone, but of the first "
@@ -329,13 +331,13 @@ def _pair_by_pair(
     """Similarity of draws to earlier ones; equal pairs compared once."""
     size = len(responses[0])
     # 1 and True are equal, and different responses
-    distinct, rows = numbered(responses, lambda response: (type(response), response))
+    distinct, rows = distinct_items(responses, lambda response: (type(response), response))
     numbers = np.array(rows)
     later, earlier = np.nonzero(np.tri(size, k=-1, dtype=bool)[start:])
     # pairs of numbers in place of texts: a million pairs are compared, their texts a few times
-    compared = list(
-        zip(numbers[:, start + later].ravel().tolist(), numbers[:, earlier].ravel().tolist())
-    )
+    later_numbers = numbers[:, start + later].ravel().tolist()
+    earlier_numbers = numbers[:, earlier].ravel().tolist()
+    compared = list(zip(later_numbers, earlier_numbers))
     pairs = list(dict.fromkeys(compared))
     texts = [(distinct[first], distinct[second]) for first, second in pairs]
     values = numbers_from(similarity, "similarity", texts, n_jobs)

@@ -20,7 +20,7 @@ from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm.generators import DrawQueue, FunctionGenerator
 from sklearn_clm.generators.base import answer_queue
 from sklearn_clm.generators.draws import Generation, prompt_bytes
-from sklearn_clm.scoring._callables import chosen, name_of, numbered
+from sklearn_clm.scoring._callables import chosen, distinct_items, name_of
 from sklearn_clm.scoring.protocols import (
     Claim,
     Draws,
@@ -116,7 +116,7 @@ class CheckedSplitter:
     def split_pairs(self, prompts: Prompts, responses: Sequence[str]) -> list[list[Part]]:
         """The components of each response, for each distinct pair once."""
         pairs = list(zip(prompts, responses))
-        distinct, (numbers,) = numbered([pairs], prompt_bytes)
+        distinct, (numbers,) = distinct_items([pairs], prompt_bytes)
         parts_of_pair: dict[int, list[Part]] = {}
         self.split_each(distinct, parts_of_pair.__setitem__)
         return [parts_of_pair[k] for k in numbers.tolist()]
@@ -202,7 +202,11 @@ class CheckedSplitter:
         return self._with_claims(checked_parts, blank, text) if has_claims else checked_parts
 
     def _with_claims(self, parts: list[Part], blank: list[int], text: str) -> list[Part]:
-        """Parents are positions among these; what stands is a span."""
+        """Parts whose claims have parents among these parts.
+
+        A claim that stands in the text, and rests on nothing, is a span. `blank` are the positions
+        of parts that were left out: parents that the user gave count these as well.
+        """
         given = (i for i in range(len(parts) + len(blank)) if i not in blank)
         position_of = {i: k for k, i in enumerate(given)}
         for k, part in enumerate(parts):
@@ -338,7 +342,9 @@ def least_on_the_way_up(parts: Sequence[Part], scores: np.ndarray) -> np.ndarray
         return scores
     least = scores.copy()
     for k in _grounds_first(parts):
-        least[k] = min([least[k], *(least[parent] for parent in parents_of(parts[k]))])
+        # those on which it rests were done before
+        of_grounds = [least[parent] for parent in parents_of(parts[k])]
+        least[k] = min([least[k], *of_grounds])
     return least
 
 
@@ -353,7 +359,8 @@ def circle_of(parts: Sequence[Part]) -> list[Part]:
 
 def _grounds_first(parts: Sequence[Part]) -> list[int]:
     """Positions of components, each behind those on which it rests."""
-    return list(TopologicalSorter(dict(enumerate(map(parents_of, parts)))).static_order())
+    parents = dict(enumerate(map(parents_of, parts)))
+    return list(TopologicalSorter(parents).static_order())
 
 
 def logprobs_inside(draw: Generation, span: Span) -> list[float]:
@@ -378,7 +385,7 @@ def numbered_components(
     """Distinct components, and which of them each span holds."""
     rows = zip(responses, spans)
     components = ([component_of(response, span) for span in row] for response, row in rows)
-    return numbered(components, component_key)
+    return distinct_items(components, component_key)
 
 
 def scores_of_components(
@@ -399,7 +406,7 @@ def scores_of_components(
 
 
 def _claim(claim: Claim, text: str) -> Claim | None:
-    """A claim and where it stands; None if wrong."""
+    """A checked claim and where it stands; None if malformed."""
     try:
         parents = tuple(map(index, claim.parents))
         statement = claim.text.strip()

@@ -10,11 +10,11 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from sklearn_clm.scoring._callables import (
+    asked_verdict,
     chosen,
     map_chunks,
     number_from,
     numbers_from,
-    verdict_of,
 )
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._similarity import RougeL
@@ -113,7 +113,8 @@ class ComponentMatch(PairJudge):
         """Verdicts; each run of equal references is split once."""
         pairs = zip(references, components)
         # by identity: equal references need not be hashable, and a run holds one object
-        runs = [list(run) for _, run in groupby(pairs, key=lambda pair: id(pair[0]))]
+        by_reference = groupby(pairs, key=lambda pair: id(pair[0]))
+        runs = [list(run) for _, run in by_reference]
         return enumerate(map_chunks(self._judge_runs, runs))
 
     def _judge_runs(self, runs: Sequence[Pairs]) -> list[bool]:
@@ -123,11 +124,14 @@ class ComponentMatch(PairJudge):
         for run in runs:
             parts = self.parts(run[0][0])
             components = [component for _, component in run]
+            # ROUGE-L of all pairs of a run at once, which is many times as fast
             if isinstance(judge, ThresholdAdmission) and isinstance(judge.metric, RougeL):
                 values = judge.metric.pairwise(parts, components)
                 verdicts.extend(np.any(values >= judge.threshold, axis=0).tolist())
             else:
-                verdicts += [any(verdict_of(judge, c, part) for part in parts) for c in components]
+                verdicts += [
+                    any(asked_verdict(judge, c, part) for part in parts) for c in components
+                ]
         return verdicts
 
     def parts(self, reference: Reference) -> list[Response]:

@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from joblib import effective_n_jobs, parallel_config
 
-from sklearn_clm.generators.prompts import is_missing, listed, lists_itself, plain
+from sklearn_clm.generators.prompts import as_python, is_missing, listed, lists_itself
 from sklearn_clm.scoring._callables import (
+    asked_verdict,
     check_draws,
     checked_verdict,
+    distinct_items,
     map_chunks,
     name_of,
-    numbered,
-    verdict_of,
 )
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._similarity import warn_of_script
@@ -90,7 +90,7 @@ def judge(
         for i, (references, row) in enumerate(zip(checked, responses))
     ]
     # equal pairs are judged once: a judge costs, and must not contradict itself
-    tasks, numbers = numbered(rows, _judged_alike)
+    tasks, numbers = distinct_items(rows, _judged_alike)
     pairs = [(references, response) for _, references, response in tasks]
     verdicts = np.array(_judged(get_admission(admission), pairs, n_jobs, on_verdict), dtype=bool)
     return [verdicts[row] for row in numbers]
@@ -128,7 +128,7 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
         # a row of numbers is one reference, such as a vector of labels
         items = listed(y) if lists_itself(y) else list(array)
 
-    items = [plain(item) for item in items]
+    items = [as_python(item) for item in items]
     for i, item in enumerate(items):
         if isinstance(item, float) and math.isinf(item):
             raise ValueError(f"Input y contains infinity (at position {i}).")
@@ -228,10 +228,12 @@ def take_verdicts(admission: PairJudge, pairs: Pairs, take: Callable[[int, bool]
 
 
 def _ask_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
+    """Verdicts, by a judge of the prompt's own or `admission`."""
+    # `any` stops at the first reference that admits it: the others are not paid for
     return [
-        verdict_of(judge, response)
+        asked_verdict(judge, response)
         if callable(judge)
-        else any(verdict_of(admission, response, reference) for reference in judge)
+        else any(asked_verdict(admission, response, reference) for reference in judge)
         for judge, response in tasks
     ]
 

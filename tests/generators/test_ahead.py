@@ -26,7 +26,7 @@ from sklearn_clm.generators.transformers import _ahead, _engine
 from sklearn_clm.generators.transformers._ahead import (
     N_RECENT,
     N_REMEMBERED,
-    Plan,
+    AheadPlan,
     StepTimes,
     cheapest_count,
 )
@@ -358,7 +358,7 @@ def test_threads_share_times(monkeypatch):
 
 def test_batches_grow_by_twice_while_it_is_unknown_what_rows_cost():
     times = StepTimes()
-    plan = Plan(times, 64)
+    plan = AheadPlan(times, 64)
     chances = (1.0,) * K
     assert plan.n_at_once(chances, 1) == 1
     counts = []
@@ -371,7 +371,7 @@ def test_batches_grow_by_twice_while_it_is_unknown_what_rows_cost():
     times = StepTimes()
     times.add(8, 8.0)
     times.add(4, 3.9)
-    assert Plan(times, 64).n_at_once((1.0, 0.5, 0.25, 0.125), 1) == 1
+    assert AheadPlan(times, 64).n_at_once((1.0, 0.5, 0.25, 0.125), 1) == 1
 
 
 def test_a_request_whose_draws_others_make_waits_for_them(llama_path):

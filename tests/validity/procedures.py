@@ -14,7 +14,7 @@ from sklearn_clm.calibration import (
     prompts_needed,
     search_frontier,
 )
-from sklearn_clm.calibration.rows import parts_of
+from sklearn_clm.calibration.rows import parts_to_test
 from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.scoring import get_set_score
 
@@ -94,7 +94,7 @@ def groups_all(
     # a prompt that is drawn twice is two independent prompts here
     frontier = replace(frontier, seen=None)
     tested, together = np.arange(len(searched), setting.n), guarantee == "all"
-    parts = parts_of(searched, tested, setting.delta, of_prompt[positions], together=together)
+    parts = parts_to_test(searched, tested, setting.delta, of_prompt[positions], together=together)
     risks = []
     for part in parts:
         group = watched[0] if pooled else part.group

@@ -101,7 +101,8 @@ def _token_bytes(token: str, raw: Sequence[int] | None) -> bytes:
         return bytes([*raw])  # bytes of a number would be as many zeros
     if token.startswith("bytes:"):
         # how the older endpoint writes a token that is no complete character
-        return re.sub(rb"\\x([0-9a-fA-F]{2})", lambda m: bytes([int(m[1], 16)]), token[6:].encode())
+        escaped = token.removeprefix("bytes:").encode()
+        return re.sub(rb"\\x([0-9a-fA-F]{2})", lambda match: bytes([int(match[1], 16)]), escaped)
     return token.encode("utf-8", "surrogatepass")
 
 
@@ -156,7 +157,8 @@ def _by_bytes(text: str, tokens: Sequence[bytes], shift: int) -> Spans:
 def _by_search(text: str, tokens: Sequence[bytes]) -> Spans | None:
     """Spans where incomplete tokens fill the gaps between others."""
     spans: list[tuple[int, int]] = []
-    position, n_pending = 0, 0
+    position = 0
+    n_pending = 0  # tokens without a whole character since the last one with any
     for token in tokens:
         piece = token.decode("utf-8", "replace").strip("\ufffd")
         if not piece:

@@ -102,7 +102,8 @@ class Service:
             )
         if api_key and not api_key.isascii():  # the error of what encodes it would hold it
             raise ValueError("api_key must be ASCII, got a key with other characters instead.")
-        self._api_key, self._max_retries = api_key, max_retries
+        self._api_key = api_key
+        self._max_retries = max_retries
         self._client = openai.OpenAI(
             api_key=api_key or "none",
             base_url=base_url,
@@ -168,6 +169,7 @@ def service_of(
 
 def redacted(text: str, secret: str | None) -> str:
     """A text without the secret and without whatever follows ``Bearer``."""
+    # a service may quote the headers of a request, or a part of its key
     text = text.replace(secret, "<secret>") if secret else text
     return re.sub(r"(?i)\b(bearer\s+)[^\s\"',}]+", r"\1<secret>", text)
 

@@ -79,7 +79,7 @@ class StepTimes:
         self.version += 1
 
 
-class Plan:
+class AheadPlan:
     """How many draws of a prompt to have under way."""
 
     def __init__(self, times: StepTimes, batch_size: int) -> None:
@@ -151,7 +151,7 @@ def cheapest_count(
     2
     """
     n_draws = len(chances)
-    n_expected = n_open * chances
+    n_expected = n_open * chances  # prompts that are still open after k draws
     n_rows = np.outer(np.maximum(n_expected, 1.0), np.arange(1, n_draws + 1))
     costs = np.minimum(n_expected, 1.0)[:, np.newaxis] * seconds(n_rows)
     cost_after = np.zeros(n_draws + 1)  # the expected cost of all rounds after k draws

@@ -42,7 +42,8 @@ class Layout:
         for keys, values in self.unpack(packed):
             layer = DynamicLayer()  # type: ignore[no-untyped-call]
             layer.lazy_initialization(keys, values)
-            layer.keys, layer.values = keys, values
+            layer.keys = keys
+            layer.values = values
             cache.layers.append(layer)
         return cache
 
@@ -85,18 +86,22 @@ class _WindowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def __init__(self, keys: Tensor, values: Tensor):
         super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(keys, values)
-        self._all = keys, values
+        self._memory = keys, values  # with room; the attributes show what is in use
 
     def look_at(self, n_rows: int, start: int, stop: int) -> None:
         """Show the library the rows and slots in use."""
-        self._rows, self._start, self._stop = n_rows, start, stop
-        self.keys, self.values = (tensor[:n_rows, :, start:stop] for tensor in self._all)
+        self._rows = n_rows
+        self._start = start
+        self._stop = stop
+        keys, values = self._memory
+        self.keys = keys[:n_rows, :, start:stop]
+        self.values = values[:n_rows, :, start:stop]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         stop = self._stop + key_states.shape[-2]
-        for tensor, new in zip(self._all, (key_states, value_states)):
+        for tensor, new in zip(self._memory, (key_states, value_states)):
             tensor[: self._rows, :, self._stop : stop] = new
         self.look_at(self._rows, self._start, stop)
         return self.keys, self.values
@@ -202,6 +207,8 @@ class Batch:
         _, rows, _, slots, _ = self._packed[0].shape if self._packed else (0,) * 5
         if n_rows <= rows and longest <= self.stop < slots:
             return
+        # what is in use is to end at slot `longest`: in the same memory where that has room for
+        # some tokens more, or else in larger memory
         used = slice(min(self.starts, default=self.stop), self.stop)
         first = longest - (used.stop - used.start)
         if n_rows <= rows and longest + max(16, longest // 8) <= slots:

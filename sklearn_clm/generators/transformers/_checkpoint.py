@@ -72,7 +72,9 @@ def _identity(value: object) -> object:
 
 def _loaded(generator: Loading) -> tuple[Any, Any, Any]:
     """A model, its tokenizer, and its image processor if any."""
-    model, tokenizer, processor = generator.model, generator.tokenizer, generator.processor
+    model = generator.model
+    tokenizer = generator.tokenizer
+    processor = generator.processor
     images: Any = transformers.AutoImageProcessor
     kwargs = generator.model_kwargs or {}
     options: dict[str, Any] = {"trust_remote_code": generator.trust_remote_code}
@@ -159,7 +161,7 @@ class Checkpoint:
     def eos_ids(self) -> list[int]:
         """Tokens that end a response."""
         ids = self.model.generation_config.eos_token_id
-        return _as_list(self.tokenizer.eos_token_id if ids is None else ids)
+        return _token_ids(self.tokenizer.eos_token_id if ids is None else ids)
 
     @property
     def start_ids(self) -> list[int]:
@@ -168,14 +170,14 @@ class Checkpoint:
             return []
         config = self.model.generation_config
         start = config.decoder_start_token_id
-        start = _as_list(config.bos_token_id if start is None else start)
+        start = _token_ids(config.bos_token_id if start is None else start)
         if not start:
             raise ValueError(
                 f"model must have a decoder_start_token_id in its generation_config, got a "
                 f"{type(self.model).__name__} without one instead."
             )
         # a language code, for instance, which generation is made to begin with
-        return start + _as_list(config.forced_bos_token_id)
+        return start + _token_ids(config.forced_bos_token_id)
 
     @property
     def version(self) -> object:
@@ -295,6 +297,7 @@ class Checkpoint:
 
 def _decisive(config: object) -> object:
     """The parts of a config that shape the model's output."""
+    # the same weights under another name, or of another version of the library, draw alike
     incidental = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
     if not isinstance(config, dict):
         return config
@@ -302,7 +305,7 @@ def _decisive(config: object) -> object:
     return sorted(kept.items(), key=str)
 
 
-def _as_list(ids: Any) -> list[int]:
+def _token_ids(ids: Any) -> list[int]:
     if ids is None:
         return []
     return [int(i) for i in ids] if isinstance(ids, (list, tuple)) else [int(ids)]

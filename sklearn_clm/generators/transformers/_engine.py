@@ -26,7 +26,7 @@ from torch import Tensor
 
 from sklearn_clm.generators.draws import Generation, draw_stream
 from sklearn_clm.generators.queue import DrawQueue, DrawRequest
-from sklearn_clm.generators.transformers._ahead import Plan
+from sklearn_clm.generators.transformers._ahead import AheadPlan
 from sklearn_clm.generators.transformers._batch import Batch, PromptState
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint
 from sklearn_clm.generators.transformers._forward import Written
@@ -86,7 +86,7 @@ class Engine:
         self._encode = encode
         self._choose = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p)
         self._seconds = clock_of(self.forward.model.device)
-        self._plan = Plan(checkpoint.step_times, batch_size)
+        self._plan = AheadPlan(checkpoint.step_times, batch_size)
         # draws that had been put, and version of times, when no further draw ahead was worth it
         self._settled_at = (-1, -1)
         self._prompts: dict[int, EncodedPrompt] = {}  # of prompts that are open
@@ -166,6 +166,7 @@ class Engine:
 
     def _next_draws(self, live: list[Row]) -> list[Row]:
         """Draws that join the `live` rows now."""
+        # rows of one length go through the model together, and end together
         if live and not self.forward.ragged:
             return []
         chosen: list[Row] = []
@@ -200,6 +201,7 @@ class Engine:
             if request.prompt not in self._prompts:
                 prompt = self._prompts[request.prompt] = self._encode(request.prompt)
                 self._alike.setdefault(prompt.key, set()).add(request.prompt)
+        # by length, so that prompts that are prefilled together need little padding
         for request in sorted(requests, key=lambda r: len(self._prompts[r.prompt].ids)):
             prompt = self._prompts[request.prompt]
             draws = range(request.start, request.stop)

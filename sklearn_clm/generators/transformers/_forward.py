@@ -126,6 +126,7 @@ class Forward(ABC):
         ids = [(7 * i + 3) % int(embeddings.num_embeddings) for i in range(10)]
         prompt, longer = (prompt._replace(ids=tuple(ids[:n])) for n in (3, 7))
         self._look_at_cache(prompt)
+        # after token 5, once as the last one and once with three tokens behind it
         short, after_all = (self.logits_after(Written(prompt, ids[:n]), n - 4) for n in (5, 8))
         if self._differ(short[0], after_all[0]):
             raise ValueError(
@@ -133,7 +134,9 @@ class Forward(ABC):
                 "change the probabilities of earlier ones instead."
             )
         if self.layout is not None:
-            self.ragged = self._pads_rightly(Written(longer, ids[5:6]), Written(prompt, ids[4:5]))
+            long = Written(longer, ids[5:6])
+            short_row = Written(prompt, ids[4:5])
+            self.ragged = self._pads_rightly(long, short_row)
 
     @abstractmethod
     def _look_at_cache(self, prompt: EncodedPrompt) -> None:
@@ -196,7 +199,10 @@ class CausalForward(Forward):
         n_shared = 0 if prefix is None else len(prefix.ids)
         lengths = [len(prompt.ids) - n_shared for prompt in prompts]
         width = max(lengths)
-        rows = [[*p.ids[n_shared:], *[0] * (width - n)] for p, n in zip(prompts, lengths)]
+        rows = []
+        for prompt, n in zip(prompts, lengths):
+            padding = [0] * (width - n)
+            rows.append([*prompt.ids[n_shared:], *padding])
         tensors, logits = self._run(self._tensor(rows), [n - 1 for n in lengths], prefix)
         packed = self.layout.pack([t[:, :, n_shared:] for t in tensors]) if self.layout else []
         states = [
@@ -260,7 +266,9 @@ class CausalForward(Forward):
         n_shared = 0 if prefix is None else len(prefix.ids)
         cache = None if self.layout is None else DynamicCache()
         if self.layout is not None and prefix is not None:
-            cache = self.layout.cache([t.expand(-1, n_rows, -1, -1, -1) for t in prefix.packed])
+            # the prefix of all rows is one row in memory
+            of_rows = [tensor.expand(-1, n_rows, -1, -1, -1) for tensor in prefix.packed]
+            cache = self.layout.cache(of_rows)
         # logits of a row's last token alone: those of all positions would fill the memory
         at = sorted(set(last))
         positions = torch.arange(n_shared, n_shared + n_tokens, device=ids.device)
@@ -357,7 +365,8 @@ class EncoderDecoderForward(Forward):
             self_attention = _layout(cache.self_attention_cache, len(self.start_ids))
             cross_attention = _layout(cache.cross_attention_cache, encoded.shape[1])
             if self_attention is not None and cross_attention is not None:
-                self.layout, self.cross_layout = self_attention, cross_attention
+                self.layout = self_attention
+                self.cross_layout = cross_attention
 
     def _run(
         self,
@@ -381,7 +390,11 @@ class EncoderDecoderForward(Forward):
             return encoder(pixel_values=pixels).last_hidden_state, None
         lengths = [len(prompt.ids) for prompt in prompts]
         width = max(lengths)
-        ids = self._tensor([[*p.ids, *[0] * (width - len(p.ids))] for p in prompts])
+        rows = []
+        for prompt in prompts:
+            padding = [0] * (width - len(prompt.ids))
+            rows.append([*prompt.ids, *padding])
+        ids = self._tensor(rows)
         counts = torch.tensor(lengths, device=self.model.device)
         mask = (torch.arange(width, device=self.model.device) < counts.unsqueeze(1)).long()
         return encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask

@@ -280,7 +280,7 @@ class TransformersGenerator(BaseGenerator):
 
     @property
     def model_version(self) -> object:  # type: ignore[override]
-        """Of weights, adapters, settings and tokenizer."""
+        """Version of weights, adapters, settings and tokenizer."""
         return self._load().version
 
     def fingerprint(self) -> str:

@@ -58,7 +58,9 @@ def choose(
     else:
         doubtful = torch.zeros_like(truncated.doubtful)
     tokens = columns if truncated.ids is None else truncated.ids.gather(1, columns)
-    logprobs = base.gather(1, tokens).double() - base.logsumexp(-1, keepdim=True).double()
+    # of the base model (section 4.2): before temperature, top-k and top-p
+    log_normaliser = base.logsumexp(-1, keepdim=True).double()
+    logprobs = base.gather(1, tokens).double() - log_normaliser
     return Choice(tokens[:, 0], logprobs[:, 0], doubtful)
 
 
@@ -74,7 +76,8 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
         )
 
     seen = logits.masked_fill(logits < top - MASKED, 0.0)
-    unit = torch.finfo(logits.dtype).eps * seen.abs().amax(-1).double() / temperature
+    largest = seen.abs().amax(-1).double()
+    unit = torch.finfo(logits.dtype).eps * largest / temperature
 
     below: Tensor | None = None
     ids: Tensor | None = None
@@ -99,6 +102,8 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
     doubtful = torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
     if below is not None:
         kept_values = values.masked_fill(weights == 0, torch.inf)
+        # the last token that stays and the first that goes: closer than rounding, they could change
+        # places, which matters where the last one has any weight
         gap = kept_values.amin(-1) - below.double()
         share = weights.masked_fill(weights == 0, torch.inf).amin(-1) / weights.sum(-1)
         doubtful = (gap > 0) & (gap <= LOGIT_ULPS * unit) & (share > unit)
@@ -131,4 +136,6 @@ def _nucleus(values: Tensor, weights: Tensor, top_p: float, unit: Tensor) -> tup
         & (shares.gather(1, n_dropped) > margin)
     )
     mask = torch.zeros_like(dropped).scatter(1, order, dropped)
-    return weights.masked_fill(mask, 0.0), near_cut[:, :-1].any(-1) | swap[:, 0]
+    # the cut could move by a token, or two tokens at it change places
+    doubtful = near_cut[:, :-1].any(-1) | swap[:, 0]
+    return weights.masked_fill(mask, 0.0), doubtful
