@@ -390,6 +390,7 @@ def _rows_of(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, text: str) -> None:
+    # whole or not at all: what stood there stays until the new text is complete
     with replacing(path) as unfinished:
         Path(unfinished).write_text(text, encoding="utf-8")
 
@@ -409,7 +410,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
         policy=_POLICIES[arguments.policy](arguments),
         random_state=arguments.random_state,
     )
-    sampler._validate_params()  # before the samples are scored
+    sampler._validate_params()  # before the samples are scored, which takes long
     data, groups = _data_and_groups(arguments, arguments.output, arguments.report)
     if arguments.k_max is None:
         sampler.k_max = data.k_max
@@ -474,6 +475,7 @@ def _plan(arguments: argparse.Namespace) -> None:
         options["n_prompts"] = arguments.sizes[0]
         text = plan_audits(by_model, by_people, **options).to_markdown()
     else:
+        # as they were given: `plan` names them in its errors
         names = "epsilon", "delta", "sizes", "power"
         options = {name: getattr(arguments, name) for name in names}
         data, _ = _data_and_groups(arguments, arguments.output)

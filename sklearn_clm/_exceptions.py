@@ -18,6 +18,7 @@ DECIDE_BEFOREHAND = (
 _LEVELS = (
     " (epsilon is the level of a sampler, alpha that of a selector, an AnswerPolicy or a RunGate)"
 )
+# packages whose frames stand between a call of the user's and a warning
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
 _Parameters = ParamSpec("_Parameters")
 
@@ -135,6 +136,7 @@ def _public_name(cls: type) -> str:
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn, pointing at the line of the user's code."""
+    # a warning at a line of ours would tell the user nothing, and be shown once for all calls
     warnings.warn(message, category, stacklevel=len(_callers()))
 
 
@@ -145,6 +147,7 @@ def report_null(message: str | None, on_null: str, outcome: str) -> None:
     message = f"{message} {DECIDE_BEFOREHAND}"
     if on_null == "raise":
         raise NullCalibrationError(message)
+    # logged as well: a service may not show warnings
     logging.getLogger("sklearn_clm").warning("null calibration: %s %s", message, outcome)
     warn(f"{message} {outcome}", NullCalibrationWarning)
 

@@ -88,15 +88,17 @@ def read(arguments: argparse.Namespace) -> SampleLog:
     """The samples of all files."""
     parameters = vars(arguments)
     files = arguments.samples
-    # of several columns of labels those that are named count
+    # of several columns that say what is right those that are named count
     judged = [field for field in _JUDGED if parameters.get(field)] or _JUDGED
     names = {
         field: parameters[field] or field for field in (*_DRAWN, *judged) if field in parameters
     }
+    # a file may have both columns: whoever names the one wants it
     if parameters["response"] is not None:
         del names["responses"]
     further = {"id": parameters.get("id"), "group": parameters.get("groups")}
     names |= {field: name for field, name in further.items() if name is not None}
+    # the draws of a file that is given twice would be copies, and no independent draws
     if len({*map(os.path.realpath, files)}) < len(files):
         raise ValueError(f"SAMPLES must be different files, got {', '.join(files)} instead.")
     records = chain.from_iterable(read_records(name, arguments.filter) for name in files)
@@ -133,6 +135,7 @@ def collected(arguments: argparse.Namespace) -> tuple[CalibrationData, list[str]
     n_most = max(map(len, log.draws))
     if (k_max := max(arguments.k_max or [n_most])) > n_most:
         raise ValueError(f"--k-max must be at most {n_most}, the most draws, got {k_max}.")
+    # the paper's quality, where the samples tell it
     quality = "likelihood" if log.has_logprobs else "self_consistency"
     provenance = Provenance(
         quality=quality, similarity=arguments.similarity, seed=arguments.random_state
@@ -166,6 +169,7 @@ def sets_of(
 ) -> PredictionSets:
     """The sets that thresholds give."""
     provenance = content["provenance"]
+    # who draws is known by the key alone: thresholds hold for the same model and settings
     if provenance.generator not in (None, arguments.key):
         raise ValueError(
             f"--key must be that of the thresholds, {provenance.generator!r}, if the samples come "
@@ -190,6 +194,7 @@ def sets_of(
 
 def _policy_of(content: Mapping[str, Any]) -> Policy:
     """The policy of a calibration, whose rules the file holds."""
+    # parameters of the policy that a file must agree with; its rules are read from the file
     kind = content.get("policy")
     if kind == AnswerPolicy.rule.kind:
         return AnswerPolicy(alpha=content["alpha"])
@@ -204,6 +209,7 @@ def held_out(log: SampleLog, content: Mapping[str, Any]) -> SampleLog:
     if (judge is None) == (log.verdicts is None):
         wanted = "verdicts (--label)" if judge is None else f"{judge} of --reference, --references"
         raise ValueError(f"SAMPLES must be judged as in calibration: name a column of {wanted}.")
+    # prompts that calibrated would flatter the thresholds
     is_new = ~np.isin(check_prompts(log.prompts).digests, content["prompts"])
     n_seen = len(is_new) - int(is_new.sum())
     if n_seen == len(is_new):

@@ -108,6 +108,7 @@ def head(summary: Summary) -> str:
     if held is not None:
         broken = promised is not None and held < promised
         sign = "clm-no" if broken else "clm-yes"
+        # what held comes first: it is what the promise is measured by
         numbers.insert(0, (sign, f"{held:.0%}", summary.where))
         tick = ""
         if promised is not None:

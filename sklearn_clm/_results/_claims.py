@@ -61,6 +61,7 @@ class ShownClaim:
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as values, for JSON too."""
+        # `span` and `draws` say for readers what `occurrences` say for programs
         names = ("text", "score", "kept", "span", "draws")
         content = {name: getattr(self, name) for name in names}
         return {**content, "citations": [one._asdict() for one in self.citations]}

@@ -96,6 +96,7 @@ class ComponentSet(SetOfOne):
         citations.
         """
         content = super().to_dict()
+        # both stand beside their claims
         del content["citations"], content["left_out"]
         return {**content, "claims": [as_json(claim.to_dict()) for claim in self.claims]}
 
@@ -169,6 +170,7 @@ class ComponentSet(SetOfOne):
         lines.append("trusted components:" if len(self) else "no trusted component")
         # `claims` begin with those that are selected
         for claim in self.claims[: len(self)]:
+            # people count from 1
             draws = ", ".join(str(draw + 1) for draw in sorted(set(claim.draws)))
             cited = _views.plain("".join(f"; {citation}" for citation in _cited(claim)))
             lines.append(f"  {claim.score:.3g}  {_views.plain(claim.text)}  (draw {draws}{cited})")

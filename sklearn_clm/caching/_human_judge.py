@@ -134,6 +134,7 @@ class HumanJudge(StoreBacked, PairJudge):
             for reference, text in zip(references, responses)
         ]
         verdicts = self.verdicts(pairs)
+        # all that is missing is asked for at once, equal pairs once
         missing = {pair.id: pair for pair, verdict in zip(pairs, verdicts) if verdict is None}
         if missing:
             wanted = list(missing.values())
@@ -207,6 +208,7 @@ class HumanJudge(StoreBacked, PairJudge):
         *,
         if_open: bool = False,
     ) -> bool:
+        # a 2, or a text, would be kept as a yes
         if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
         stored = None if verdict is None else bool(verdict)

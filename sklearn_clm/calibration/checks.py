@@ -49,6 +49,7 @@ def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
     """Labels as int8: 1, 0, or -1 for unknown."""
     array = as_array(values, "admissible", shape, low=-1, high=1)
     labels = array.astype(np.int8)
+    # a share between 0 and 1 is no label, and would be cut to 0
     if not np.array_equal(labels, array):
         raise ValueError("admissible must hold booleans, or 0, 1 and -1, got others instead.")
     return labels
@@ -78,6 +79,7 @@ def check_error_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndar
     """Numbers of errors among n, as arrays, checked."""
     counts = np.asarray(n_errors)
     totals = np.asarray(n)
+    # a float, even a whole one, may be a rounded mean
     for array, name in ((counts, "n_errors"), (totals, "n")):
         if array.dtype.kind not in "iu":
             raise TypeError(
@@ -97,6 +99,7 @@ def check_budgets(k_max: int | Sequence[int] | None, available: int | None = Non
     budgets = np.atleast_1d(np.asarray(wanted, dtype=object)).ravel().tolist()
     most = math.inf if available is None else available
 
+    # True is an integer of Python, and no number of draws
     def fits(k: object) -> bool:
         return isinstance(k, Integral) and not isinstance(k, bool) and 1 <= int(k) <= most
 

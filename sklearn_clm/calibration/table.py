@@ -102,6 +102,7 @@ class Table:
     def searchable(self, rows: np.ndarray) -> "Table":
         """The same prompts, those at `rows` with all draws."""
         if self.has_holes:
+            # of prompts that shape the path alone: holes are filled by copies (`_holes.py`)
             full = completed(self.filled())
             return Table(full, judge=self.judge, budgets=self.budgets, tiers=self.tiers)
         self.ensure(rows, self.k_max)
@@ -171,6 +172,7 @@ class Table:
 
     def _learn(self, rows: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> None:
         """Note labels, of each text one alone."""
+        # a judge who contradicts himself is refused: which verdict counts would be by chance
         label_before = self._of_text[rows, texts]
         self._of_text[rows, texts] = labels
         # of a text that stands there twice the last label has been noted

@@ -184,7 +184,7 @@ def plan(
     levels = {"epsilon": epsilon, "delta": delta, "power": power}
     for name, value in (levels | {"optimization_fraction": optimization_fraction}).items():
         check_level(value, name)
-    planned = np.unique(np.asarray(sizes))
+    planned = np.unique(np.asarray(sizes))  # rows of the plan, ascending
     if not planned.size or planned.dtype.kind not in "iu" or planned[0] < 2:
         raise ValueError(f"sizes must be integers of at least 2, got {sizes!r} instead.")
 

@@ -181,6 +181,7 @@ class TrialResults:
         return self.measures[measure]
 
     def _areas(self, measure: str, usable: np.ndarray) -> np.ndarray:
+        # the same levels for all methods: areas over others could not be compared
         used = np.flatnonzero(usable.all(axis=0))
         return normalized_auc(self.levels[used], self._values(measure)[..., used])
 

@@ -139,7 +139,7 @@ def run_trials(
             costs[:, m, certified] = measured[:, which]
         results = dict(zip(("similarity", "quality", "set_score"), lambdas))
         results |= dict(zip(("loss", "excess", "size", "draws"), costs))
-        # levels at which one draw would do say nothing of a method (appendix C)
+        # levels at which one draw would do say nothing of a method (Appendix C)
         trivial = 1.0 - test.admissible[:, 0].mean() <= levels
         return results | {"trivial": np.broadcast_to(trivial, (len(named), len(levels)))}
 
@@ -457,6 +457,7 @@ def _at_least(
     values: np.ndarray, thresholds: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
     """Number, or weight, of values at or above each threshold."""
+    # sorted once for all thresholds, in place of a comparison of each with each
     order = np.argsort(values)
     below = np.searchsorted(values[order], thresholds, side="left")
     if weights is None:
@@ -489,6 +490,7 @@ def _named(methods: Sequence[Method] | Mapping[str, Method]) -> dict[str, Method
         raise ValueError(f"methods must be {wanted}, got {methods!r} instead.")
     if isinstance(methods, Mapping):
         return {str(name): get_set_score(method) for name, method in methods.items()}
+    # results are found by name, so that two methods of one name would be one
     named: dict[str, Method] = {get_set_score(method).name: method for method in methods}
     if len(named) < len(methods):
         raise ValueError(f"methods must have different names, got {methods}; name them by a dict.")
@@ -499,6 +501,7 @@ def _check_levels(name: str, levels: ArrayLike | None) -> np.ndarray:
     """Levels as a strictly increasing array in (0, 1)."""
     if levels is None:
         return np.linspace(0.0, 1.0, 101)[1:-1]
+    # increasing, since curves and areas over the levels are drawn and summed in this order
     array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
     inside = array.size > 0 and np.all((array > 0.0) & (array < 1.0))
     if array.ndim != 1 or not inside or not np.all(np.diff(array) > 0.0):

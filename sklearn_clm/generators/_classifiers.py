@@ -131,6 +131,7 @@ class EstimatorGenerator(_Drawing):
                     "admissions (y) must be one class for each prompt, got a "
                     f"{type(reference).__name__} at position {i} instead."
                 )
+        # a clone: the user's classifier stays as it was given, as in scikit-learn
         labels = np.asarray(references)
         self.estimator_ = clone(self.estimator).fit(prompts, labels)
         _refuse_without_probabilities(self.estimator_)
@@ -175,6 +176,7 @@ def _refuse_without_probabilities(estimator: object) -> None:
 
 def _filled_up(batch: Prompts, size: int) -> Prompts:
     """A batch with its last prompt repeated, up to `size`."""
+    # copies of a prompt that is there: it is one that the classifier can take
     missing = size - len(batch)
     if isinstance(batch, np.ndarray):
         return np.concatenate([batch, np.repeat(batch[-1:], missing, axis=0)])
@@ -215,6 +217,7 @@ class ResamplingGenerator(_Drawing):
         if not weights:
             raise ValueError("ResamplingGenerator needs at least 1 reference to draw, got none.")
         self.responses_ = list(weights)
+        # frequencies of references stand for the probabilities of responses
         counts = np.array([weights[response] for response in self.responses_])
         self._cumulative = np.cumsum(counts) / counts.sum()
         self.log_frequencies_ = np.log(counts / counts.sum())

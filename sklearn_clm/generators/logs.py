@@ -260,6 +260,7 @@ def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]
         if not record.keys() >= _LM_EVAL:
             yield where, record
             continue
+        # lm-evaluation-harness writes the same responses once for each filter
         filter_name = str(record.get("filter"))
         filters.add(filter_name)
         if filtered is None and len(filters) > 1:
@@ -437,7 +438,9 @@ def _records_of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
 def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of a sample in one epoch."""
     if sample.get("error") or sample.get("invalidation"):
-        raise ValueError("it failed, or was invalidated, and its draw lacks; inspect eval-retry.")
+        raise ValueError(
+            "it failed, or was invalidated, and its draw is missing; run inspect eval-retry."
+        )
     prompt = sample["input"]
     output = sample["output"]
     scores = sample.get("scores") or {}

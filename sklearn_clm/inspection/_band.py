@@ -76,6 +76,7 @@ class AchievableBandDisplay(EstimatorDisplay):
     @property
     def reachable(self) -> np.ndarray:
         """Smallest epsilon that `n_calibration` prompts certify with each budget."""
+        # by the share of errors of these prompts, whose number need not be that of the tests
         sizes = [self.n_calibration]
         levels = [smallest_epsilons(e, self.n_prompts, sizes, self.delta) for e in self.n_errors]
         return np.concatenate(levels)

@@ -76,6 +76,7 @@ class CalibrationReport:
         blocks = [f"# {_TITLE}"]
         level = "##"
         for section in self.sections:
+            # Markdown folds nothing: what a page would fold stands under a heading of its own
             if section.folded and level == "##":
                 blocks.append("## All figures")
                 level = "###"
@@ -91,7 +92,7 @@ class CalibrationReport:
     def to_html(self) -> str:
         """The report as an HTML fragment, with pictures."""
         parts = [_STYLE, f"<h2>{_TITLE}</h2>"]
-        # one picture is open, so that a page says more than words at first sight
+        # one picture is open from the start, so that a page says more than words at first sight
         first_picture = next((part for part in self.sections if part.display is not None), None)
         for section in self.sections:
             if section.summary is not None:

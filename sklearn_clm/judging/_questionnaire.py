@@ -70,7 +70,7 @@ def export_questionnaire(
         raise ValueError("wanted must hold a pair to judge, got none instead.")
     # an order of prompts that nobody chose, the responses of a prompt one after the other
     pairs.sort(key=lambda pair: key_digest([pair.asked.prompt, list(pair.asked.references)]))
-    judge.expect(pairs)
+    judge.expect(pairs)  # the verdicts come back with ids alone
 
     pictures = {pair.id: [_address(image) for image in images(pair)] for pair in pairs}
     content = {

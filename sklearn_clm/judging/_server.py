@@ -149,12 +149,13 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
         name, kind = _FILES[request.url.path.rpartition("/")[2]]
         return Response(folder.joinpath(name).read_bytes(), media_type=kind)
 
+    # plain functions run in threads: a look into the file may wait for a lock
     def turn(request: "Request") -> Response:
         return JSONResponse(_turn_view(session, session.turn()))
 
     def image(request: "Request") -> Response:
         pair = session.pair(request.path_params["id"])
-        # compared as text: Python reads no number of thousands of digits
+        # compared as text: Python refuses to read a number of thousands of digits
         pictures = {
             str(k): content for k, content in enumerate([] if pair is None else images(pair))
         }

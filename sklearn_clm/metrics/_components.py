@@ -131,7 +131,7 @@ def _splitter(sets: ComponentSets) -> str | Splitter:
 def _averaged(values: np.ndarray, average: bool) -> float | np.ndarray:
     if not average:
         return values
-    # where there is nothing to select or to cover, there is no share
+    # where there is nothing to select, or to cover, there is no share, and none that a mean counts
     defined = values[~np.isnan(values.astype(np.float64))]
     return float(defined.mean()) if defined.size else float("nan")
 

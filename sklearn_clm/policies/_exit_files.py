@@ -41,6 +41,7 @@ def model_from_json(content: dict[str, Any], k_max: int) -> ExitModel:
     added = None
     if content["added"] is not None:
         added = _classifier_from_json(content["added"])
+    # None says that equal responses alone are one text
     same_text = None
     if content["same_text"] is not None:
         same_text = float(content["same_text"])

@@ -89,6 +89,7 @@ class GateDisplay(Display):
         """
         fitted = clone(gate).fit(X, y)
         taken, n_steps, stopped = fitted.calibration_.followed(X_new, None)
+        # unfinished runs count as the gate counts them in calibration
         outcomes, _ = outcomes_of(y_new, len(taken), gate.unfinished)
         stops = {
             "fail": (taken / n_steps)[stopped & (outcomes == 0)],
@@ -112,6 +113,7 @@ class GateDisplay(Display):
         shares, steps = self.axes_
         for (name, of_alphas), color in zip(self.shares.items(), (RED, BLUE)):
             shares.plot(self.alphas, of_alphas, "o-", color=color, label=name)
+        # the diagonal: a gate that keeps its promise stays at or under it
         shares.plot(self.alphas, self.alphas, linestyle=DOTTED, label="promised at most", **LIMIT)
         shares.set(xlabel="alpha", ylabel="Share of runs", ylim=(0.0, None))
         labels = [f"stopped runs that {outcome}" for outcome in self.stops]

@@ -72,6 +72,7 @@ class ClaimSupport(BaseEstimator):
     ) -> list[np.ndarray]:
         texts = [draw.response for draw in draws]
         claims, ids = numbered_components(texts, rows)
+        # without a judge of entailment a draw supports what it claims itself, word for word
         if self.entails is None:
             holds = np.zeros((len(rows), len(claims)))
             for row, numbers in zip(holds, ids):
@@ -155,6 +156,7 @@ class GroundedIn(BaseEstimator):
 
     def cite(self, prompt: Prompt, claims: Sequence[Response]) -> list[Citation | None]:
         """The passage that entails each claim most, or None."""
+        # `argmax` below needs a passage to point at
         passages = self._passages(prompt)
         if not passages:
             return [None] * len(claims)
@@ -183,13 +185,16 @@ class GroundedIn(BaseEstimator):
             return self.passages_beside(prompt)
         if is_chat(prompt):
             return texts_of_chat(prompt)
-        return [part.strip() for part in re.split(r"\n\s*\n", str(prompt)) if part.strip()]
+        # paragraphs: a whole article is longer than most models of entailment read
+        paragraphs = re.split(r"\n\s*\n", str(prompt))
+        return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
 
 
 def entailed(
     entails: Entails, premises: Sequence[Response], claims: Sequence[Response]
 ) -> np.ndarray:
     """How far each premise entails each claim, shape (m, n)."""
+    # all pairs in one call: a model takes a batch, and a judge of many pairs its workers
     pairs = [(premise, claim) for premise in premises for claim in claims]
     values = np.zeros(len(pairs))
     if pairs and isinstance(entails, PairJudge):
@@ -197,6 +202,7 @@ def entailed(
     elif pairs:
         scorer: Any = entails
         values[:] = numbers_from(scorer, "entails", pairs, n_jobs=1)
+    # the negated comparison finds NaN as well
     outside = ~((values >= 0) & (values <= 1))
     if outside.any():
         raise ValueError(

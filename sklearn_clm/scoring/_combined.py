@@ -142,10 +142,13 @@ class CombinedScore(BaseEstimator):
                 "admissions must admit some components and refuse others, for a classifier to "
                 f"learn from, got {int(right.sum())} of {len(right)} that are right instead."
             )
+        # monotone in each score: none of them falls when draws are added, and so the combined one
+        # does not (Proposition 4.4). Seeded, so that equal data give an equal score
         classifier = HistGradientBoostingClassifier(
             monotonic_cst=[1] * len(self.scores), random_state=0
         )
         self.classifier_ = classifier.fit(np.concatenate(rows), right)
+        # no prompt that any of them has learnt from may calibrate
         of_parts = [part.trained_on_ for part in self.parts if isinstance(part, CombinedScore)]
         self.trained_on_: np.ndarray = np.unique(np.concatenate([checked.digests, *of_parts]))
         return self
@@ -153,6 +156,7 @@ class CombinedScore(BaseEstimator):
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
         check_is_fitted(self)
+        # all occurrences in one call, and cut up again by draws
         features = self._features(prompts, generations, spans)
         values = self.classifier_.predict_proba(features)[:, 1] if len(features) else np.empty(0)
         scores: Scores = []

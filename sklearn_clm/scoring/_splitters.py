@@ -83,8 +83,10 @@ class SentenceSplitter(BaseEstimator):
         start = stop = 0
         item = 1
         for i, part in enumerate(_BLOCK.split(plain)):
+            # at odd places stand the blocks, which are whole, and else what is between them
             for sentence in [part] if i % 2 else segment(self.language, part):
                 stop += len(sentence)
+                # the number of an item, or an abbreviation, goes on with what follows
                 if sentence.strip() in (f"{item}.", f"{item})", f"({item})"):
                     item += 1
                 elif not _ABBREVIATED.search(sentence):
@@ -131,6 +133,7 @@ class CheckedSplitter:
         """
         missing = set(range(len(pairs)))
 
+        # checked as they arrive: a splitter that fails is stopped before all is paid for
         def take_checked(k: int, parts: Any) -> None:
             take(k, self.checked(parts, pairs[k][1]))
             missing.discard(k)
@@ -192,6 +195,7 @@ class CheckedSplitter:
             if not end <= start <= stop <= n:
                 raise self._error(part, text, end)
             end = stop
+            # white space around a part is no part of it
             inside = text[start:stop].strip()
             if len(inside) < stop - start:
                 start = text.index(inside, start)
@@ -368,6 +372,7 @@ def logprobs_inside(draw: Generation, span: Span) -> list[float]:
     return [
         logprob
         for logprob, (start, stop) in zip(draw.token_logprobs or (), draw.token_spans or ())
+        # tokens that overlap the span; those of no character, such as the end, are of no part
         if start < stop and start < span[1] and stop > span[0]
     ]
 

@@ -205,6 +205,7 @@ class OpenAIGenerator(ConcurrentGenerator):
         return digest_of(type(self), params)
 
     def __sklearn_clone__(self) -> Self:
+        # what clones of a search use is paid by one account
         copy = super().__sklearn_clone__()
         copy._usage = self._usage
         return copy
@@ -215,6 +216,7 @@ class OpenAIGenerator(ConcurrentGenerator):
             raise ValueError("system_prompt needs endpoint='chat'; got endpoint='completions'.")
         if "@" in urlsplit(self.base_url or "").netloc:
             raise ValueError("base_url holds a user name or password; pass api_key instead.")
+        # a prompt that no request can hold is found before any is paid for
         for prompt in prompts:
             self._request(prompt)
 

@@ -208,6 +208,7 @@ class TransformersGenerator(BaseGenerator):
         it: where the chance that a draw will be wanted outweighs what a row costs, as measured on
         the batches so far. Once a prompt is closed, its rows leave.
         """
+        # nothing to draw, and nothing to load a model for
         if not len(queue.prompts):
             return
         checkpoint = self._load()
@@ -298,6 +299,7 @@ class TransformersGenerator(BaseGenerator):
         return digest_of(type(self), described)
 
     def __getstate__(self) -> dict[str, object]:
+        # a worker loads a model that has a name: the pickle need not carry its weights
         state = dict(super().__getstate__())
         state.pop("_checkpoint", None)
         return state
