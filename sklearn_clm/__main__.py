@@ -309,7 +309,7 @@ def _is_refuted(
 ) -> bool:
     """Whether losses of held-out prompts refute a claim.
 
-    Those that are open count, and may err or not: both ends are shown.
+    Prompts that are open count, and may err or not: both ends are shown.
     """
     if not claim.holds:
         print("nothing is certified.")

@@ -176,7 +176,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         return await in_thread(partial(self.predict, X, groups=groups))
 
     def transform(self, X: Any, *, groups: object = None) -> Any:
-        """Same as :meth:`predict`, for use inside a pipeline.
+        """:meth:`predict`, under the name that a pipeline calls.
 
         Parameters
         ----------

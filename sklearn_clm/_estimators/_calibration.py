@@ -285,7 +285,7 @@ def _content_of(rule: Rule) -> dict[str, Any]:
 
 
 def unknown_fields(provenance: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the fields that are unknown in a provenance."""
+    """Which of the fields are unknown in a provenance."""
     return tuple(name for name in fields if getattr(provenance, name) is None)
 
 

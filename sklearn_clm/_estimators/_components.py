@@ -55,7 +55,7 @@ _N_TRIED = 100  # prompts on which scores are tried
 class ComponentCollection:
     """Components of the draws of prompts, with scores and verdicts.
 
-    They are those of the prompts at `rows`. `people` are those who audit the verdicts.
+    The prompts are those at `rows`. `people` are the verdicts of those who audit the model's.
     """
 
     data: ComponentCalibrationData
@@ -241,7 +241,7 @@ def prompts_of_sampler(
 ) -> np.ndarray:
     """Positions of prompts that may calibrate after a fitted sampler.
 
-    Those that trained its generator may not; `of_fit` says that the sampler has seen, and perhaps
+    Prompts that trained its generator may not; `of_fit` says that the sampler has seen, and perhaps
     weighted, these very prompts.
     """
     record: SamplerCalibration = sampler.calibration_
@@ -272,7 +272,7 @@ def prompts_of_sampler(
 def prompts_unseen_by(
     component_score: Any, prompts: CheckedPrompts, rows: np.ndarray
 ) -> np.ndarray:
-    """Those of some prompts that have not trained a score."""
+    """Positions, among `rows`, of prompts that trained no score."""
     # of our own scores this one alone learns from labels
     score = get_component_score(component_score)
     if not isinstance(score, CombinedScore):

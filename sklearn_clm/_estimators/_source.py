@@ -146,7 +146,7 @@ class DrawSource:
     ) -> list[list[Generation]]:
         """Draws of each prompt, `first` up to `n_draws` - 1.
 
-        Those that memory holds are not made again.
+        Draws that memory holds are not made again.
         """
         starts = np.broadcast_to(first, len(prompts)).tolist()
         stops = np.broadcast_to(n_draws, len(prompts)).tolist()
@@ -276,7 +276,7 @@ def source_of(
 ) -> DrawSource:
     """The source of draws of data, or of a file.
 
-    It is the estimator's `current` one where they were drawn from it. All others must be drawn from
+    The source is the estimator's `current` one where the draws are its own. All others must be of
     the `generator` that the parameters name now. Bare arrays do not say whose draws they are: they
     are taken for those of that generator, too, or of `current` if that was trained, since a
     generator made anew from the parameters would lack its training.

@@ -1,6 +1,6 @@
 """Arrays from outside: checked, written atomically, never unpickled.
 
-They carry what they were collected with.
+Such data carry what they were collected with.
 """
 
 import copy

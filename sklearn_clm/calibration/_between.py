@@ -59,9 +59,9 @@ def middles_below(
 ) -> np.ndarray:
     """For each score the middle of the gap below it.
 
-    Those of the scores `at`, which are some of all; None: of the m finite ones, ascending, of shape
-    (m,). Below the smallest there is as much room as above it. Scores that differ by less than
-    `same`, relatively, are one number.
+    The scores are those `at`, which are some of all; None: the m finite ones, ascending, so that
+    the middles have shape (m,). Below the smallest there is as much room as above it. Scores that
+    differ by less than `same`, relatively, are one number.
     """
     ordered = np.sort(scores[np.isfinite(scores)])
     if not len(ordered):
@@ -88,7 +88,8 @@ def middles_above(scores: np.ndarray, at: np.ndarray | None = None) -> np.ndarra
 def first_of_largest(scores: np.ndarray) -> np.ndarray:
     """Place of the largest score of each row, (m,).
 
-    Of scores that are one number it is the first, whatever their last digits in this batch.
+    Of several scores that are one number the first counts, whatever their last digits in this
+    batch.
     """
     top = scores.max(axis=1)
     room = np.where(np.isfinite(top), SAME * np.abs(top), 0.0)

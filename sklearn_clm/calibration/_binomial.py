@@ -139,8 +139,9 @@ def clopper_pearson(
 def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 0.0) -> int:
     """Smallest number of prompts with which anything can be certified.
 
-    So many that zero errors have a p-value of at most `delta`, with tolerated risk `epsilon`, both
-    in (0, 1), where `optimization_fraction`, in [0, 1), of the prompts is not used for the tests.
+    With so many prompts zero errors have a p-value of at most `delta`, at a tolerated risk
+    `epsilon`, both in (0, 1), where a share of `optimization_fraction`, in [0, 1), is not used for
+    the tests.
     """
     epsilon = check_level(epsilon, "epsilon")
     delta = check_level(delta, "delta")

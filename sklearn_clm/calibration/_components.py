@@ -83,7 +83,7 @@ class ComponentCalibrationData(LabeledArrays):
     def content_digests(self) -> np.ndarray:
         """Digests of what the rows hold, uint64 of shape (n,).
 
-        They are those of the scores, and of the labels where scores are equal.
+        The scores are digested, and the labels where scores are equal.
         """
         # digests are of rows of an array: shorter ones are filled up
         counts = np.diff(self.offsets)
@@ -415,7 +415,7 @@ class ComponentPath(Path):
         return ComponentPath(self.data, self.rows, alone, max_wrong=self.max_wrong)
 
     def on(self, rows: np.ndarray) -> "ComponentPath":
-        """The same thresholds on other prompts."""
+        """The thresholds of this path, on other prompts."""
         return ComponentPath(self.data, rows, self.thresholds, max_wrong=self.max_wrong)
 
     def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:

@@ -431,7 +431,8 @@ def _errors_and_size(
 ) -> np.ndarray:
     """State of each set after each draw, (U, K).
 
-    It is twice the size, plus one where the set errs: one small number, by which a table is read.
+    A state is twice the size, plus one where the set errs: one small number, by which a table is
+    read.
     """
     k, n_sets = shown.shape
     # a copy settles nothing that its text does not, unless several members are needed

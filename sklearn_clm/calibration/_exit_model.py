@@ -1,7 +1,7 @@
 """The model of an exit policy: probabilities of texts.
 
-They are learnt from the optimisation part, and shape the path of the calibration alone: the
-guarantee needs nothing of them, and labels may be wrong, estimated or missing.
+The probabilities are learnt from the optimisation part, and shape the path of the calibration
+alone: the guarantee needs nothing of them, and labels may be wrong, estimated or missing.
 """
 
 from abc import ABC, abstractmethod

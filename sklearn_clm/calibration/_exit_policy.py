@@ -254,7 +254,7 @@ class LevelPath(TablePath):
         return path
 
     def on(self, rows: np.ndarray) -> "LevelPath":
-        """The same levels on other prompts."""
+        """The levels of this path, on other prompts."""
         path = LevelPath(self.table, rows, self.model)
         path.levels = list(self.levels)
         return path

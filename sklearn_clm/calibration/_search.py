@@ -64,7 +64,7 @@ class Frontier:
         return self.ordered(np.array([0]))
 
     def ordered(self, order: np.ndarray) -> "Frontier":
-        """The same configurations in another order."""
+        """These configurations in another order."""
         lists = ("lambdas", "k_max", "loss", "objective")
         return replace(self, **{name: getattr(self, name)[order] for name in lists})
 

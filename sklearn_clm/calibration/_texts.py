@@ -184,8 +184,8 @@ class TextPaths:
     def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which draws bring a new text, and its features.
 
-        Of shapes (m, K) and (m, K, 6), see :data:`TEXT_FEATURES`. With tiers, the share of the text
-        in each and the depth come after them.
+        The arrays have the shapes (m, K) and (m, K, 6); :data:`TEXT_FEATURES` names the features.
+        With tiers, the share of the text in each and the depth come after them.
         """
         counts = self.counts[rows].sum(axis=2)
         quality = self.quality[rows]

@@ -111,7 +111,7 @@ class Claim:
         return prompts_needed(self.level, self.delta)
 
     def tested_on(self, rows: np.ndarray, digests: np.ndarray | None) -> "Claim":
-        """The same claim, tested on some rows.
+        """This claim, tested on some rows.
 
         `digests` are those of all prompts, if they are known.
         """
@@ -123,15 +123,15 @@ class Claim:
         return replace(self, repeated=repeated)
 
     def nullified(self, why: str) -> "Claim":
-        """The same claim as a null, with its reason."""
+        """This claim as a null, with its reason."""
         return replace(self, null=why)
 
     def withdrawn(self, why: str) -> "Claim":
-        """The same claim as a null of one set."""
+        """This claim as a null of one set."""
         return replace(self, null=why, of_one_set=True)
 
     def advised(self, advice: str) -> "Claim":
-        """The same claim, with advice where it is a null."""
+        """This claim, with advice where it is a null."""
         return self if self.null is None else self.nullified(f"{self.null} {advice}".rstrip())
 
     def why_null(self) -> str | None:

@@ -125,8 +125,8 @@ class CalibrationData(LabeledArrays):
     def content_digests(self) -> np.ndarray:
         """Digests of what the rows hold, uint64 of shape (n,).
 
-        They are those of as few first qualities as tell a row from the others, so that further
-        draws, and other labels, change nothing; and of all else where the qualities are equal.
+        As few first qualities are digested as tell a row from the others, so that further draws,
+        and other labels, change nothing; and all else where the qualities are equal.
         """
         later, earlier = np.tril_indices(self.k_max, -1)
         digests = np.zeros(self.n_prompts, dtype=np.uint64)
@@ -197,7 +197,7 @@ class CalibrationData(LabeledArrays):
         return self._part(positions, self.k_max)
 
     def truncate(self, k: int) -> "CalibrationData":
-        """The same prompts with their first `k` draws: a view."""
+        """These prompts with their first `k` draws: a view."""
         if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
             raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r} instead.")
         return self._part(slice(None), int(k))

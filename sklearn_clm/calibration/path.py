@@ -64,7 +64,7 @@ class Path(Protocol):
         """Number of draws taken for each prompt."""
 
     def on(self, rows: np.ndarray) -> Self:
-        """The same steps on other prompts."""
+        """The steps of this path, on other prompts."""
 
     def laid_out(self) -> Self:
         """All steps that differ for these prompts, in order."""
@@ -232,7 +232,7 @@ class ColumnPath(TablePath):
         """The path of this step alone."""
 
     def on(self, rows: np.ndarray) -> Self:
-        """The same steps on other prompts."""
+        """The steps of this path, on other prompts."""
         path = copy.copy(self)
         ColumnPath.__init__(path, self.table, rows)
         return path

@@ -100,7 +100,7 @@ class Table:
         return np.asarray(np.where(can_draw, self.k_max, self.n_draws[rows]))
 
     def searchable(self, rows: np.ndarray) -> "Table":
-        """The same prompts, those at `rows` with all draws."""
+        """This table, with all draws of prompts at `rows`."""
         if self.has_holes:
             # of prompts that shape the path alone: holes are filled by copies (`_holes.py`)
             full = completed(self.filled())

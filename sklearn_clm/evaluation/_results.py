@@ -71,7 +71,7 @@ class TrialResults:
     def auc(self, measure: str) -> np.ndarray:
         """Normalised areas under the curves (section 5), shape (m, n_trials).
 
-        They are over the levels that every method can use; NaN where there is no such level.
+        The areas are over the levels that every method can use; NaN where there is no such level.
         """
         return self._areas(measure, self.usable)
 

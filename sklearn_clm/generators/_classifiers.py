@@ -123,7 +123,7 @@ class EstimatorGenerator(_Drawing):
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Fit a clone of the classifier.
 
-        It takes the prompts as X; `references` are one class for each.
+        The classifier is given the prompts as X; `references` are one class for each.
         """
         for i, reference in enumerate(references):
             if callable(reference) or isinstance(reference, (list, tuple, set, dict)):

@@ -124,7 +124,8 @@ class BaseGenerator(BaseEstimator):
     def fingerprint(self) -> str:
         """Hexadecimal digest of all that the draws' distribution depends on.
 
-        It is equal for equal generators, in any process, and different where a parameter differs.
+        The digest is equal for equal generators, in any process, and different where a parameter
+        differs.
         """
         return description(self)
 
@@ -205,8 +206,9 @@ def _recording(fit: Callable[..., Any]) -> Callable[..., Any]:
 def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws: int = 20) -> bool:
     """Whether a generator repeats a draw.
 
-    It makes `n_draws` together, then the later half of them anew. Responses may coincide by chance,
-    so that True is no proof, and a cache repeats whatever it was given: ask the generator inside.
+    The generator makes `n_draws` together, then the later half of them anew. Responses may coincide
+    by chance, so that True is no proof, and a cache repeats whatever it was given: ask the
+    generator inside.
 
     Examples
     --------

@@ -81,7 +81,8 @@ def prompt_bytes(prompt: object) -> bytes:
 def check_text(value: object, name: str) -> None:
     """Refuse text, at any depth, with half a surrogate pair.
 
-    It is what is left of a character that was cut in two: no tokenizer, service or file takes it.
+    Such a half is what is left of a character that was cut in two: no tokenizer, service or file
+    takes it.
     """
     if isinstance(value, str):
         # most texts end here: looking for surrogates takes longer

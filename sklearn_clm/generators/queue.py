@@ -169,7 +169,7 @@ class DrawQueue:
     ) -> list[DrawRequest]:
         """Take draws that may be wanted later, for idle capacity.
 
-        They are the draws most likely to be wanted, and the same whether they are made now or
+        The draws are those most likely to be wanted, and the same ones whether they are made now or
         later. Ask only after :meth:`take` gave nothing.
 
         Parameters
@@ -273,7 +273,7 @@ class DrawQueue:
     def is_abandoned(self, prompt: int, draw: int) -> bool:
         """Whether whoever waited for a draw under way has left.
 
-        It may be asked in any thread that has the context of the caller's.
+        This may be asked in any thread that has the context of the caller's.
         """
         return CANCELLED.get()()
 

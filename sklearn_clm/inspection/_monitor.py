@@ -49,7 +49,7 @@ class RiskMonitorDisplay(Display):
     def from_monitor(cls, monitor: RiskMonitor, *, ax: AxesLike = None) -> Self:
         """Plot a monitor.
 
-        It must have at least one outcome; `ax` is as in :meth:`plot`.
+        The monitor must have at least one outcome; `ax` is as in :meth:`plot`.
         """
         if not monitor.n_audited_:
             raise ValueError("monitor must have at least one outcome, got none; call update.")

@@ -27,7 +27,7 @@ class SetOutcomes(NamedTuple):
     excess: np.ndarray
 
     def means(self) -> dict[str, float]:
-        """Their means by name, for a tracker of experiments."""
+        """Means by name, for a tracker of experiments."""
         return {name: float(np.mean(values)) for name, values in self._asdict().items()}
 
 

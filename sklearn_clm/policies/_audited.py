@@ -408,7 +408,7 @@ class Audit(Judging):
     def _rejected(self, risk: Risk, pairs: Pairs, later: Pairs | None = None) -> np.ndarray:
         """Prompts of which people reject a pair, asked at once.
 
-        They may be asked for `later` pairs as well, by default for these alone.
+        People may be asked for `later` pairs as well, by default for these alone.
         """
         labels = self.verdicts.labels
         owner, prompts, draws = pairs

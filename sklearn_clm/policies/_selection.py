@@ -161,7 +161,7 @@ def labelled(
 class ComponentSelection:
     """Thresholds on components, in the manner of a policy.
 
-    It needs nothing learnt, and no other table.
+    As a policy it needs nothing learnt, and no table beside the scores.
     """
 
     def __init__(self, data: ComponentCalibrationData, max_wrong: int = 0) -> None:

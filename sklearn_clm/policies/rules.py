@@ -108,7 +108,7 @@ class Rule(ABC):
 
     @abstractmethod
     def facts(self, set_score: str) -> list[Fact]:
-        """Its parts, for a report."""
+        """The parts of the rule, for a report."""
 
     def expected(self, data: Any, set_score: SetScoreLike) -> Expected | None:
         """What it makes of the calibration prompts, if known."""
@@ -116,7 +116,7 @@ class Rule(ABC):
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """Its parameters in a file, apart from `k_max`."""
+        """Parameters of the rule in a file, apart from `k_max`."""
 
     @classmethod
     @abstractmethod

@@ -52,7 +52,8 @@ def next_features(
 ) -> tuple[list[float], list[list[float]]]:
     """Features after step k, and what is kept.
 
-    Of each score its last value, least, largest and total; before the first step nothing.
+    What is kept of each score is its last value, least, largest and total; before the first step
+    nothing is.
     """
     if k == 1:
         kept = [[score, score, score, 0.0] for score in scores]
@@ -86,7 +87,7 @@ def features_of_runs(
 ) -> list[np.ndarray]:
     """Features of the prefixes of each run.
 
-    Of T steps with d scores they have shape (T, 9 d + 2).
+    The features of T steps with d scores have shape (T, 9 d + 2).
     """
     if features is None and hasattr(X, "dtype"):
         if X.ndim == 1 and X.dtype != object:
@@ -192,10 +193,10 @@ def _of_largest(
 ) -> np.ndarray:
     """Weights by which the largest log-odds predict failure.
 
-    They are coefficients and an intercept. A gate goes by the largest alone, so that prefixes that
-    look like any other teach nothing. The logistic loss of the largest is not convex: `start`,
-    learnt from all prefixes, tells where to descend. `ends` are the places in `rows` behind the
-    last prefix of each run.
+    The weights are coefficients and an intercept. A gate goes by the largest alone, so that
+    prefixes that look like any other teach nothing. The logistic loss of the largest is not convex:
+    `start`, learnt from all prefixes, tells where to descend. `ends` are the places in `rows`
+    behind the last prefix of each run.
     """
     rows = np.column_stack((rows, np.ones(len(rows))))
     begins = np.append(0, ends[:-1])

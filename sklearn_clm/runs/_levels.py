@@ -72,7 +72,7 @@ def passing_level(
 ) -> float:
     """The last of ascending levels that passes.
 
-    It is -inf where the first one fails.
+    Where the first one fails, -inf stands for none.
     """
     n_passing, n_failed = let_through(levels, largest_risks, succeeded)
     p_values = step_p_values(n_failed, n_passing, claim.level)

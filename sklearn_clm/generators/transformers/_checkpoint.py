@@ -282,7 +282,7 @@ class Checkpoint:
     def _adapters(self) -> list[object]:
         """The adapters of PEFT in use, and their scales.
 
-        They are switched without any change of the weights, which hold all of them.
+        Adapters are switched without any change of the weights, which hold all of them.
         """
         tuners = sys.modules.get("peft.tuners.tuners_utils")
         if tuners is None:

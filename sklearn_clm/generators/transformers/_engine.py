@@ -311,8 +311,8 @@ class Engine:
 def clock_of(device: torch.device) -> Callable[[], float]:
     """A clock for steps on a device.
 
-    Of a processor that has other work, too, the time of this thread; Windows counts that in ticks
-    that are longer than a step.
+    On a processor, which has other work too, it is the time of this thread; Windows counts that
+    time in ticks that are longer than a step.
     """
     return thread_time if device.type == "cpu" and sys.platform != "win32" else perf_counter
 
