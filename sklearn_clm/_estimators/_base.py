@@ -261,8 +261,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         saved = {**vars(read["provenance"]), **read["parameters"]}
         wanted = {**self._fingerprints(), **parameters}
         refuse_differences(repr(name), saved, wanted)
-        # a file holds no function: who tells the group of a prompt is the parameter, where there is
-        # one
+        # a file holds no function: the parameter tells the group of a prompt, where there is one
         groups = frozen(self.groups) or read["groups"]
         record = self._loaded(name, {**read, "groups": groups, **self._frozen()})
         if not record.certified:

@@ -354,6 +354,7 @@ class Collection:
         draws_of_tried = [draws[i] for i in again.tolist()]
         quality = bind_quality(self._quality, generator)
         similarity = self._similarity
+        # where scores change with later draws, they differ for another reason than rounding
         all_made = self.n_draws.min() == self.data.k_max
         if not (all_made and warn_of_later_draws(quality, prompts, draws_of_tried, tried.quality)):
             self.noise = noise_of_draws(

@@ -45,8 +45,9 @@ class Learner(Classifier, Protocol):
 def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray) -> np.ndarray:
     """How texts compare with more probable ones, (m, K, 5).
 
-    The probability, the chance that no text of a larger one is admissible, the largest similarity
-    to these, the largest product of similarity and probability of these, and the largest quality.
+    The features are the probability, the chance that no text of a larger one is admissible, the
+    largest similarity to these, the largest product of similarity and probability of these, and the
+    largest quality.
     `chance`, (m, K), are probabilities of being admissible, -inf where there is no text; `features`
     are :data:`TEXT_FEATURES`, (m, K, 6), and `alike` similarities of texts, (m, K, K).
     """

@@ -293,8 +293,9 @@ class AuditBettingTest:
     def blocks_needed(self) -> int:
         """Blocks after which the risk is certified; 0 if never.
 
-        If people reject no witness that they have not seen yet.
+        It is supposed that people reject no witness that they have not seen yet.
         """
+        # p-values begin with 1, before any block: `argmax` gives 0 where none is small enough
         return int(np.argmax(self._p_values(self.level) <= self.delta))
 
     def p_value(self, n_blocks: int) -> float:

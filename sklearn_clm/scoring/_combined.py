@@ -104,7 +104,7 @@ class CombinedScore(BaseEstimator):
         Parameters
         ----------
         prompts, admissions : sequences of length n
-            As X and y of the selector. These prompts must not have calibrated, nor will they.
+            As X and y of the selector. Prompts that a score has learnt from never calibrate.
         draws : sequence of n sequences of Generation
             What a generator draws for them: ``generator.sample(prompts, k_max)``.
         splitter, admission
