@@ -531,8 +531,13 @@ def test_any_row_of_a_prompt_tells_its_reference(logs, capsys):
     write_csv("none.csv", [row | {"truth": ""} for row in some[:5]] + some[5:])
     assert main(["calibrate", "some.csv", *judged]) == 0
     assert main(["calibrate", "none.csv", *judged]) == 2
-    said = f"the reference of {rows[0]['question']!r} must be one, or one list, got None"
-    assert said in capsys.readouterr().err
+    said = f"the reference of {rows[0]['question']!r} must be given in the field 'truth', of this"
+    assert f"the row that ends on line 2 of none.csv: {said}" in capsys.readouterr().err
+    write_csv("two.csv", rows[:7] + [rows[7] | {"truth": "another"}] + rows[8:])
+    assert main(["calibrate", "two.csv", *judged]) == 2
+    err = capsys.readouterr().err
+    assert f"line 9 of two.csv: the reference of {rows[7]['question']!r} must be one" in err
+    assert "got 'another' in the field 'truth' instead of" in err
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("s.csv", ";"), ("s.csv", "\t"), ("s.tsv", "\t")])

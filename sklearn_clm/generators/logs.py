@@ -80,18 +80,18 @@ class SampleLog:
                     score = None if quality is None else float(quality)
                     about = fields.get("id"), fields.get("group")
                     facts = fields.get("reference"), verdict, score, *about
-                    rows.setdefault(key, []).append((draw_from_record(fields), *facts))
+                    rows.setdefault(key, []).append((draw_from_record(fields), *facts, where))
         distinct_prompts = list(prompts.values())
         # the columns of these rows: each a list of what is known of the draws, prompt by prompt
-        draws, references, labels, scores, ids, groups = (
-            [[cells[k] for cells in row] for row in rows.values()] for k in range(6)
+        draws, references, labels, scores, ids, groups, places = (
+            [[cells[k] for cells in row] for row in rows.values()] for k in range(7)
         )
         has_labels = _are_known("label", labels, distinct_prompts)
-        names_of = _of_prompts("group", groups, distinct_prompts)
+        names_of = _of_prompts("group", groups, distinct_prompts, places, names)
         return cls(
             distinct_prompts,
             draws,
-            _of_prompts("reference", references, distinct_prompts),
+            _of_prompts("reference", references, distinct_prompts, places, names),
             [*map(_by_text, draws, labels)] if has_labels else None,
             scores if _are_known("quality", scores, distinct_prompts) else None,
             [row[0] for row in ids],
@@ -232,19 +232,38 @@ def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> b
     return not lack
 
 
-def _of_prompts(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> list[Any] | None:
-    """The one reference, or group, of each prompt."""
-    values = [[value for value in row if not is_missing(value)] for row in rows]
-    if not any(values):
+def _of_prompts(
+    name: str,
+    rows: list[list[Any]],
+    prompts: Sequence[object],
+    places: list[list[str]],
+    names: Mapping[str, str],
+) -> list[Any] | None:
+    """The one reference, or group, of each prompt.
+
+    `places` are where its rows stand, and `names` are those of fields.
+    """
+    of_prompts: list[Any] = []
+    kinds = "one, or one list," if name == "reference" else "one"
+    fields = " or ".join(repr(names[field]) for field in (name, f"{name}s") if field in names)
+    is_known = [[not is_missing(value) for value in row] for row in rows]
+    if not any(map(any, is_known)):
         return None
-    for prompt, of_prompt in zip(prompts, values):
-        if not of_prompt or any(value != of_prompt[0] for value in of_prompt):
-            kinds = "one, or one list" if name == "reference" else "one"
+    for prompt, row, known, where in zip(prompts, rows, is_known, places):
+        if not any(known):
             raise ValueError(
-                f"the {name} of {prompt_line(prompt)} must be {kinds}, got "
-                f"{of_prompt or None!r:.200} instead."
+                f"{where[0]}: the {name} of {prompt_line(prompt)} must be given in the field "
+                f"{fields}, of this row or another one, got none instead."
             )
-    return [of_prompt[0] for of_prompt in values]
+        of_prompt = row[known.index(True)]
+        for value, is_given, place in zip(row, known, where):
+            if is_given and value != of_prompt:
+                raise ValueError(
+                    f"{place}: the {name} of {prompt_line(prompt)} must be {kinds} in all rows, "
+                    f"got {value!r:.80} in the field {fields} instead of {of_prompt!r:.80}."
+                )
+        of_prompts.append(of_prompt)
+    return of_prompts
 
 
 def read_records(path: AnyPath, filtered: str | None = None) -> Iterator[Record]:
