@@ -64,6 +64,9 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | a model trained further by hand, or weights set, in ``generator_`` | `memory_.clear()`, `fit` |
 | weights of a loaded model, written through ``.data`` or NumPy | load it anew |
 | hooks, methods or attributes of a loaded model's layers, set | `CachedGenerator(..., key=)` |
+| a client or model of a package in an attribute of a class, another one | a parameter of it |
+| another version of an installed package that holds a score, judge or generator | `fit` anew |
+| a score or judge that changes as it is called, such as one by a running mean | a fixed one |
 | a pickle of an estimator from another version of this package | `save_calibration`, or `fit` |
 
 Whatever the reason, ``predict`` warns once the share of empty sets, or of prompts that take all

@@ -3,17 +3,22 @@
 The chapter on scores says what an object and a function are. A function is the code that runs,
 whatever its file says by now: the source, where that compiles to this very code, and else the byte
 code, which is another one under another Python. Functions without source, as those of ``exec``, and
-several lambdas on one line are their byte code. A class is its functions and plain attributes.
+several lambdas on one line are their byte code. A class is its functions, and its attributes that
+are values, functions or the user's own objects.
 Classes and functions of Python and of installed packages are their names; those of this package
 are named by where users find them, not by the module that holds them.
 """
 
 import copyreg
+import datetime as dt
+import enum
 import functools
 import hashlib
 import importlib.util
 import inspect
 import json
+import numbers
+import operator
 import random
 import re
 import sys
@@ -21,7 +26,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from operator import is_, itemgetter
+from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -38,6 +43,15 @@ _INCIDENTAL = {TRAINED_ON, "_sklearn_version", "_stop_words_id"}
 _TRIED_TEXT = "Él vio CAFÉ Paris, 東京: isn't it 1.5 km?"  # options written in Python show
 
 _PLAIN = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
+# of Python and NumPy, told by their content
+_VALUES = (
+    *(numbers.Number, np.generic, np.dtype, bytearray, range, slice, re.Pattern, PurePath),
+    *(dt.date, dt.time, dt.timedelta, enum.Enum),
+)
+_FUNCTIONS = (
+    *(types.FunctionType, types.BuiltinFunctionType, np.ufunc),
+    *(operator.attrgetter, operator.itemgetter, operator.methodcaller),
+)
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
 _WRITERS = {"__dataclass_fields__", "__attrs_attrs__"}  # left by what writes methods into a class
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
@@ -140,7 +154,7 @@ class Known:
             held_parts, name = held
             # by identity of the parts, not equality: comparing arrays or models would cost what is
             # to be saved
-            if len(held_parts) == len(parts) and all(map(is_, held_parts, parts)):
+            if len(held_parts) == len(parts) and all(map(operator.is_, held_parts, parts)):
                 return name
         name = take()
         self._held = parts, name
@@ -257,10 +271,10 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
     # containers and arrays first: they are many
     if isinstance(value, (list, tuple)):
         return [inner(item) for item in value]
-    if isinstance(value, dict):
+    if isinstance(value, (dict, types.MappingProxyType)):
         pairs = [[inner(key), inner(item)] for key, item in value.items()]
         texts = all(type(key) is str for key in value)  # vocabularies are large
-        return ["dict", *sorted(pairs, key=itemgetter(0) if texts else prompt_bytes)]
+        return ["dict", *sorted(pairs, key=operator.itemgetter(0) if texts else prompt_bytes)]
     if isinstance(value, (set, frozenset)):
         return ["set", *sorted(map(inner, value), key=prompt_bytes)]
     if isinstance(value, np.ndarray) and value.dtype.names is not None:
@@ -273,6 +287,8 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
 
     if callable(getattr(value, "fingerprint", None)):
         return str(value.fingerprint())
+    if isinstance(value, enum.Enum):
+        return [inner(type(value)), value.name, inner(value.value)]
 
     if inspect.ismethod(value):
         return [inner(value.__self__), value.__func__.__qualname__, inner(value.__func__)]
@@ -422,7 +438,7 @@ def _class(cls: type, inner: _Inner) -> Any:
         of_method = _method(cls, value, inner)
         if of_method is not None:
             methods.append([each, of_method])
-    return [name, methods, _plain_attributes(cls), *map(inner, cls.__bases__)]
+    return [name, methods, _attributes(cls, inner), *map(inner, cls.__bases__)]
 
 
 def _method(cls: type, value: Any, inner: _Inner) -> Any:
@@ -434,8 +450,12 @@ def _method(cls: type, value: Any, inner: _Inner) -> Any:
         return None if _is_written_by_library(cls, value) else inner(value)
     if isinstance(value, property):
         return inner([value.fget, value.fset, value.fdel])
-    if isinstance(value, (functools.cached_property, functools.partialmethod)):
+    if isinstance(value, functools.cached_property):
         return inner(value.func)
+    if isinstance(value, functools.partialmethod):
+        return inner([value.func, value.args, value.keywords])
+    if isinstance(value, functools.singledispatchmethod):
+        return inner([value.func, value.dispatcher.registry])
     if isinstance(value, type) and value.__qualname__.startswith(f"{cls.__qualname__}."):
         return inner(value)
     # a static method, or a class method, wraps its function
@@ -452,32 +472,50 @@ def _is_written_by_library(cls: type, function: types.FunctionType) -> bool:
     return of_library and function.__name__ != "__call__"
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a value is of numbers and texts alone."""
+def _is_value(value: Any) -> bool:
+    """Whether a value is of numbers, texts and functions alone."""
     if isinstance(value, dict):
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+        return all(map(_is_value, value)) and all(map(_is_value, value.values()))
     if isinstance(value, (list, tuple, set, frozenset)):
-        return all(map(_is_plain, value))
+        return all(map(_is_value, value))
+    if isinstance(value, functools.partial):
+        return all(map(_is_value, [value.func, *value.args, *value.keywords.values()]))
     if isinstance(value, np.ndarray):
         return value.dtype != object
-    return value is None or type(value) in _PLAIN or isinstance(value, re.Pattern)
+    return value is None or type(value) in _PLAIN or isinstance(value, (*_VALUES, *_FUNCTIONS))
+
+
+def _says_what_a_class_does(cls: type, value: Any) -> bool:
+    """Whether an attribute, no method, tells what a class does.
+
+    Clients, locks and what else packages make may be another one in each process, and so may lists
+    of objects, in which a class notes what was made of it.
+    """
+    # a member of the class itself is told by it, as those of enumerations are
+    if isinstance(value, (type, types.FunctionType, cls)):
+        return False
+    return not _is_installed(type(value).__module__) or _is_value(value)
 
 
 # what a class or a code was when it was first asked: a class may count its uses in an attribute
 _digests: WeakKeyDictionary[type | types.CodeType, str] = WeakKeyDictionary()
 
 
-def _plain_attributes(cls: type) -> str:
-    """Digest of a class's attributes that are plain values."""
+def _attributes(cls: type, inner: _Inner) -> str:
+    """Digest of a class's attributes that are no methods."""
     digest = _digests.get(cls)
     if digest is None:
         of_python = {name for name in vars(cls) if name.startswith("_") and name.endswith("_")}
         values = {name: vars(cls)[name] for name in sorted(vars(cls).keys() - of_python)}
-        plain = [[name, identity(value)] for name, value in values.items() if _is_plain(value)]
+        telling = [
+            [name, inner(value)]
+            for name, value in values.items()
+            if _says_what_a_class_does(cls, value)
+        ]
         names_of_types = [
             [name, each.__name__] for name, each in values.items() if isinstance(each, type)
         ]
-        digest = _digests[cls] = _digest_of_content([plain, names_of_types])
+        digest = _digests[cls] = _digest_of_content([telling, names_of_types])
     return digest
 
 

@@ -90,12 +90,14 @@ where the difference would change sets, as in half precision it may.
 A calibration holds for the scores that it saw. A function of yours is its name, its source
 (comments and docstrings aside), its defaults and the variables around it; the globals and helpers
 that it uses are not followed. Its source is that of the code which runs: a file that is edited
-meanwhile counts from the next start of Python on. A class is its functions, and its plain
-attributes as they were at first; an object is its class and the parameters of its ``__init__``,
-where it keeps them under their names, or else all its attributes; an estimator is also what it has
-learnt. An object or a function that has a method ``fingerprint() -> str`` says itself what it is:
-``shortness.fingerprint = lambda: "v1"``. A function that remembers what it was asked, in a variable
-around it, needs that: otherwise it is another one after each use.
+meanwhile counts from the next start of Python on. A class is its functions, and its attributes as
+they were at first: values, members of enumerations, functions and objects of yours, but no client
+or other object of a package. What an installed package holds is its name, whatever its version. An
+object is its class and the parameters of its ``__init__``, where it keeps them under their names,
+or else all its attributes; an estimator is also what it has learnt. An object or a function that
+has a method ``fingerprint() -> str`` says itself what it is: ``shortness.fingerprint = lambda:
+"v1"``. A function that remembers what it was asked, in a variable around it, needs that: otherwise
+it is another one after each use.
 
 ## A judge of your own
 

@@ -1,14 +1,22 @@
 """What counts as another function, class, object or generator, and what does not."""
 
 import copy
+import datetime as dt
+import enum
 import functools
 import importlib
 import inspect
+import logging
+import operator
 import os
 import pickle
 import pkgutil
 import subprocess
 import sys
+import threading
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
 
 import numpy as np
 import pytest
@@ -332,6 +340,88 @@ def test_each_method_of_a_class_counts(name):
 def test_plain_attributes_of_a_class_count(changed):
     other = type("Methods", (), {**vars(Methods), **changed})
     assert identity(other) != identity(Methods)
+
+
+class Mode(enum.Enum):
+    STRICT = 1
+    LAX = 2
+
+
+class Least:
+    def __init__(self, share):
+        self.share = share
+
+
+def _handlers():
+    """Methods of other kinds, by the number that they return."""
+    of_text = functools.singledispatchmethod(lambda self, part: 1)
+    of_text.register(str, lambda self, part: 2)
+    return of_text
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        (Mode.STRICT, Mode.LAX),
+        (Least(0.5), Least(0.6)),
+        (Decimal("0.1"), Decimal("0.2")),
+        (Fraction(1, 3), Fraction(2, 3)),
+        (np.float32(0.1), np.float32(0.2)),
+        (PurePath("strict"), PurePath("lax")),
+        (dt.timedelta(1), dt.timedelta(2)),
+        (range(3), range(4)),
+        (max, min),
+        (functools.partial(round, ndigits=1), functools.partial(round, ndigits=2)),
+        (operator.attrgetter("a"), operator.attrgetter("b")),
+        ({"a": [max]}, {"a": [min]}),
+        ([lambda text: text], [lambda text: text.strip()]),
+        (functools.partialmethod(max, 1), functools.partialmethod(max, 2)),
+        (functools.singledispatchmethod(lambda self, part: 1), _handlers()),
+    ],
+    ids=repr,
+)
+def test_values_functions_and_own_objects_in_a_class_count(value, other):
+    def of(attribute):
+        return identity(type("Judge", (), {"attribute": attribute}))
+
+    assert of(value) == of(copy.copy(value)) != of(other)
+
+
+def _class_with_notes(n_made):
+    class Judge:
+        lock = threading.Lock()
+        log = logging.getLogger(f"judge {n_made}")
+        made = []
+
+        def __init__(self):
+            self.made.append(self)
+
+    Judge.usual = Judge()
+    for _ in range(n_made):
+        Judge()
+    return Judge
+
+
+def test_what_a_class_notes_and_what_packages_make_for_it_do_not_count():
+    one, other = _class_with_notes(1), _class_with_notes(2)
+    assert identity(one.usual) == identity(other.made[-1])
+    assert identity(one) == identity(other)
+
+
+def test_a_member_of_an_enumeration_is_its_name_and_value():
+    assert identity(Mode.STRICT) != identity(Mode.LAX)
+    other = enum.Enum("Mode", {"STRICT": 2, "LAX": 1})
+    assert identity(other.STRICT) != identity(Mode.STRICT)
+    # whichever is asked first
+    asked = "from tests.generators.test_fingerprint import Mode, identity as of; print({})"
+    orders = ["(of(Mode.LAX), of(Mode.STRICT))", "(of(Mode.STRICT), of(Mode.LAX))[::-1]"]
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", asked.format(order)], capture_output=True, text=True, check=True
+        ).stdout
+        for order in orders
+    ]
+    assert said[0] == said[1]
 
 
 def test_a_class_that_counts_its_uses_stays_the_same():
