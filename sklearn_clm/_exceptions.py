@@ -5,7 +5,7 @@ import inspect
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType, ModuleType
@@ -72,7 +72,7 @@ def naming_parameters(init: Callable[_Parameters, None]) -> Callable[_Parameters
             raise TypeError(
                 f"parameters of {type(given[0]).__name__} must be given by name"
                 f"{f', but for {by_place[0]}' if by_place else ''}, got {n_by_place} without one "
-                "instead; data are for fit(X, y)."
+                f"instead{'; data are for fit(X, y)' if hasattr(given[0], 'predict') else ''}."
             )
         for name in params:
             if name not in names:
@@ -91,10 +91,16 @@ def check_parameters(estimator: Any, check: Callable[[], None]) -> None:
 
     `check` is the ``_validate_params`` of scikit-learn.
     """
-    from sklearn.utils._param_validation import InvalidParameterError
+    from sklearn.utils._param_validation import HasMethods, InvalidParameterError
 
     try:
         check()
+        # a class has the methods as well
+        for name, constraints in estimator._parameter_constraints.items():
+            value = getattr(estimator, name)
+            by_methods = any(isinstance(each, HasMethods) for each in constraints)
+            if by_methods and isinstance(value, type):
+                raise TypeError(f"{name} must be an instance, got {described(value)} instead.")
     except InvalidParameterError as error:
         wanted, _, _ = str(error).partition(". Got ")
         name = wanted.split("'")[1]
@@ -104,24 +110,23 @@ def check_parameters(estimator: Any, check: Callable[[], None]) -> None:
         ]
         for each in classes:
             wanted = wanted.replace(f"{each.__module__}.{each.__qualname__}", _public_name(each))
-        got = f"{value!r:.200}"
         hint = ""
-        if isinstance(value, type):
-            got = f"the class {value.__name__}"
-            if issubclass(value, tuple(classes)):
-                hint = f": pass an instance, {value.__name__}()"
-        elif (
-            name in ("sampler", "scorer")
-            and isinstance(value, Iterable)
-            and not isinstance(value, str)
-        ):
+        are_data = isinstance(value, Sized) and not isinstance(value, (str, type))
+        if name in ("sampler", "scorer") and are_data:
             hint = ": data are for fit(X, y)"
-        elif name == "groups":
+        elif name == "groups" and not isinstance(value, type):
             hint = (
                 ": give the group of each prompt, or run, to fit(X, y, groups=...), or a function "
                 "that computes it, as Groups(function)"
             )
-        raise InvalidParameterError(f"{wanted}. Got {got} instead{hint}.") from None
+        raise InvalidParameterError(f"{wanted}. Got {described(value)} instead{hint}.") from None
+
+
+def described(value: object) -> str:
+    """A value in a message; of a class, that it is one."""
+    if isinstance(value, type):
+        return f"the class {value.__name__} (pass an instance, {value.__name__}(...))"
+    return f"{value!r:.200}"
 
 
 def _public_name(cls: type) -> str:

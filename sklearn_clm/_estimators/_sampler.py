@@ -23,7 +23,7 @@ from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, Similarity
 from sklearn_clm._estimators._precision import check_precision
 from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._estimators._source import DrawSource, source_of
-from sklearn_clm._exceptions import naming_parameters, warn_of_supervised_steps
+from sklearn_clm._exceptions import described, naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.checks import check_budgets
@@ -561,7 +561,7 @@ class ConformalSampler(CalibratedEstimator):
         can_draw = hasattr(generator, "sample") and not isinstance(generator, type)
         if generator is not None and not can_draw:
             raise TypeError(
-                f"generator must be an object with a method sample, got {generator!r:.200} "
+                f"generator must be an object with a method sample, got {described(generator)} "
                 "instead. Wrap a function as FunctionGenerator(ask), a checkpoint's name as "
                 "TransformersGenerator(name), a classifier as EstimatorGenerator(classifier)."
             )

@@ -52,6 +52,13 @@ class CalibrationReport:
 
     sections: tuple[Section, ...]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.sections, tuple):
+            raise TypeError(
+                f"sections must be a tuple of Sections, got {type(self.sections).__name__} "
+                "instead: of an estimator take CalibrationReport.from_estimator(estimator)."
+            )
+
     @classmethod
     def from_estimator(cls, estimator: ConformalSampler | ComponentSelector | Pipeline) -> Self:
         """Report on a fitted sampler or selector.

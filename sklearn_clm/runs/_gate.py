@@ -386,11 +386,6 @@ class RunGate(BaseEstimator):
 
     def _validate_params(self) -> None:
         check_parameters(self, super()._validate_params)
-        if isinstance(self.scorer, type):  # which has the methods as well
-            name = self.scorer.__name__
-            raise TypeError(
-                f"scorer must be an instance, got the class {name} instead: pass {name}()."
-            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,7 +7,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.frozen import FrozenEstimator
 
-from sklearn_clm._exceptions import noting_arguments
+from sklearn_clm._exceptions import described, noting_arguments
 from sklearn_clm.scoring.protocols import PairScorer, Reference, Response
 
 Given = TypeVar("Given")
@@ -45,7 +45,7 @@ def chosen(
     if not isinstance(value, (str, type)) and (callable(value) or isinstance(value, protocols)):
         return cast(Given, value)
     wanted = f"one of {sorted(by_name)}, or {other_kinds}" if by_name else other_kinds
-    message = f"{argument} must be {wanted}, got {value!r:.80} instead."
+    message = f"{argument} must be {wanted}, got {described(value):.80} instead."
     # a name that is not known is a wrong value; whatever cannot be called, of a wrong type
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 

@@ -592,3 +592,8 @@ def test_a_null_by_texts_that_are_taken_for_one_counts_errors_of_all_draws():
     missed = sum(right not in one for right, one in zip(references, sampler.predict(prompts)))
     assert missed == 0
     assert sampler.calibration_.rule.outcome.n_errors == 0
+
+
+def test_a_report_of_an_estimator_is_made_by_from_estimator():
+    with pytest.raises(TypeError, match=r"got ConformalSampler instead: .*from_estimator"):
+        CalibrationReport(ConformalSampler())

@@ -484,9 +484,10 @@ def test_parameters(make, name, value, log):
     ("make", "name", "value", "words"),
     [
         (sampler, "policy", "exit", "of 'sklearn_clm.policies.ExitPolicy'"),
-        (sampler, "policy", ExitPolicy, "got the class ExitPolicy instead: pass an instance, Exi"),
-        (sampler, "judging", ThresholdPolicy, "got the class ThresholdPolicy instead."),
+        (sampler, "policy", ExitPolicy, "the class ExitPolicy (pass an instance, ExitPolicy(...))"),
+        (sampler, "judging", ThresholdPolicy, "got the class ThresholdPolicy (pass"),
         (selector, "sampler", ConformalSampler, "an instance of 'sklearn_clm.ConformalSampler'"),
+        (selector, "sampler", X, "instead: data are for fit(X, y)."),
         (sampler, "groups", ["a"] * len(X), "fit(X, y, groups=...), or a function that computes"),
         (lambda log: RunGate(), "groups", ["a"] * len(X), "as Groups(function)."),
         (lambda log: RunGate(), "scorer", "logistic", "'predict_proba'. got 'logistic' instead."),
