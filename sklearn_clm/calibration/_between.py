@@ -43,7 +43,7 @@ import numpy as np
 SAME = 1e-6  # relative: scores that differ by less are one number
 _SAME_SUMS_OF_HALVES = 2.0**-9  # each of two sums is wrong by 2 ** -11 at most
 _LEFT_OF_LARGEST = 2.0**-44  # of the largest: what sums of hundreds of products are wrong by
-_MARK = 1e10  # scores beyond it stand for something
+_MARK = 1e10  # larger scores are marks, such as -1e30 of a failed draw, and no sums
 
 
 def same_sums(scores: np.ndarray) -> float:
@@ -97,7 +97,7 @@ def first_of_largest(scores: np.ndarray) -> np.ndarray:
 
 
 def _room(ordered: np.ndarray, values: np.ndarray, same: float) -> np.ndarray:
-    """By how much other numbers differ from each value."""
+    """By how much equals of each value may differ."""
     lowest = float(ordered[0])
     highest = float(ordered[-1])
     about_zero = 0.0

@@ -156,7 +156,7 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
 
 def marginal_prompts_needed(epsilon: float) -> int:
     """Smallest number of prompts that can certify a marginal level."""
-    # one less than the quotient says, which may be rounded upwards
+    # (n + 1) epsilon >= 1; begun one below what the quotient says, which may be rounded upwards
     n = max(1, math.ceil(1.0 / epsilon) - 2)
     while marginal_count(n, epsilon) < 0:
         n += 1

@@ -376,6 +376,7 @@ def _thresholds_reached(
         if len(prefixes):
             n_places = np.diff(prefixes, append=accepted.size)
             n_reached.reshape(-1)[prefixes[0] :] = np.repeat(by_prefix, n_places)
+        # where a draw is not accepted, what was carried on is of another prefix
         n_reached *= accepted
     # F need not be monotone: a threshold that was reached once has stopped the set
     for j in range(1, len(n_reached)):

@@ -190,7 +190,8 @@ def certify_frontier(
 ) -> LearnThenTestResult:
     """Test a frontier on other prompts than those at `searched`.
 
-    The other tests must pass as well. Of a table that is filled on demand, or has holes, the result
+    The other tests must pass as well. Of the steps that pass, the one of the smallest objective is
+    chosen, or the "last". Of a table that is filled on demand, or has holes, the result
     holds bounds of errors and p-values, and the objective leaves out the excess, which needs labels
     that no test asks for. Where costs are not known, the objective is that of the search.
     """

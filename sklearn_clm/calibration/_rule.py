@@ -128,6 +128,7 @@ class SamplingRule:
         return self.done
 
     def _score_of_set(self) -> float:
+        """F of the draws accepted so far."""
         # a score of whole arrays is asked as calibration asks it: sums round by their order
         of_sets = self.set_score.of_sets
         if self.set_score.running is None and of_sets is not None:

@@ -268,13 +268,13 @@ class SequenceResult:
     audit: AuditRecord | None = field(default=None, repr=False)
 
     def bound(self, i: int) -> Bound:
-        """How the errors of test i, and its p-value, are known."""
+        """How errors and p-value of test i are known."""
         if self.exact[i]:
             return Bound.EXACT
         return Bound.AT_MOST if i < self.n_valid or self.open_err else Bound.AT_LEAST
 
     def errors_of(self, i: int) -> ErrorCount:
-        """The errors of test i, as far as they are known."""
+        """The errors of test i, as far as known."""
         n_counted = self.n_calibration if self.n_counted is None else self.n_counted[i]
         return ErrorCount(int(self.n_errors[i]), int(n_counted), self.bound(i))
 

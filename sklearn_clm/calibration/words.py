@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Bound(Enum):
-    """How a number stands to the one that all labels would give."""
+    """How a number stands to that of all labels."""
 
     EXACT = ""
     AT_MOST = "at most "

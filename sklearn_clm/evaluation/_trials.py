@@ -293,11 +293,9 @@ def run_component_trials(
     digests = next(iter(data.values())).prompts
     if digests is None:
         # rows of all scores together tell a prompt: one score may be the same for many
-        contents, other_contents = (
-            np.sum([each.content_digests() for each in of.values()], axis=0)
-            for of in (data, targets)
-        )
-        digests = numbered(contents, other_contents)
+        of_scores = np.sum([part.content_digests() for part in data.values()], axis=0)
+        of_targets = np.sum([target.content_digests() for target in targets.values()], axis=0)
+        digests = numbered(of_scores, of_targets)
     splits = random_splits(digests, n_calibration, n_trials, random_state)
     results = _over_splits(measure, splits, n_trials)
     gammas = results.pop("gamma")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -41,6 +41,18 @@ _LARGEST_ARCHIVE = 2**32  # bytes of all of them, as they are held at once
 _AS_JSON = "write the log as JSON (inspect log convert --to json)."
 
 
+class _Row(NamedTuple):
+    """One draw, and what its record says of it."""
+
+    draw: Any
+    reference: Any
+    verdict: bool | None
+    quality: float | None
+    id: Any
+    group: Any
+    place: str  # the words that name it in its table
+
+
 @dataclass(frozen=True)
 class SampleLog:
     """Prompts with their draws, and what is known of them."""
@@ -63,7 +75,7 @@ class SampleLog:
         A label that is a number stands for "admissible" from `threshold` on, or is 0 or 1.
         """
         prompts: dict[bytes, object] = {}
-        rows: dict[bytes, list[tuple[Any, ...]]] = {}
+        rows_of_prompt: dict[bytes, list[_Row]] = {}
         stops = None
         for where, record in records:
             stops = record.get(STOPS_BY_OTHERS) or stops
@@ -76,27 +88,38 @@ class SampleLog:
                         raise ValueError(f"the prompt is missing ({prompt!r}).")
                     key = key_digest(prompt)
                     prompts.setdefault(key, prompt)
-                    verdict = None if is_missing(label) else verdict_of(label, threshold)
-                    score = None if quality is None else float(quality)
-                    about = fields.get("id"), fields.get("group")
-                    facts = fields.get("reference"), verdict, score, *about
-                    rows.setdefault(key, []).append((draw_from_record(fields), *facts, where))
+                    row = _Row(
+                        draw_from_record(fields),
+                        fields.get("reference"),
+                        None if is_missing(label) else verdict_of(label, threshold),
+                        None if quality is None else float(quality),
+                        fields.get("id"),
+                        fields.get("group"),
+                        where,
+                    )
+                    rows_of_prompt.setdefault(key, []).append(row)
         distinct_prompts = list(prompts.values())
-        # the columns of these rows: each a list of what is known of the draws, prompt by prompt
-        draws, references, labels, scores, ids, groups, places = (
-            [[cells[k] for cells in row] for row in rows.values()] for k in range(7)
-        )
-        has_labels = _are_known("label", labels, distinct_prompts)
-        names_of = _of_prompts("group", groups, distinct_prompts, places, names)
+
+        def column(name: str) -> list[list[Any]]:
+            return [[getattr(row, name) for row in rows] for rows in rows_of_prompt.values()]
+
+        draws = column("draw")
+        verdicts = column("verdict")
+        has_verdicts = _are_known("label", verdicts, distinct_prompts)
+        places = column("place")
+        groups = _of_prompts("group", column("group"), distinct_prompts, places, names)
+        references = _of_prompts("reference", column("reference"), distinct_prompts, places, names)
+        quality_of_draws = column("quality")
+        has_quality = _are_known("quality", quality_of_draws, distinct_prompts)
         return cls(
             distinct_prompts,
             draws,
-            _of_prompts("reference", references, distinct_prompts, places, names),
-            [*map(_by_text, draws, labels)] if has_labels else None,
-            scores if _are_known("quality", scores, distinct_prompts) else None,
-            [row[0] for row in ids],
+            references,
+            [*map(_by_text, draws, verdicts)] if has_verdicts else None,
+            quality_of_draws if has_quality else None,
+            [rows[0].id for rows in rows_of_prompt.values()],
             # as text: a cell of CSV has no other kind
-            None if names_of is None else list(map(str, names_of)),
+            None if groups is None else list(map(str, groups)),
             stops,
         )
 
@@ -198,7 +221,8 @@ def aligned(name: str, values: Any, others: Sequence[Any]) -> Any:
 def verdict_of(label: Any, threshold: float | None) -> bool:
     """Whether a label says "admissible"."""
     try:
-        value = float(SAYS.get(label.strip().lower(), label) if isinstance(label, str) else label)
+        said = SAYS.get(label.strip().lower(), label) if isinstance(label, str) else label
+        value = float(said)
     except (TypeError, ValueError):
         value = math.nan
     if value not in (0.0, 1.0) and (threshold is None or math.isnan(value)):
@@ -218,7 +242,7 @@ def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Any, bool]:
 
 
 def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> bool:
-    """Whether values are known of all draws; refused for some."""
+    """Whether values are known of each draw, or of none."""
     lack = [
         (i, j) for i, row in enumerate(rows) for j, value in enumerate(row) if is_missing(value)
     ]

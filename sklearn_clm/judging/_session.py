@@ -165,7 +165,9 @@ class JudgingSession:
             return "" if self._has_said(pair, key) else _NOT_OPEN
         self._shown = None
         if key == "s":
-            self._unjudged[pair.id] = self._unjudged.pop(pair.id)  # now the last one
+            # taken out and put in anew, a key stands last: this pair comes last, and "undo" takes
+            # back its skip first
+            self._unjudged[pair.id] = self._unjudged.pop(pair.id)
             self._skipped.pop(pair.id, None)
             self._skipped[pair.id] = None
             return "Skipped. It comes again at the end."

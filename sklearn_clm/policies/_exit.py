@@ -315,23 +315,25 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         passed = level > -np.inf
         path.finish(step)
 
-        # prompts that err at every level tell the smallest risk that could have been certified;
-        # where a level has passed lazily, too few labels are known to count them
-        n_hopeless = None
+        # a prompt without an admissible text errs at every level: how many there are tells the
+        # smallest risk that could have been certified; where a level has passed lazily, too few
+        # labels are known to count them
+        n_err_always = None
         smallest = np.nan
         if not path.table.is_lazy or not passed:
-            # lazily, what was not judged may be right
             entries = path.entries
-            lacking = entries.hopeless if path.table.is_lazy else entries.without_witness
-            smallest = test.smallest(int(lacking.sum()))
-            n_hopeless = None if path.table.has_holes else int(lacking.sum())
+            # lazily, a text that was not judged may be right: only prompts all of whose texts were
+            # judged wrong are counted
+            errs_always = entries.hopeless if path.table.is_lazy else entries.without_witness
+            smallest = test.smallest(int(errs_always.sum()))
+            n_err_always = None if path.table.has_holes else int(errs_always.sum())
         return Outcome.at(
             path,
             self.risk,
             step,
             passed=passed,
             n_errors_allowed=test.allowed,
-            errors_of_safest=n_hopeless,
+            errors_of_safest=n_err_always,
             smallest=smallest,
         )
 

@@ -46,7 +46,7 @@ class Expected(NamedTuple):
         outcome: Outcome | None,
         risk: Risk,
     ) -> "Expected | None":
-        """What Algorithm 1 makes of them, if enough is known."""
+        """What Algorithm 1 makes of data, if known."""
         # costs of prompts, like labels that were not given, are not in the data
         errors_are_in_data = data.unknown is None and not risk.has_costs
         if data.n_made < data.quality.size or (outcome is None and not errors_are_in_data):

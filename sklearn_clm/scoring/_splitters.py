@@ -272,8 +272,9 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], list[Part]]:
 
 
 def splitter_of_references(splitter: str | Splitter) -> Callable[[str], list[Part]]:
-    """The splitter, or sentences where a text is not enough."""
+    """The splitter, or sentences where it reads a prompt too."""
     split = get_splitter(splitter)
+    # a reference is a text alone: such a splitter has no prompt to read beside it
     if isinstance(split, CheckedSplitter) and not split.reads_text_alone:
         return SentenceSplitter()
     return split

@@ -118,20 +118,22 @@ class ComponentMatch(PairJudge):
         return enumerate(map_chunks(self._judge_runs, runs))
 
     def _judge_runs(self, runs: Sequence[Pairs]) -> list[bool]:
+        """Verdicts on the components of runs of one reference each."""
         judge = self.admission
         verdicts: list[bool] = []
 
         for run in runs:
-            parts = self.parts(run[0][0])
+            reference, _ = run[0]
+            parts = self.parts(reference)
             components = [component for _, component in run]
             # ROUGE-L of all pairs of a run at once, which is many times as fast
             if isinstance(judge, ThresholdAdmission) and isinstance(judge.metric, RougeL):
                 values = judge.metric.pairwise(parts, components)
                 verdicts.extend(np.any(values >= judge.threshold, axis=0).tolist())
             else:
-                verdicts += [
-                    any(asked_verdict(judge, c, part) for part in parts) for c in components
-                ]
+                for component in components:
+                    matches = (asked_verdict(judge, component, part) for part in parts)
+                    verdicts.append(any(matches))
         return verdicts
 
     def parts(self, reference: Reference) -> list[Response]:

@@ -125,11 +125,12 @@ def token_spans(text: str, tokens: Sequence[bytes]) -> Spans | None:
     the bytes of a token that is no complete character.
     """
     shift = _shift(text, b"".join(tokens))
+    # bytes that do not spell the text: some were left out or replaced, and each token is looked for
     return _by_search(text, tokens) if shift is None else _by_bytes(text, tokens, shift)
 
 
 def _shift(text: str, spelled: bytes) -> int | None:
-    """Bytes of white space before `text` in the tokens."""
+    """Blank bytes before `text`; None where tokens spell another text."""
     decoded = spelled.decode("utf-8", "surrogateescape")
     n_blank = len(spelled) - len(decoded.lstrip().encode("utf-8", "surrogateescape"))
     text_bytes = text.encode()

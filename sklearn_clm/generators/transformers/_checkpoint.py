@@ -67,7 +67,8 @@ def _identity(value: object) -> object:
         return id(value)
     patterns = ("*.json", "*.safetensors", "*.gguf")
     files = [file for pattern in patterns for file in Path(value).glob(pattern)]
-    return str(value), tuple(sorted((str(file), file.stat().st_mtime_ns) for file in files))
+    times = sorted((str(file), file.stat().st_mtime_ns) for file in files)
+    return str(value), tuple(times)
 
 
 def _loaded(generator: Loading) -> tuple[Any, Any, Any]:

@@ -143,7 +143,7 @@ class Engine:
                 self._with_news.add(row.prompt.key)
 
     def _goes_on(self, row: Row) -> bool:
-        """Whether a row goes on; those of closed prompts leave."""
+        """Whether a row goes on; given up where nobody waits."""
         if row.is_finished:
             return False
         if row.index in self._prompts or not self.queue.give_up(row.index, row.draw):

@@ -127,8 +127,9 @@ class Forward(ABC):
         prompt, longer = (prompt._replace(ids=tuple(ids[:n])) for n in (3, 7))
         self._look_at_cache(prompt)
         # after token 5, once as the last one and once with three tokens behind it
-        short, after_all = (self.logits_after(Written(prompt, ids[:n]), n - 4) for n in (5, 8))
-        if self._differ(short[0], after_all[0]):
+        as_last = self.logits_after(Written(prompt, ids[:5]), 1)
+        with_more_behind = self.logits_after(Written(prompt, ids[:8]), 4)
+        if self._differ(as_last[0], with_more_behind[0]):
             raise ValueError(
                 f"model must be causal, got a {type(self.model).__name__} in which later tokens "
                 "change the probabilities of earlier ones instead."
@@ -204,7 +205,9 @@ class CausalForward(Forward):
             padding = [0] * (width - n)
             rows.append([*prompt.ids[n_shared:], *padding])
         tensors, logits = self._run(self._tensor(rows), [n - 1 for n in lengths], prefix)
-        packed = self.layout.pack([t[:, :, n_shared:] for t in tensors]) if self.layout else []
+        packed = []
+        if self.layout is not None:
+            packed = self.layout.pack([tensor[:, :, n_shared:] for tensor in tensors])
         states = [
             PromptState(
                 logits[i].clone(),
