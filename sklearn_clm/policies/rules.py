@@ -149,6 +149,7 @@ class SetCounts(NamedTuple):
     ) -> "SetCounts":
         """The counts of sets of some sizes and draws."""
         rows = np.arange(len(sizes))
+        # equal prompts have equal draws, and so equal sets: each distinct prompt counts once
         if digests is not None:
             _, rows = np.unique(digests, return_index=True)
         n_empty = int(np.sum(sizes[rows] == 0))

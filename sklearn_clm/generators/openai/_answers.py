@@ -183,4 +183,5 @@ def _beginning(text: str, piece: str, position: int) -> int:
     place = text.find(piece, position)
     if place >= 0:
         return place
+    # a stop string cut the text off within the piece: what is left of it ends the text
     return next(k for k in range(position, len(text) + 1) if piece.startswith(text[k:]))
