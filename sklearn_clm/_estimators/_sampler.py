@@ -571,7 +571,7 @@ class ConformalSampler(CalibratedEstimator):
         budgets = check_budgets(self.k_max)
         check_tiers(trait(generator, "tiers"), budgets[-1])
         policy = self._policy
-        policy.refuse(self.k_max)
+        policy.refuse(self.k_max, self.judging)
         self._judging.refuse(self._level, self.delta)
         self._judging.refuse_policy(policy, budgets[-1])
 
@@ -582,13 +582,6 @@ class ConformalSampler(CalibratedEstimator):
             )
         if self.losses is not None and self.judging != "all":
             raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")
-
-        # errors among sets that are not empty, and costs of misses, are counted over all labels;
-        # lazy tests stop at witnesses
-        if policy.needs_all_labels and self.judging != "all":
-            raise ValueError(
-                f"judging must be 'all' {policy.risk.where}, got {self.judging!r:.60} instead."
-            )
 
         marginal = policy.guarantee == "marginal"
         if marginal and self.groups is not None and self.groups.guarantee == "all":
@@ -712,7 +705,7 @@ class ConformalSampler(CalibratedEstimator):
             for_what = "for audits by people"
         elif self._policy.risk.has_costs:
             for_what = self._policy.risk.where
-        elif self._policy.takes_holes:
+        elif self._policy.early_ends != "none":
             return
         # what early ends leave open can be counted as an error only where an error is 0 or 1
         fewest = int(data.n_draws.min())

@@ -99,6 +99,8 @@ class AnswerPath:
     seen: np.ndarray | None = field(default=None, repr=False)  # digests of the prompts
     share_of_delta: float = 1.0  # for its tests
 
+    tells_losses: ClassVar[bool] = True  # by `risks`
+
     @property
     def k_max(self) -> int:
         """Number of draws that it was learnt from."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -172,6 +172,8 @@ class ExitModel(TextModel):
     same_text: float | None = None  # similarity above which a response repeats an earlier text
     # digests of the prompts of that part
     seen: np.ndarray | None = field(default=None, repr=False)
+
+    tells_losses: ClassVar[bool] = False  # levels are found on the prompts that are tested
 
     def paths(self, n_prompts: int) -> TextPaths:
         return TextPaths(

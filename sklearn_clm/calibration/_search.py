@@ -8,6 +8,7 @@ fixed sequence testing on *other* prompts holds; a bad one only certifies less.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +44,8 @@ class Frontier:
     loss: np.ndarray  # (m,): means on the optimisation part, ascending
     objective: np.ndarray  # (m,): descending
     seen: np.ndarray | None = None
+
+    tells_losses: ClassVar[bool] = True  # before a test, on whatever prompts
 
     def __len__(self) -> int:
         return len(self.lambdas)

@@ -31,6 +31,13 @@ from sklearn_clm.calibration.risk import Risk, check_incomplete
 PathT = TypeVar("PathT", bound=TablePath)
 
 
+class Test(Protocol):
+    """A test of a path, which may ask for labels."""
+
+    def may_ask(self) -> np.ndarray:
+        """Texts that it may still ask for, bool (n, K)."""
+
+
 class StepTest(Protocol):
     """A test of each step of a path."""
 

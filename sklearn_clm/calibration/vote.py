@@ -110,6 +110,8 @@ class PlainPath:
     share_of_delta: float = 1.0  # for its tests
     least: float = 0.0  # score of the last level at least
 
+    tells_losses: ClassVar[bool] = False  # no prompt has told what a vote errs
+
     @property
     def k_max(self) -> int:
         """Number of draws that vote."""

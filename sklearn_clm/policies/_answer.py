@@ -16,7 +16,7 @@ from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.data import check_data, prompt_digests
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.risk import Risk, WrongAnswers
-from sklearn_clm.calibration.rows import Part, RandomState
+from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
@@ -50,6 +50,11 @@ class EitherPath(NamedTuple):
 
     vote: PlainPath
     learnt: AnswerPath
+
+    @property
+    def tells_losses(self) -> bool:
+        """Whether it says what each step is expected to err."""
+        return False  # of a vote no prompt has told
 
     @property
     def k_max(self) -> int:
@@ -200,7 +205,7 @@ class PlainLevel(AnswerLevel):
         return cls(claim, model, bool(content["equal_texts"]), float(content["level"]))
 
 
-class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
+class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
     """One answer where it is likely right; others are escalated.
 
     The answer is the text that most draws give, or the one that a classifier finds likeliest to be
@@ -253,7 +258,6 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
     """
 
     rule: ClassVar[type[Rule]] = AnswerLevel
-    takes_holes: ClassVar[bool] = True
     _learnt_as: ClassVar[str] = "path_"
     risk: Risk = WrongAnswers()
     guarantee: Literal["pac", "marginal"] = "pac"
@@ -294,26 +298,18 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         return super().promise(self.alpha)
 
     @property
-    def tells_losses(self) -> bool:
-        # of a vote, and of a quality, no prompts have told anything
-        if self.path is None:
-            return self.score not in ("vote", "quality")
-        return isinstance(self.path, AnswerPath)
+    def early_ends(self) -> Literal["none", "own", "any"]:  # type: ignore[override]
+        """Which draws may end early."""
+        # a vote is the same whatever other prompts have shown
+        return "any" if isinstance(self.path, PlainPath) else "own"
+
+    @property
+    def learns(self) -> bool:
+        # no label shapes these scores: all prompts test
+        return super().learns and self.score not in ("vote", "quality")
 
     def searched_share(self, n_prompts: int) -> float:
         return share_that_teaches(n_prompts)
-
-    def split(
-        self,
-        data: CalibrationData,
-        fraction: float | str,
-        random_state: RandomState,
-        ties: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        # no label shapes these scores: all prompts test
-        if self.score in ("vote", "quality"):
-            return np.arange(0), data.order(ties)
-        return super().split(data, fraction, random_state, ties)
 
     def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
         lacking = len(parts[-1].rows) < claim.fewest_prompts
@@ -328,11 +324,6 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps]):
         if table.has_holes:
             self._refuse_holes(table, parts[-1].searched, claim.delta)
         return super().calibrate(table, parts, claim, judging)
-
-    def refuse_stops(self, searched: np.ndarray) -> None:
-        # a vote is the same whatever other prompts have shown
-        if not isinstance(self.path, PlainPath) and (self.path is not None or len(searched)):
-            super().refuse_stops(searched)
 
     def _refuse_holes(self, table: Table, rows: np.ndarray, delta: float) -> None:
         """Refuse draws that end before they tell what is tested."""

@@ -159,7 +159,7 @@ class AuditedJudging(BaseEstimator, Judging):
                 f"epsilon={level:g}, tested at delta={delta:g}, got {self.n_audits} instead."
             )
 
-    def refuse_policy(self, policy: Policy[Any, Any], k_max: int) -> None:
+    def refuse_policy(self, policy: Policy[Any, Any, Any], k_max: int) -> None:
         # people are shown one witness of a prompt, or all members of its set
         if policy.risk.settled_by == 1 and policy.risk.n_settling > 1:
             raise ValueError(

@@ -143,7 +143,7 @@ def share_that_teaches(n_prompts: int) -> float:
     return min(max(1 / 5, _ENOUGH_PROMPTS / n_prompts), 1 / 3)
 
 
-class ExitPolicy(Policy[ExitModel, LevelPath]):
+class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
     """One nested level, learnt, in place of three thresholds.
 
     After each draw classifiers give the probability that each distinct text is admissible, that it
@@ -185,7 +185,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
     """
 
     rule: ClassVar[type[Rule]] = LevelRule
-    takes_holes: ClassVar[bool] = True
+    early_ends: Literal["none", "own", "any"] = "own"
     _learnt_as: ClassVar[str] = "model_"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
@@ -269,8 +269,8 @@ class ExitPolicy(Policy[ExitModel, LevelPath]):
         self.model_ = replace(model, same_text=same_text, seen=prompt_digests(data))
         return self
 
-    def refuse(self, k_max: int | Sequence[int]) -> None:
-        super().refuse(k_max)
+    def refuse(self, k_max: int | Sequence[int], judging: str | Judging = "all") -> None:
+        super().refuse(k_max, judging)
         risk = self.risk
         # the level is the V of one witness, of every prompt alike: the proof knows no other
         if not risk.one_witness_decides or not risk.counts_all or risk.has_costs:

@@ -84,7 +84,7 @@ class Judging:
 
     def rule_for(
         self,
-        policy: "Policy[LearntT, TablePathT]",
+        policy: "Policy[LearntT, TablePathT, Any]",
         learnt: LearntT,
         table: Table,
         part: Part,
@@ -93,7 +93,7 @@ class Judging:
         """The rule that a policy's tests of a part certify."""
         return policy.rule_for(learnt, table, part, claim)
 
-    def refuse_policy(self, policy: "Policy[Any, Any]", k_max: int) -> None:
+    def refuse_policy(self, policy: "Policy[Any, Any, Any]", k_max: int) -> None:
         """Refuse parameters that would fail after draws were paid."""
         self.judgements_per_prompt(1, k_max)
         if self.optimization_admission is not None:

@@ -1,7 +1,7 @@
 """ThresholdPolicy: thresholds on similarity, quality and set score."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -88,7 +88,7 @@ class ThresholdRule(SetRule):
         return cls(claim, Configuration(**values), k_max)
 
 
-class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
+class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath]]):
     """Algorithm 1: thresholds on similarity, quality and set score.
 
     ``policy=None`` of a :class:`ConformalSampler` stands for one with default parameters. Draws are
@@ -133,8 +133,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
     """
 
     rule: ClassVar[type[Rule]] = ThresholdRule
-    path_tells_losses: ClassVar[bool] = True
-    takes_holes: ClassVar[bool] = True
+    _learnt_as: ClassVar[str] = "frontier"
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "set_score": [str, callable, SetScore],
@@ -190,9 +189,10 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
         }
 
     @property
-    def path(self) -> Frontier | None:
-        """The frontier from other data."""
-        return self.frontier
+    def early_ends(self) -> Literal["none", "own", "any"]:  # type: ignore[override]
+        """Which draws may end early."""
+        # the set of all draws, which no prompt has shaped, is the first step where all count
+        return "any" if self.risk.counts_all else "own"
 
     @property
     def weights(self) -> Weights:
@@ -203,17 +203,15 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
             "draw_weight": self.draw_weight,
         }
 
-    @property
-    def needs_all_labels(self) -> bool:
-        # where not all prompts count, p-values of all steps order the frontier
-        return super().needs_all_labels or not self.risk.counts_all
-
-    def refuse(self, k_max: int | Sequence[int]) -> None:
+    def refuse(self, k_max: int | Sequence[int], judging: str | Judging = "all") -> None:
         # a wrong name, or a risk that thresholds cannot test, is found before draws are paid for
         get_set_score(self.set_score)
         check_counts(self.risk, int(np.max(k_max)))
         if self.abstain and self.cost is not None:
             raise ValueError("cost must be None where thresholds may abstain, got both instead.")
+        # where not all prompts count, p-values of all steps order the frontier
+        if self.risk.has_costs or not self.risk.counts_all:
+            self._refuse_unknown_labels(judging)
         if self.frontier is not None and np.max(self.frontier.k_max) != np.max(k_max):
             raise ValueError(
                 f"k_max must be {np.max(self.frontier.k_max)}, the largest budget of the policy's "
@@ -263,26 +261,25 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath]):
             learnt = learnt.of_all_draws()
         return ThresholdPath(table, rows, learnt, self._function, self.risk)
 
-    def refuse_stops(self, searched: np.ndarray) -> None:
-        # where all prompts count the first step is the set of all draws, which no search has shaped
-        if not self.risk.counts_all:
-            super().refuse_stops(searched)
-
     def learnt_of(self, path: ThresholdPath) -> Frontier:
         return path.frontier
 
-    def sequence_of(self, path: ThresholdPath, audit: Audited, claim: Claim) -> LearnThenTestResult:
+    def audited(self, path: ThresholdPath, step: int, audit: Audited, claim: Claim) -> Rule:
+        rule = super().audited(path, step, audit, claim)
+        alone = path.only(step)
         # no band of epsilon: the labels are those of a model, and the promise is about people
-        return LearnThenTestResult(
-            frontier=path.frontier,
+        result = LearnThenTestResult(
+            frontier=alone.frontier,
             n_optimization=audit.n_optimization,
             epsilon=claim.level,
             smallest_epsilon=audit.smallest,
             achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
-            risks=path.risks,
+            risks=alone.risks,
             provenance=path.table.data.provenance,
             **audit.tests(),
         )
+        outcome = None if rule.outcome is None else replace(rule.outcome, tests=result)
+        return rule.having(outcome=outcome)
 
     def other_tests(self, path: ThresholdPath, claim: Claim) -> list[BettingTest]:
         # each at delta, without a correction: all must pass, and the largest of the p-values is a

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.calibration import CalibrationData, Claim, smallest_epsilon
-from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import nothing_passed
 from sklearn_clm.calibration.data import refuse_common_prompts, split_of
 from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
@@ -20,7 +19,7 @@ from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
-from sklearn_clm.calibration.tests import BettingTest, BinomialTest, count_steps
+from sklearn_clm.calibration.tests import BettingTest, BinomialTest, Test, count_steps
 from sklearn_clm.calibration.words import ErrorCount
 from sklearn_clm.policies._asking import CollectedJudge, bounding
 from sklearn_clm.policies._judging import Judging
@@ -36,17 +35,34 @@ from sklearn_clm.policies.rules import (
 
 LearntT = TypeVar("LearntT")  # what the search returns
 PathT = TypeVar("PathT", bound=TablePath)  # what is tested of it
+TestT = TypeVar("TestT", bound=Test)
 
 
-class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
+class Learnt(Protocol):
+    """What was learnt on other data."""
+
+    @property
+    def tells_losses(self) -> bool:
+        """Whether it says what each step is expected to err."""
+
+    @property
+    def k_max(self) -> int | np.ndarray:
+        """Number of draws, or numbers of each step."""
+
+    @property
+    def seen(self) -> np.ndarray | None:
+        """Digests of the prompts that taught, if known."""
+
+
+class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
     """When sampling stops, and what is returned."""
 
     rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {}
-    _learnt_as: ClassVar[str] = ""  # name of the attribute that `fit` sets
+    _learnt_as: ClassVar[str] = ""  # name of the attribute that holds what other data taught
     risk: Risk = MISSES  # what is an error, and who counts
-    path_tells_losses: ClassVar[bool] = False  # what each step is expected to err
-    takes_holes: ClassVar[bool] = False  # whether its path knows what early ends of draws decide
+    # draws that may end early: of no prompt, of each by its own draws, or whatever ended them
+    early_ends: Literal["none", "own", "any"] = "none"
     guarantee: Literal["pac", "marginal"]
     set_score: Any = "max"  # the score of a set that predict reports
 
@@ -65,9 +81,14 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         return {"level": epsilon, "guarantee": self.guarantee, "about": self.risk.about}
 
     @property
-    def path(self) -> Any:
-        """What was learnt on other data, if anything: `k_max`, `seen`."""
+    def path(self) -> Learnt | None:
+        """What was learnt on other data, if anything."""
         return getattr(self, self._learnt_as, None)
+
+    @property
+    def learns(self) -> bool:
+        """Whether prompts of the data shape what others test."""
+        return self.path is None
 
     def __sklearn_clone__(self) -> Self:
         # a policy that was fitted on other data stays fitted, like a frozen estimator
@@ -78,16 +99,14 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
 
     @property
     def tells_losses(self) -> bool:
-        """Whether errors of steps are known before a test."""
-        return self.path is None or self.path_tells_losses
+        """Whether errors of steps are expected before a test."""
+        return self.learns or (self.path is not None and self.path.tells_losses)
 
-    @property
-    def needs_all_labels(self) -> bool:
-        """Whether it is tested by all labels, and not audited."""
-        return self.risk.has_costs
-
-    def refuse(self, k_max: int | Sequence[int]) -> None:
+    def refuse(self, k_max: int | Sequence[int], judging: str | Judging = "all") -> None:
         """Refuse contradicting parameters before draws are paid for."""
+        # costs are summed over all labels; lazy tests stop at witnesses
+        if self.risk.has_costs:
+            self._refuse_unknown_labels(judging)
         if np.size(k_max) > 1:
             raise ValueError(
                 f"k_max must be one integer with {type(self).__name__}, got {k_max!r} instead."
@@ -96,6 +115,12 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             raise ValueError(
                 f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
                 f"{self.path.k_max} instead."
+            )
+
+    def _refuse_unknown_labels(self, judging: str | Judging) -> None:
+        if judging != "all":
+            raise ValueError(
+                f"judging must be 'all' {self.risk.where}, got {judging!r:.60} instead."
             )
 
     def searched_share(self, n_prompts: int) -> float:
@@ -115,17 +140,20 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         """
         n = data.n_prompts
         # a path from other data leaves all prompts to test it; of a single one nothing is learnt
-        if self.path is not None or n == 1:
+        if not self.learns or n == 1:
             return np.arange(0), data.order(ties)
         share = self.searched_share(n) if isinstance(fraction, str) else fraction
         return split_of(data, share, random_state, ties)
 
-    def refuse_stops(self, searched: np.ndarray) -> None:
+    def _refuse_stops(self, searched: np.ndarray) -> None:
         """Refuse draws that ended by verdicts on other prompts.
 
         What is learnt from the prompts at `searched`, or was learnt from others of the same log, is
         then not independent of the labels that test it (``calibration/_holes.py``).
         """
+        nothing_is_learnt = self.path is None and not len(searched)
+        if self.early_ends == "any" or nothing_is_learnt:
+            return
         raise ValueError(
             "data must have draws that ended whatever other prompts showed, for "
             f"{type(self).__name__}, got data of which verdicts on other prompts ended draws "
@@ -145,36 +173,38 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
     def learnt_of(self, path: PathT) -> LearntT:
         """What :meth:`path_on` makes a path of."""
 
-    def test_of(self, path: PathT, claim: Claim) -> Any:
+    def test_of(self, path: PathT, claim: Claim) -> TestT:
         """The test of `risk`: by default the exact binomial."""
-        return BinomialTest(path, self.risk, claim.level, claim.delta)
+        # where it is another one, this is overridden, and `certify` as well
+        return cast(TestT, BinomialTest(path, self.risk, claim.level, claim.delta))
 
     def other_tests(self, path: PathT, claim: Claim) -> list[BettingTest]:
         """Tests of other losses, which must pass as well."""
         return []
 
     def certify(
-        self, path: PathT, test: Any, other_tests: list[BettingTest], part: Part
+        self, path: PathT, test: TestT, other_tests: list[BettingTest], part: Part
     ) -> Outcome:
         """Choose the last step that passes a fixed sequence."""
+        binomial_test = cast(BinomialTest[PathT], test)
         # witnesses in the small sets of late steps settle most of the steps before
-        start = test.likely_last() if path.table.is_lazy else 0
-        n_passed = count_steps(path, [test, *other_tests], start)
+        start = binomial_test.likely_last() if path.table.is_lazy else 0
+        n_passed = count_steps(path, [binomial_test, *other_tests], start)
         step = max(n_passed - 1, 0)
 
         # the level at which the safest step passes; where not all count, another step might pass
         of_safest = None
         smallest = np.nan
-        fewest, most = test.errors(0)
+        fewest, most = binomial_test.errors(0)
         if self.risk.counts_all and fewest == most:
             of_safest = most
-            smallest = float(smallest_epsilon(most, len(path.rows), test.delta))
+            smallest = float(smallest_epsilon(most, len(path.rows), binomial_test.delta))
         return Outcome.at(
             path,
             self.risk,
             step,
             passed=n_passed > 0,
-            n_errors_allowed=test.n_allowed(step),
+            n_errors_allowed=binomial_test.n_allowed(step),
             errors_of_safest=of_safest,
             smallest=smallest,
         )
@@ -270,16 +300,11 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
             n_optimization=audit.n_optimization,
             parts=path.parts,
             audit=audit.record,
-            tests=self.sequence_of(alone, audit, claim),
         )
         claim = self._tested_on(alone, 0, claim)
         if not claim.holds:
             return Everything(claim, path.table.k_max, outcome)
         return self._rule(alone, outcome, claim)
-
-    def sequence_of(self, path: PathT, audit: Audited, claim: Claim) -> SequenceResult | None:
-        """An audited step as a sequence of one test."""
-        return None
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """For each draw, the first draw with the same text."""
@@ -295,16 +320,16 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT]):
         """
         all_prompts = parts[-1]
         if table.ended_by_others:
-            self.refuse_stops(all_prompts.searched)
+            self._refuse_stops(all_prompts.searched)
         # people who are asked for verdicts are told how many more may follow: as long as there are
         # tests to come, those on all texts
         unjudged = partial(self._unjudged, table, all_prompts.rows)
         announcing_all = partial(bounding, table.judge, all_prompts.rows, unjudged)
 
         # search, unless a path was learnt from other prompts
-        learnt = self.path
-        if learnt is not None:
-            refuse_common_prompts("policy", learnt.seen, table.data)
+        learnt = cast(LearntT | None, self.path)
+        if self.path is not None:
+            refuse_common_prompts("policy", self.path.seen, table.data)
         elif len(all_prompts.rows) >= claim.fewest_prompts:
             # the search sees all draws, so that it can choose any number of them
             searchable = table.searchable(all_prompts.searched)
