@@ -5,14 +5,14 @@ import contextvars
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from numbers import Integral
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -25,7 +25,12 @@ from sklearn_clm._estimators._files import write_content
 from sklearn_clm._exceptions import check_parameters, report_null, warn
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
-from sklearn_clm.calibration import Claim, Provenance
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Claim,
+    ComponentCalibrationData,
+    Provenance,
+)
 from sklearn_clm.calibration.claim import nulls_of, sentence_of_nulls
 from sklearn_clm.generators.base import Importing
 from sklearn_clm.generators.identity import frozen, parts_of
@@ -47,6 +52,7 @@ N_JOBS: list[object] = [
 _OF_REQUESTS = ("rapidfuzz", "rouge_score.tokenize", "sentencex", "sqlite3", "tqdm.auto")
 
 _Result = TypeVar("_Result")
+DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
 
 def import_modules_of_requests() -> None:
@@ -90,15 +96,45 @@ def _raisable(error: BaseException) -> RuntimeError:
     return raisable
 
 
+class Collected(Protocol[DataT_contra]):
+    """What an estimator has collected, with its prompts."""
+
+    prompts: CheckedPrompts
+    indices: np.ndarray  # positions of the prompts among those given
+    groups: list[Hashable] | None
+
+    def holds(self, data: DataT_contra) -> bool:
+        """Whether data are these, but for their labels."""
+
+
+class RecordFields(TypedDict, total=False):
+    """Fields that the records of both estimators share."""
+
+    data: CalibrationData | ComponentCalibrationData
+    provenance: Provenance
+    groups: Groups | None
+    columns: tuple[str, ...]
+    parameters: Mapping[str, object]
+    seen: np.ndarray
+
+
+RecordT = TypeVar("RecordT", bound=Calibration)
+DataT = TypeVar("DataT", bound=CalibrationData | ComponentCalibrationData)
+CollectedT = TypeVar("CollectedT", bound=Collected[Any])
+
+
 class CalibratedEstimator(  # type: ignore[call-arg]
-    TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+    TransformerMixin,
+    BaseEstimator,
+    Generic[RecordT, DataT, CollectedT],
+    auto_wrap_output_keys=None,
 ):
     """An estimator whose fitted state is one calibration record."""
 
     delta: float
     groups: Groups | None
     on_null: str
-    calibration_: Any
+    calibration_: RecordT
     # class of `calibration_`
     _record_type: ClassVar[type[Calibration]]
 
@@ -156,15 +192,15 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     @abstractmethod
     def _collect(
         self, X: Any, y: Any, groups: object, prompt_weight: object, *, lazily: bool = False
-    ) -> Any:
+    ) -> DataT:
         """Collect data, `lazily` without what calibration asks for later."""
 
     @abstractmethod
-    def calibrate(self, data: Any, *, groups: object = None) -> Self:
+    def calibrate(self, data: DataT, *, groups: object = None) -> Self:
         """Calibrate on collected data."""
 
     @abstractmethod
-    def _calibrated(self, data: Any, *, groups: object = None) -> Self:
+    def _calibrated(self, data: DataT, *, groups: object = None) -> Self:
         """Calibrate on data of the present scores and judge."""
 
     @abstractmethod
@@ -279,7 +315,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         return self
 
     @abstractmethod
-    def _loaded(self, name: str, read: dict[str, Any]) -> Any:
+    def _loaded(self, name: str, read: dict[str, Any]) -> RecordT:
         """The calibration from a file that fits this estimator."""
 
     @abstractmethod
@@ -291,10 +327,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Fingerprints of the scores and the judge, by name."""
 
     @abstractmethod
-    def _frozen(self) -> dict[str, Any]:
+    def _frozen(self) -> Mapping[str, object]:
         """Copies of the parameters that predict uses."""
 
-    def _keep(self, record: Any, collected: Any, doubts: list[str]) -> None:
+    def _keep(self, record: RecordT, collected: CollectedT | None, doubts: list[str]) -> None:
         """Keep a calibration, and warn of what is doubtful."""
         # before anything is published: with on_null="raise" no attribute of this calibration is
         # seen
@@ -307,7 +343,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         for remark in filter(None, (repeated, *remarks)):
             warn(remark)
 
-    def _publish(self, record: Any, **further: Any) -> None:
+    def _publish(self, record: RecordT, **further: object) -> None:
         """Replace the fitted attributes by those of a calibration."""
         import_modules_of_requests()
         for part in parts_of(record.parts):
@@ -321,21 +357,23 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         # what a collection has noted stays true, whatever is calibrated on it
         self._forget("n_features_in_", "feature_names_in_", "sampler_", *fitted)
 
-    def _attributes_of(self, record: Any) -> dict[str, Any]:
+    def _attributes_of(self, record: RecordT) -> dict[str, Any]:
         """The fitted attributes that show a calibration."""
         fitted = {"calibration_": record, "shift_": record.shift}
         if record.data is not None:
             fitted["calibration_data_"] = record.data
         return fitted
 
-    def _collection_of(self, data: Any) -> Any:
+    def _collection_of(self, data: DataT) -> CollectedT | None:
         """What this estimator collected last, if these are its data."""
-        collected = getattr(self, "_collected", None)
+        collected: CollectedT | None = getattr(self, "_collected", None)
         if collected is None or not collected.holds(data):
             return None
         return collected
 
-    def _groups_of(self, data: Any, collected: Any, groups: object) -> list[Hashable] | None:
+    def _groups_of(
+        self, data: DataT, collected: CollectedT | None, groups: object
+    ) -> list[Hashable] | None:
         """The group of each prompt of data."""
         # arrays hold no prompts, so that no function can tell their groups
         prompts = None if collected is None else collected.prompts
@@ -356,16 +394,15 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             **promise,
         )
 
-    def _record_fields(self, data: Any, grouped: bool) -> dict[str, Any]:
+    def _record_fields(self, data: DataT, grouped: bool) -> RecordFields:
         """Fields that the records of both estimators share."""
         groups = frozen(self.groups or Groups()) if grouped else None
-        fields = {
+        fields: RecordFields = {
             "data": data,
             "provenance": data.provenance,
             "groups": groups,
             "columns": tuple(getattr(self, "feature_names_in_", ())),
             "parameters": self._parameters_in_files(groups),
-            **self._frozen(),
         }
         if data.prompts is not None:
             # a measure on these prompts would flatter: predict logs how many of them it is given

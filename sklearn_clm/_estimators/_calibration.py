@@ -42,6 +42,8 @@ from sklearn_clm.policies._selection import SelectionRule
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies.groups import groups_of
 from sklearn_clm.policies.rules import Rule, Rules, SetCounts, SetRule
+from sklearn_clm.scoring import ComponentScore
+from sklearn_clm.scoring._splitters import Splitter
 
 PARTS = ("splitter", "component_score", "admission")
 
@@ -249,7 +251,7 @@ class Calibration(ABC):
         with reading(path, cls.file_format) as content:
             groups = content["groups"]
             provenance = record_of(Provenance, content["provenance"])
-            rules: Rules = {}
+            rules: dict[Hashable | None, Rule] = {}
             for content_of_rule in content["rules"]:
                 rule = Rule.of_kind(content_of_rule["kind"]).of_content(
                     claim_of(content_of_rule), content_of_rule, content_of_rule["k_max"]
@@ -316,6 +318,11 @@ class SamplerCalibration(Calibration):
     def rule(self) -> SetRule:
         """The rule for all prompts together."""
         return cast(SetRule, super().rule)
+
+    @property
+    def in_use(self) -> Mapping[Hashable | None, SetRule]:
+        """The rules that predict uses: of the groups, if any."""
+        return cast(Mapping[Hashable | None, SetRule], super().in_use)
 
     @property
     def epsilon(self) -> float:
@@ -475,8 +482,8 @@ class SamplerCalibration(Calibration):
 class SelectorCalibration(Calibration):
     """The calibration of a selector."""
 
-    splitter: Any
-    component_score: Any
+    splitter: Splitter
+    component_score: ComponentScore
     sampler: Any = None  # fitted sampler of the sets; None if there is none yet
 
     file_format: ClassVar[str] = "sklearn_clm.component_calibration/4"
@@ -488,6 +495,11 @@ class SelectorCalibration(Calibration):
         """The tests of thresholds, where they were counted."""
         tests = super().tests
         return tests if isinstance(tests, ComponentThreshold) else None
+
+    @property
+    def in_use(self) -> Mapping[Hashable | None, SelectionRule]:
+        """The rules that predict uses: of the groups, if any."""
+        return cast(Mapping[Hashable | None, SelectionRule], super().in_use)
 
     @property
     def thresholds(self) -> dict[Hashable | None, float]:

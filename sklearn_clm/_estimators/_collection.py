@@ -1,13 +1,14 @@
 """Collections: draws of prompts with their scores and verdicts."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from sklearn_clm._estimators._open_sets import QualityLike, SimilarityLike
 from sklearn_clm._estimators._precision import Noise, noise_of_draws
 from sklearn_clm._estimators._progress import QUIET, Progress
 from sklearn_clm._estimators._source import (
@@ -20,11 +21,11 @@ from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.checks import check_budgets
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators.draws import text_key
+from sklearn_clm.generators.draws import Prompt, text_key
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies import Losses
-from sklearn_clm.policies._judging import judging_of
+from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
@@ -46,6 +47,42 @@ SCORED_AGAIN = 4  # prompts whose scores are computed alone as well, to measure 
 _LOOKED_AT = 1000  # prompts in which suspicious draws are looked for
 
 
+class CollectsDraws(Protocol):
+    """A sampler, as a collection of its draws knows it."""
+
+    @property
+    def quality(self) -> QualityLike:
+        """Quality of a draw."""
+
+    @property
+    def similarity(self) -> SimilarityLike:
+        """Similarity of two responses."""
+
+    @property
+    def admission(self) -> str | Admission:
+        """Who says what is admissible."""
+
+    @property
+    def judging(self) -> str | Judging:
+        """How many draws are judged, and whether people audit."""
+
+    @property
+    def k_max(self) -> int | Sequence[int]:
+        """Budgets of draws."""
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Number of threads."""
+
+    @property
+    def verbose(self) -> int:
+        """Whether progress is shown."""
+
+    @property
+    def memory_(self) -> DrawMemory:
+        """The draws that were made before."""
+
+
 class Collection:
     """Draws with scores and verdicts, made at once or lazily.
 
@@ -60,7 +97,7 @@ class Collection:
 
     def __init__(
         self,
-        sampler: Any,
+        sampler: CollectsDraws,
         source: DrawSource,
         prompts: CheckedPrompts,
         references: list[Reference],
@@ -130,6 +167,11 @@ class Collection:
         return np.array_equal(collected.quality[:, : data.k_max], data.quality)
 
     @property
+    def seed(self) -> int:
+        """Seed of the draws."""
+        return self.source.seed
+
+    @property
     def has_holes(self) -> bool:
         """Whether some draws cannot be had."""
         return bool(np.any(self.limits < self.data.k_max))
@@ -196,7 +238,7 @@ class Collection:
                 self._score(rows_of_members, part.take(members).prompts, draws, start)
 
     def _score(
-        self, rows: np.ndarray, prompts: Any, draws: list[list[Generation]], start: int
+        self, rows: np.ndarray, prompts: Sequence[Prompt], draws: list[list[Generation]], start: int
     ) -> None:
         """Score and keep draws from `start` on."""
         stop = len(draws[0])

@@ -1,9 +1,9 @@
 """Components: collection for calibration, and selection."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -30,26 +30,51 @@ from sklearn_clm.calibration.rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
-from sklearn_clm.policies._judging import judging_of
+from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._selection import labelled
 from sklearn_clm.scoring import Citation, Citing, ClaimSupport, CombinedScore, get_splitter
 from sklearn_clm.scoring._callables import is_ours
 from sklearn_clm.scoring._components import (
+    ComponentScoreLike,
     DistinctComponents,
     component_scores,
     distinct_components,
     get_component_score,
 )
 from sklearn_clm.scoring._similarity import warn_of_script
-from sklearn_clm.scoring._splitters import split_draws
+from sklearn_clm.scoring._splitters import Splitter, split_draws
 from sklearn_clm.scoring.admission import get_component_admission
+from sklearn_clm.scoring.protocols import Admission, ComponentScore, Prompt, Reference
 from sklearn_clm.scoring.protocols import Part as ResponsePart
-from sklearn_clm.scoring.protocols import Reference
 
 Parts: TypeAlias = list[list[ResponsePart]]  # of each draw of a prompt
 
 _ROUNDING = 1e-4  # of the largest score: by less a score does not rise, it is rounded otherwise
 _N_TRIED = 100  # prompts on which scores are tried
+
+
+class CollectsComponents(Protocol):
+    """A selector, as a collection of its components knows it."""
+
+    @property
+    def splitter(self) -> str | Splitter:
+        """What splits a response."""
+
+    @property
+    def component_score(self) -> ComponentScoreLike:
+        """Score of a component."""
+
+    @property
+    def admission(self) -> str | Admission:
+        """Who says what is admissible."""
+
+    @property
+    def judging(self) -> str | Judging:
+        """How many components are judged, and whether people audit."""
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Number of threads."""
 
 
 class ComponentCollection:
@@ -65,7 +90,7 @@ class ComponentCollection:
 
     def __init__(
         self,
-        selector: Any,
+        selector: CollectsComponents,
         source: DrawSource,
         prompts: CheckedPrompts,
         references: list[Reference],
@@ -106,9 +131,9 @@ class ComponentCollection:
 
     def _judged_by(
         self,
-        admission: Any,
+        admission: Admission,
         prompts: CheckedPrompts,
-        references: list[Any],
+        references: list[Reference],
         draws: list[list[Generation]],
         split: list[DistinctComponents],
     ) -> ComponentVerdicts:
@@ -237,14 +262,17 @@ class ComponentCollection:
 
 
 def prompts_of_sampler(
-    sampler: Any, prompts: CheckedPrompts, references: list[Reference], *, of_fit: bool
+    record: SamplerCalibration,
+    prompts: CheckedPrompts,
+    references: list[Reference],
+    *,
+    of_fit: bool,
 ) -> np.ndarray:
-    """Positions of prompts that may calibrate after a fitted sampler.
+    """Positions of prompts that may calibrate after a sampler's `record`.
 
     Prompts that trained its generator may not; `of_fit` says that the sampler has seen, and perhaps
     weighted, these very prompts.
     """
-    record: SamplerCalibration = sampler.calibration_
     seen = record.source.has_learnt(prompts)
     text = f"{seen.sum()} of the {len(prompts)} prompts in X trained the generator of the sampler"
     if seen.all():
@@ -270,7 +298,7 @@ def prompts_of_sampler(
 
 
 def prompts_unseen_by(
-    component_score: Any, prompts: CheckedPrompts, rows: np.ndarray
+    component_score: ComponentScoreLike, prompts: CheckedPrompts, rows: np.ndarray
 ) -> np.ndarray:
     """Positions, among `rows`, of prompts that trained no score."""
     # of our own scores this one alone learns from labels
@@ -287,12 +315,12 @@ def prompts_unseen_by(
 
 
 def components_of_draws(
-    component_score: Any,
-    prompts: Any,
+    component_score: ComponentScore,
+    prompts: Sequence[Prompt],
     draws: Sequence[Sequence[Generation]],
     spans: Sequence[Parts],
-    members: Sequence[Any] | None = None,
-    indices: Sequence[Any] | None = None,
+    members: Sequence[Sequence[int]] | None = None,
+    indices: Sequence[Sequence[int]] | None = None,
 ) -> list[DistinctComponents]:
     """Distinct components of each prompt's members, with scores.
 
@@ -315,7 +343,7 @@ def components_of_draws(
     return components
 
 
-def _compares(component_score: Any) -> bool:
+def _compares(component_score: ComponentScore) -> bool:
     """Whether a score compares the components of all draws."""
     if isinstance(component_score, CombinedScore):
         return any(map(_compares, component_score.parts))
@@ -326,23 +354,24 @@ def _compares(component_score: Any) -> bool:
 
 
 def components_of_sets(
-    splitter: Callable[[str], Any], component_score: Any, sets: Sequence[PredictionSet]
+    splitter: Splitter, component_score: ComponentScore, sets: Sequence[PredictionSet]
 ) -> list[DistinctComponents]:
     """Distinct components of the members of sets, scored."""
     prompts = [sampled.prompt for sampled in sets]
     # generations carry log-probabilities, if the set still holds its draws
     draws: list[Sequence[Generation]] = []
-    members: list[Any] = []
-    indices: list[Any] = []
+    members: list[Sequence[int]] = []
+    indices: list[Sequence[int]] = []
     for sampled in sets:
         if sampled.generations:
             draws.append(sampled.generations)
-            members.append(sampled.accepted)
-            indices.append(sampled.accepted)
+            accepted = sampled.accepted.tolist()
+            members.append(accepted)
+            indices.append(accepted)
         else:
             draws.append([Generation(text) for text in sampled.responses])
             members.append(range(len(sampled)))
-            indices.append(sampled.indices)
+            indices.append(sampled.indices.tolist())
 
     # what was rejected need not be split, which may cost, unless the score compares components
     compares = _compares(component_score)

@@ -1,7 +1,7 @@
 """Sets of many prompts at once, as their draws arrive."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,6 +15,9 @@ from sklearn_clm.policies.batched import BatchedRule, OpenSet
 from sklearn_clm.scoring import get_set_score, similarity_tensor
 from sklearn_clm.scoring._quality import QualityCalls, bind_quality
 from sklearn_clm.scoring.protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
+
+if TYPE_CHECKING:
+    from sklearn_clm._estimators._calibration import SamplerCalibration
 
 OnAccept: TypeAlias = Callable[[int, Generation], object]
 QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
@@ -30,7 +33,7 @@ class Sampling:
 
     def __init__(
         self,
-        record: Any,
+        record: "SamplerCalibration",
         prompts: CheckedPrompts,
         names: Sequence[Hashable | None],
         progress: Progress,

@@ -16,8 +16,9 @@ from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.calibration._between import SAME
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.words import percent
+from sklearn_clm.policies._selection import SelectionRule
 from sklearn_clm.policies._thresholds import ThresholdRule
-from sklearn_clm.policies.rules import Rules, SetRule
+from sklearn_clm.policies.rules import Rule, SetRule
 from sklearn_clm.scoring import (
     ClaimSupport,
     ClassifierScore,
@@ -35,9 +36,12 @@ from sklearn_clm.scoring.protocols import (
     DrawScorer,
     PairwiseSimilarity,
     Prompts,
+    Quality,
+    Similarity,
 )
 
 _Data = TypeVar("_Data", CalibrationData, ComponentCalibrationData)
+_Rule = TypeVar("_Rule", bound=Rule)
 
 _DRAWS_ALONE = 3  # of each prompt that is scored alone
 _FEW = 0.01  # of the prompts, whose sets may depend on the last digits
@@ -104,8 +108,8 @@ def in_batches(score: object) -> bool:
 
 
 def noise_of_draws(
-    quality: Any,
-    similarity: Any,
+    quality: Quality | DrawScorer,
+    similarity: Similarity | PairwiseSimilarity,
     prompts: Prompts,
     draws: Draws,
     data: CalibrationData,
@@ -141,7 +145,7 @@ def noise_of_draws(
 
 
 def check_precision(
-    rules: Rules,
+    rules: Mapping[Hashable | None, SetRule],
     data: CalibrationData,
     groups: Sequence[Hashable] | None,
     set_score: SetScoreLike,
@@ -169,7 +173,7 @@ def check_precision(
 
 
 def check_precision_of_components(
-    rules: Rules,
+    rules: Mapping[Hashable | None, SelectionRule],
     data: ComponentCalibrationData,
     groups: Sequence[Hashable] | None,
     noise: Noise,
@@ -191,8 +195,8 @@ def check_precision_of_components(
 
 
 def _certified_parts(
-    rules: Rules, data: _Data, groups: Sequence[Hashable] | None
-) -> Iterator[tuple[Any, _Data]]:
+    rules: Mapping[Hashable | None, _Rule], data: _Data, groups: Sequence[Hashable] | None
+) -> Iterator[tuple[_Rule, _Data]]:
     """Each certified rule, with the data of its group."""
     # a null promises nothing that noise could break
     for group, rule in rules.items():

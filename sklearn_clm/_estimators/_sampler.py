@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -28,7 +28,9 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.checks import check_budgets
 from sklearn_clm.calibration.data import check_data
+from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import at_stake
+from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.generators import Generation, Generator
@@ -67,7 +69,16 @@ def _unlabeled(response: object) -> bool:
     return False
 
 
-class ConformalSampler(CalibratedEstimator):
+class FrozenScores(TypedDict):
+    """Copies of what predictions use of a sampler."""
+
+    quality: QualityLike
+    similarity: SimilarityLike
+    set_score: SetScoreLike
+    risk: Risk
+
+
+class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, Collection]):
     """Sample responses until the set holds an admissible one.
 
     ``fit`` calibrates by Learn Then Test (section 4.3 of the paper) when to stop sampling and
@@ -415,7 +426,10 @@ class ConformalSampler(CalibratedEstimator):
         ) as progress:
             progress.expect("calibrate", 1, "step")
             table = self._table(data, collected, source)
-            rules = policy.calibrate(table, parts, claim, self._judging.for_collection(collected))
+            judging = self._judging
+            if collected is not None:
+                judging = judging.for_collection(collected)
+            rules = policy.calibrate(table, parts, claim, judging)
             progress.advance("calibrate")
 
         # what the tests asked for is part of the data from now on
@@ -432,6 +446,7 @@ class ConformalSampler(CalibratedEstimator):
             source=source,
             n_judgements=collected.verdicts.n_judgements if collected and lazily else None,
             **self._record_fields(filled, grouped),
+            **self._frozen(),
         )
 
         noise = {} if collected is None else collected.noise
@@ -605,10 +620,14 @@ class ConformalSampler(CalibratedEstimator):
     def _fingerprints(self) -> dict[str, str]:
         return {name: score_fingerprint(getattr(self, name)) for name in SCORES}
 
-    def _frozen(self) -> dict[str, Any]:
-        scores = {name: frozen(getattr(self, name)) for name in ("quality", "similarity")}
+    def _frozen(self) -> FrozenScores:
         policy = self._policy
-        return {**scores, "set_score": frozen(policy.set_score), "risk": policy.risk}
+        return {
+            "quality": frozen(self.quality),
+            "similarity": frozen(self.similarity),
+            "set_score": frozen(policy.set_score),
+            "risk": policy.risk,
+        }
 
     def _parameters_in_files(self, groups: Groups | None) -> dict[str, Any]:
         policy = self._policy

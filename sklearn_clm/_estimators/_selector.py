@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 from sklearn.base import clone
@@ -47,13 +47,23 @@ from sklearn_clm.policies._judging import judging_of
 from sklearn_clm.policies._selection import ComponentSelection, SelectionRule
 from sklearn_clm.policies.groups import groups_of, parameters_of_groups
 from sklearn_clm.policies.rules import Rule, rules_of_parts
-from sklearn_clm.scoring import get_splitter
+from sklearn_clm.scoring import ComponentScore, get_splitter
 from sklearn_clm.scoring._components import get_component_score
+from sklearn_clm.scoring._splitters import Splitter
 from sklearn_clm.scoring.admission import get_component_admission
 from sklearn_clm.scoring.verdicts import check_admissions
 
 
-class ComponentSelector(CalibratedEstimator):
+class FrozenParts(TypedDict):
+    """Copies of what predictions use of a selector."""
+
+    splitter: Splitter
+    component_score: ComponentScore
+
+
+class ComponentSelector(
+    CalibratedEstimator[SelectorCalibration, ComponentCalibrationData, ComponentCollection]
+):
     """Select the admissible components of responses, such as sentences.
 
     ``fit`` calibrates a threshold on the scores of components (section 4.4 of the paper);
@@ -282,7 +292,7 @@ class ComponentSelector(CalibratedEstimator):
             source = sampler.calibration_.source
             width = sampler.calibration_.width
             of_fit = isinstance(X, PredictionSets) and X.of_fit
-            rows = prompts_of_sampler(sampler, prompts, references, of_fit=of_fit)
+            rows = prompts_of_sampler(sampler.calibration_, prompts, references, of_fit=of_fit)
         rows = prompts_unseen_by(self.component_score, prompts, rows)
 
         level = (self.groups or Groups()).level(self.delta, names, rows)
@@ -372,6 +382,7 @@ class ComponentSelector(CalibratedEstimator):
             ),
             sampler=sampler,
             **self._record_fields(data, grouped),
+            **self._frozen(),
         )
 
         noise = Noise() if collected is None else collected.noise
@@ -431,7 +442,7 @@ class ComponentSelector(CalibratedEstimator):
 
     # --- parameters ---------------------------------------------------------------------------
 
-    def _frozen(self) -> dict[str, Any]:
+    def _frozen(self) -> FrozenParts:
         # copied first: an adapted score hides its parts
         splitter = frozen(self.splitter)
         score = frozen(self.component_score)

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from sklearn.base import clone
@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn_clm._estimators._agreement import refuse_differences
 from sklearn_clm._estimators._progress import QUIET, Progress
 from sklearn_clm._exceptions import warn
+from sklearn_clm._results import ComponentSet, PredictionSet
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.digests import repeated
@@ -37,6 +38,8 @@ from sklearn_clm.generators.identity import (
 )
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.scoring.protocols import Reference
+
+SetT = TypeVar("SetT", PredictionSet, ComponentSet)
 
 # draws look dependent if nearly all of enough prompts say so: one prompt may have one answer
 _ENOUGH_PROMPTS = 20
@@ -188,7 +191,7 @@ class DrawSource:
         # none at all is an error, which the generator names
         return np.clip(self.generator.n_available(prompts.prompts), 1, n_draws)
 
-    def unguaranteed(self, sets: Sequence[Any], prompts: CheckedPrompts) -> list[Any]:
+    def unguaranteed(self, sets: Sequence[SetT], prompts: CheckedPrompts) -> list[SetT]:
         """The sets, not guaranteed if their prompt trained the generator."""
         why = "the prompt trained the generator."
         learnt = self.has_learnt(prompts)

@@ -30,9 +30,9 @@ class Verdicts:
 
     def __init__(
         self,
-        admission: Any,
-        references: list[Any],
-        responses: list[list[Any]],
+        admission: str | Admission,
+        references: list[Reference],
+        responses: list[list[Response]],
         n_jobs: int | None,
         k_max: int | None = None,
         *,
@@ -202,7 +202,9 @@ class Verdicts:
             raise VerdictsWanted(error.wanted, n_at_most, later) from None
 
 
-def shown_to(people: Admission, prompts: CheckedPrompts, references: list[Any]) -> list[Any]:
+def shown_to(
+    people: Admission, prompts: CheckedPrompts, references: list[Reference]
+) -> list[Reference]:
     """References for people who audit, with prompts for a HumanJudge."""
     if any(callable(reference) or reference is None for reference in references):
         raise ValueError(

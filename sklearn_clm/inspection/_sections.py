@@ -100,9 +100,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
     claim = record.claim
     tests = record.tests
     has_one_rule = record.by_group is None
-    of_sets = isinstance(record, SamplerCalibration)
-
-    set_score = record.set_score if of_sets else "max"
+    set_score = record.set_score if isinstance(record, SamplerCalibration) else "max"
 
     # groups have a rule each, so that no numbers are those of all prompts
     expected = rule.expected(data, set_score) if has_one_rule and data is not None else None

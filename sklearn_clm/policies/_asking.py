@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.scoring.protocols import Admission
 
 
@@ -43,6 +44,19 @@ class CollectedJudge(Protocol):
         ``may_ask()`` gives the texts of the prompts at `rows` that may still be asked for, bool of
         shape (len(rows), K). `also` says that the verdicts wanted now are about other prompts.
         """
+
+
+class CollectedDraws(Protocol):
+    """Draws that an estimator has collected, for people who audit."""
+
+    data: CalibrationData
+
+    @property
+    def seed(self) -> int:
+        """Seed of the draws."""
+
+    def audited_by(self, people: str | Admission) -> CollectedJudge:
+        """Verdicts of people on these draws."""
 
 
 def bounding(

@@ -58,7 +58,7 @@ from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part, RandomState, random_stream
 from sklearn_clm.calibration.tests import AuditBettingTest, TwoPhaseTest, errors_at, n_counted_at
-from sklearn_clm.policies._asking import CollectedJudge
+from sklearn_clm.policies._asking import CollectedDraws, CollectedJudge
 from sklearn_clm.policies._judging import Auditable, Judging, LearntT, PathT, TableT
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.rules import Rule
@@ -184,9 +184,9 @@ class AuditedJudging(BaseEstimator, Judging):
             return super().split(data, random_state, ties)
         return split_of(data, _SHAPING, random_state, ties)
 
-    def for_collection(self, collection: Any) -> "Audit":
+    def for_collection(self, collection: CollectedDraws) -> "Audit":
         verdicts = collection.audited_by(self.people)
-        return Audit(self, verdicts, collection.source.seed, collection.data.digests)
+        return Audit(self, verdicts, collection.seed, collection.data.digests)
 
 
 class Audit(Judging):

@@ -15,7 +15,7 @@ from sklearn_clm.calibration.path import Path, TablePath
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.table import Table
-from sklearn_clm.policies._asking import CollectedJudge
+from sklearn_clm.policies._asking import CollectedDraws, CollectedJudge
 from sklearn_clm.policies._classifiers import classifier_factory, one_thread
 from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
@@ -78,7 +78,7 @@ class Judging:
         """
         return np.arange(0), data.order(ties)
 
-    def for_collection(self, collection: Any) -> "Judging":
+    def for_collection(self, collection: CollectedDraws) -> "Judging":
         """This judging, of what an estimator has collected."""
         return self
 

@@ -327,7 +327,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         announcing_all = partial(bounding, table.judge, all_prompts.rows, unjudged)
 
         # search, unless a path was learnt from other prompts
-        learnt = cast(LearntT | None, self.path)
+        learnt = cast(LearntT, self.path)
         if self.path is not None:
             refuse_common_prompts("policy", self.path.seen, table.data)
         elif len(all_prompts.rows) >= claim.fewest_prompts:

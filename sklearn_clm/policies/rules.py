@@ -1,7 +1,7 @@
 """Rules: what prediction runs, each with its claim."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -239,7 +239,7 @@ class Everything(SetRule):
         return cls(claim, k_max)
 
 
-Rules: TypeAlias = dict[Hashable | None, Rule]
+Rules: TypeAlias = Mapping[Hashable | None, Rule]
 """The rule of each group; None is that of all prompts together."""
 
 
@@ -258,7 +258,7 @@ def rules_of_parts(
     there are groups, prediction uses no rule for all prompts together: these are tested if that
     `compares` at no cost.
     """
-    rules: Rules = {}
+    rules: dict[Hashable | None, Rule] = {}
     for part in parts:
         claim_of_part = replace(claim, delta=part.delta, group=part.group)
         if part.group is None:

@@ -7,7 +7,7 @@ its score.
 import math
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -47,6 +47,7 @@ from sklearn_clm.scoring.protocols import (
 )
 
 ComponentScorer = Callable[[Prompt, Response], float]
+ComponentScoreLike: TypeAlias = str | ComponentScorer | ComponentScore | Classifier
 
 
 class DistinctComponents(NamedTuple):
@@ -215,7 +216,7 @@ _COMPONENT_SCORES: dict[str, ComponentScorer | ComponentScore | Classifier] = {
 
 
 def get_component_score(
-    component_score: str | ComponentScorer | ComponentScore | Classifier,
+    component_score: ComponentScoreLike,
 ) -> ComponentScore:
     """Component score from its name, a callable or a classifier."""
     other_kinds = "a callable, a fitted classifier, or an object with a method score_components"
