@@ -1,7 +1,7 @@
 """Rules: what prediction runs, each with its claim."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -85,6 +85,12 @@ class Rule(ABC):
     # share of the tested prompts that took more than k draws
     shares_of_draws: tuple[float, ...] = ()
     tested: "SetCounts | None" = None  # what the tested prompts got; None if unknown
+    _kinds: ClassVar[dict[str, type["Rule"]]] = {}  # those of other packages, too
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "kind" in vars(cls):
+            Rule._kinds[cls.kind] = cls  # of equal names the latest
 
     @property
     def certified(self) -> bool:
@@ -126,11 +132,9 @@ class Rule(ABC):
     @staticmethod
     def of_kind(kind: str) -> "type[Rule]":
         """The class of rules of a kind."""
-        # rules of other packages, too, which no list of ours could name
-        for rule in _subclasses(Rule):  # type: ignore[type-abstract]
-            if getattr(rule, "kind", None) == kind:
-                return rule
-        raise ValueError(f"{kind!r:.40} is no kind of rule")
+        if kind not in Rule._kinds:
+            raise ValueError(f"{kind!r:.40} is no kind of rule")
+        return Rule._kinds[kind]
 
 
 class SetCounts(NamedTuple):
@@ -161,12 +165,6 @@ def shares_of_draws(draws: np.ndarray, k_max: int) -> tuple[float, ...]:
     """Share of prompts that took more than k draws."""
     takes_more = draws[:, np.newaxis] > np.arange(k_max)
     return tuple(np.mean(takes_more, axis=0).tolist())
-
-
-def _subclasses(base: type[Rule]) -> Iterator[type[Rule]]:
-    for rule in base.__subclasses__():
-        yield rule
-        yield from _subclasses(rule)
 
 
 class SetRule(Rule):
