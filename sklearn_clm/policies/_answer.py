@@ -301,7 +301,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
     def early_ends(self) -> Literal["none", "own", "any"]:  # type: ignore[override]
         """Which draws may end early."""
         # a vote is the same whatever other prompts have shown
-        return "any" if isinstance(self.path, PlainPath) else "own"
+        return "any" if isinstance(self.learnt, PlainPath) else "own"
 
     @property
     def learns(self) -> bool:
@@ -313,7 +313,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
 
     def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
         lacking = len(parts[-1].rows) < claim.fewest_prompts
-        if lacking and self.path is None and self._may_vote(table.k_max, table.tiers):
+        if lacking and self.learnt is None and self._may_vote(table.k_max, table.tiers):
             # too few to learn from some of them and test the others: all test a vote
             parts = [
                 part._replace(
@@ -332,7 +332,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
                 "score must be 'vote', or 'learnt', where draws end early, since levels of quality "
                 "are those that the prompts reach with all draws, got 'quality' instead."
             )
-        if self.path is not None or not len(rows) or not self._may_vote(table.k_max, table.tiers):
+        if self.learnt is not None or not len(rows) or not self._may_vote(table.k_max, table.tiers):
             return
         repeat = votes_of(table.part(rows), self._plain_model(table.k_max, None)) > SINGLE_VOTE
         may_repeat = repeat | table.is_hole(rows)

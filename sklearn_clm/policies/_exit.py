@@ -280,7 +280,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """First draw of each text, near duplicates counted as one."""
-        threshold = self.same_text if self.path is None else self.model_.same_text
+        threshold = self.same_text if self.learnt is None else self.model_.same_text
         # "auto" is learnt from labels: until there are some, equal responses alone are one text
         same_text = None if isinstance(threshold, str) else threshold
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)

@@ -17,6 +17,7 @@ from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
 from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.rows import Part, RandomState
+from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BettingTest, BinomialTest, Test, count_steps
@@ -64,7 +65,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
     # draws that may end early: of no prompt, of each by its own draws, or whatever ended them
     early_ends: Literal["none", "own", "any"] = "none"
     guarantee: Literal["pac", "marginal"]
-    set_score: Any = "max"  # the score of a set that predict reports
+    set_score: SetScoreLike = "max"  # the score of a set that predict reports
 
     @property
     def weights(self) -> Weights:
@@ -81,26 +82,26 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         return {"level": epsilon, "guarantee": self.guarantee, "about": self.risk.about}
 
     @property
-    def path(self) -> Learnt | None:
+    def learnt(self) -> Learnt | None:
         """What was learnt on other data, if anything."""
         return getattr(self, self._learnt_as, None)
 
     @property
     def learns(self) -> bool:
         """Whether prompts of the data shape what others test."""
-        return self.path is None
+        return self.learnt is None
 
     def __sklearn_clone__(self) -> Self:
         # a policy that was fitted on other data stays fitted, like a frozen estimator
         copy: Self = super().__sklearn_clone__()
         if self._learnt_as in vars(self):
-            setattr(copy, self._learnt_as, self.path)
+            setattr(copy, self._learnt_as, self.learnt)
         return copy
 
     @property
     def tells_losses(self) -> bool:
         """Whether errors of steps are expected before a test."""
-        return self.learns or (self.path is not None and self.path.tells_losses)
+        return self.learns or (self.learnt is not None and self.learnt.tells_losses)
 
     def refuse(self, k_max: int | Sequence[int], judging: str | Judging = "all") -> None:
         """Refuse contradicting parameters before draws are paid for."""
@@ -111,10 +112,10 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             raise ValueError(
                 f"k_max must be one integer with {type(self).__name__}, got {k_max!r} instead."
             )
-        if self.path is not None and self.path.k_max != np.max(k_max):
+        if self.learnt is not None and self.learnt.k_max != np.max(k_max):
             raise ValueError(
                 f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
-                f"{self.path.k_max} instead."
+                f"{self.learnt.k_max} instead."
             )
 
     def _refuse_unknown_labels(self, judging: str | Judging) -> None:
@@ -151,7 +152,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         What is learnt from the prompts at `searched`, or was learnt from others of the same log, is
         then not independent of the labels that test it (``calibration/_holes.py``).
         """
-        nothing_is_learnt = self.path is None and not len(searched)
+        nothing_is_learnt = self.learnt is None and not len(searched)
         if self.early_ends == "any" or nothing_is_learnt:
             return
         raise ValueError(
@@ -327,9 +328,9 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         announcing_all = partial(bounding, table.judge, all_prompts.rows, unjudged)
 
         # search, unless a path was learnt from other prompts
-        learnt = cast(LearntT, self.path)
-        if self.path is not None:
-            refuse_common_prompts("policy", self.path.seen, table.data)
+        learnt = cast(LearntT, self.learnt)
+        if self.learnt is not None:
+            refuse_common_prompts("policy", self.learnt.seen, table.data)
         elif len(all_prompts.rows) >= claim.fewest_prompts:
             # the search sees all draws, so that it can choose any number of them
             searchable = table.searchable(all_prompts.searched)

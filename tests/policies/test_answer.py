@@ -176,7 +176,7 @@ def test_a_path_may_be_learnt_without_labels():
     record = sampler.calibration_
     assert record.rule.outcome.n_optimization == 0
     assert record.rule.outcome.n_calibration == 200
-    assert clone(policy).path is policy.path
+    assert clone(policy).learnt is policy.learnt
     answered = sampler.predict(prompts[400:])
     answered = answered[answered.answered]
     assert len(answered) > 60
