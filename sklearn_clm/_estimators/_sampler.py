@@ -688,8 +688,6 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         else:
             check_data(data, draws=collected is not None and not has_holes)
             table = Table(data, budgets=budgets, tiers=tiers)
-        if table.has_holes:
-            self._refuse_holes(data)
 
         # what an error costs depends on the prompt, which arrays do not hold
         risk = self._policy.risk
@@ -714,26 +712,6 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         if self.losses is not None:
             table.losses = collected.set_losses(self.losses)
         return table
-
-    def _refuse_holes(self, data: CalibrationData) -> None:
-        """Refuse prompts with fewer draws where these decide nothing."""
-        for_what = f"for {type(self._policy).__name__}"
-        if self.losses is not None:
-            for_what = "for losses"
-        elif self._judging.people is not None:
-            for_what = "for audits by people"
-        elif self._policy.risk.has_costs:
-            for_what = self._policy.risk.where
-        elif self._policy.early_ends != "none":
-            return
-        # what early ends leave open can be counted as an error only where an error is 0 or 1
-        fewest = int(data.n_draws.min())
-        cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
-        raise ValueError(
-            f"data must hold all {data.k_max} draws of each prompt {for_what}, got as few as "
-            f"{fewest} instead: {cut}make the missing draws, or take thresholds, an exit level or "
-            "answers alone, which count as errors what missing draws leave open."
-        )
 
     def _tiers(self, source: DrawSource) -> Tiers | None:
         """Prices of draws, from the parameter `generator` if they fit."""

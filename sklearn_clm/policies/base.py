@@ -146,14 +146,36 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         share = self.searched_share(n) if isinstance(fraction, str) else fraction
         return split_of(data, share, random_state, ties)
 
-    def _refuse_stops(self, searched: np.ndarray) -> None:
-        """Refuse draws that ended by verdicts on other prompts.
+    def _refuse_early_ends(
+        self, data: CalibrationData, searched: np.ndarray, claim: Claim, judging: Judging
+    ) -> None:
+        """Refuse draws that end early where that decides nothing.
 
-        What is learnt from the prompts at `searched`, or was learnt from others of the same log, is
-        then not independent of the labels that test it (``calibration/_holes.py``).
+        Where verdicts on other prompts ended them, what is learnt from the prompts at `searched`,
+        or was learnt from others of the same log, is not independent of the labels that test it
+        (``calibration/_holes.py``).
         """
-        nothing_is_learnt = self.learnt is None and not len(searched)
-        if self.early_ends == "any" or nothing_is_learnt:
+        wants_all = ""
+        if claim.losses:
+            wants_all = "for losses"
+        elif judging.audits:
+            wants_all = "for audits by people"
+        elif self.risk.has_costs:
+            wants_all = self.risk.where
+        elif self.early_ends == "none":
+            wants_all = f"for {type(self).__name__}"
+        # what early ends leave open can be counted as an error only where an error is 0 or 1
+        if wants_all:
+            fewest = int(data.n_draws.min())
+            cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
+            raise ValueError(
+                f"data must hold all {data.k_max} draws of each prompt {wants_all}, got as few as "
+                f"{fewest} instead: {cut}make the missing draws, or take thresholds, an exit level "
+                "or answers alone, which count as errors what missing draws leave open."
+            )
+
+        learns_nothing = self.learnt is None and not len(searched)
+        if data.provenance.stops is None or self.early_ends == "any" or learns_nothing:
             return
         raise ValueError(
             "data must have draws that ended whatever other prompts showed, for "
@@ -320,8 +342,8 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         any group where the calibration part as a whole is too small.
         """
         all_prompts = parts[-1]
-        if table.ended_by_others:
-            self._refuse_stops(all_prompts.searched)
+        if table.has_holes:
+            self._refuse_early_ends(table.data, all_prompts.searched, claim, judging)
         # people who are asked for verdicts are told how many more may follow: as long as there are
         # tests to come, those on all texts
         unjudged = partial(self._unjudged, table, all_prompts.rows)
