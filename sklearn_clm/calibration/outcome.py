@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self, TypedDict
 
 import numpy as np
 
@@ -13,6 +13,26 @@ from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.tests import errors_at, n_counted_at, open_prompts
 from sklearn_clm.calibration.words import Bound, ErrorCount, percent
+
+
+class TestOfOne(TypedDict):
+    """Fields of a sequence of one test."""
+
+    n_valid: int
+    position: int | None
+    n_errors: np.ndarray
+    p_values: np.ndarray
+    exact: np.ndarray
+    n_calibration: int
+    delta: float
+    audit: AuditRecord
+
+
+class LeftOpen(TypedDict):
+    """What draws that end early leave open at a step."""
+
+    n_open: int
+    stops_known: bool
 
 
 @dataclass(frozen=True)
@@ -25,7 +45,7 @@ class Audited:
     smallest: float  # level at which the audit certifies
     n_optimization: int
 
-    def tests(self) -> dict[str, Any]:
+    def tests(self) -> TestOfOne:
         """The fields of a sequence of this one test."""
         passes = self.p_value <= self.delta
         return {
@@ -68,9 +88,19 @@ class Outcome:
     tests: SequenceResult | None = field(default=None, repr=False)  # of all steps, if counted
 
     @classmethod
-    def at(cls, path: TablePath, risk: Risk, step: int, *, passed: bool, **fields: Any) -> Self:
+    def at(
+        cls,
+        path: TablePath,
+        risk: Risk,
+        step: int,
+        *,
+        passed: bool,
+        n_errors_allowed: int | None = None,
+        errors_of_safest: int | None = None,
+        smallest: float = np.nan,
+    ) -> Self:
         """What is known of a step of a path."""
-        of_holes = cls.of_holes(path, risk, step)
+        left_open = cls.left_open(path, risk, step)
         fewest, most = errors_at(path, risk, step)
         # where the table has no judge to ask, what is not known counts as an error
         if passed or not path.table.is_lazy:
@@ -78,7 +108,7 @@ class Outcome:
             bound = Bound.AT_MOST
         else:
             # no verdict can settle what is open
-            n_errors = fewest + of_holes.get("n_open", 0)
+            n_errors = fewest + left_open["n_open"]
             bound = Bound.AT_LEAST
         if fewest == most:
             bound = Bound.EXACT
@@ -88,15 +118,17 @@ class Outcome:
             rows=path.rows,
             sizes=path.sizes(step),
             draws=path.draws(step),
-            **of_holes,
-            **fields,
+            n_errors_allowed=n_errors_allowed,
+            errors_of_safest=errors_of_safest,
+            smallest=smallest,
+            **left_open,
         )
 
     @staticmethod
-    def of_holes(path: TablePath, risk: Risk, step: int) -> dict[str, Any]:
+    def left_open(path: TablePath, risk: Risk, step: int) -> LeftOpen:
         """What holes of its table leave open at a step."""
         if not path.table.has_holes:
-            return {}
+            return {"n_open": 0, "stops_known": True}
         n_open = int(open_prompts(path, risk, step).sum())
         stops_known = not path.unfinished(step).any()
         return {"n_open": n_open, "stops_known": stops_known}

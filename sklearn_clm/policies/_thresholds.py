@@ -306,7 +306,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
             errors_of_safest=result.errors_of_safest if self.risk.has_band else None,
             sizes=path.sizes(step),
             draws=path.draws(step),
-            **Outcome.of_holes(path, self.risk, step),
+            **Outcome.left_open(path, self.risk, step),
             smallest=result.smallest_epsilon,
             smallest_bound=errors.bound,
             means={other.name: float(other.means[step]) for other in other_tests},
