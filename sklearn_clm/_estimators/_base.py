@@ -31,7 +31,7 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     Provenance,
 )
-from sklearn_clm.calibration.claim import nulls_of, sentence_of_nulls
+from sklearn_clm.calibration.claim import Promise, nulls_of, sentence_of_nulls
 from sklearn_clm.generators.base import Importing
 from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
@@ -323,7 +323,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Parameters that a file must agree with; None is any."""
 
     @abstractmethod
-    def _fingerprints(self) -> dict[str, Any]:
+    def _fingerprints(self) -> dict[str, str]:
         """Fingerprints of the scores and the judge, by name."""
 
     @abstractmethod
@@ -381,7 +381,15 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             groups = collected.groups
         return groups_of(self.groups, groups, data.n_prompts, prompts)
 
-    def _claim_of(self, provenance: Provenance, grouped: bool, **promise: Any) -> Claim:
+    def _claim_of(
+        self,
+        provenance: Provenance,
+        grouped: bool,
+        promise: Promise,
+        *,
+        losses: Mapping[str, float] | None = None,
+        max_wrong: int = 0,
+    ) -> Claim:
         """The claim for all prompts, if their test passes."""
         shift = Shift.of(provenance)
         groups = self.groups or Groups()
@@ -391,6 +399,8 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             shifted=shift is not None,
             approximate=shift is not None and shift.estimated,
             unknown=unknown_fields(provenance, self._record_type.collected_with),
+            losses=losses or {},
+            max_wrong=max_wrong,
             **promise,
         )
 

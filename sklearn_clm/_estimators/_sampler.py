@@ -419,7 +419,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         losses = {} if self.losses is None else self.losses.claimed()
         grouped = names is not None
         promise = policy.promise(self.epsilon)
-        claim = self._claim_of(provenance, grouped, losses=losses, **promise)
+        claim = self._claim_of(provenance, grouped, promise, losses=losses)
 
         with (
             Progress(self.verbose) if collected is None else collected.drawing(self.memory_)

@@ -38,6 +38,7 @@ from sklearn_clm.calibration import (
     Provenance,
 )
 from sklearn_clm.calibration._components import check_components
+from sklearn_clm.calibration.claim import Promise
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.generators.identity import frozen, score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
@@ -371,8 +372,8 @@ class ComponentSelector(
 
         provenance = data.provenance
         grouped = names is not None
-        promise: dict[str, Any] = {"about": "components", "max_wrong": int(self.max_wrong)}
-        claim = self._claim_of(provenance, grouped, level=self.alpha, **promise)
+        promise: Promise = {"level": self.alpha, "guarantee": "pac", "about": "components"}
+        claim = self._claim_of(provenance, grouped, promise, max_wrong=int(self.max_wrong))
         empty_selection = partial(SelectionRule, gamma_hat=np.inf)
         # of each part: by the labels that are known now, or by an audit that asks people
         test = self._test_of(data, collected)
@@ -452,7 +453,7 @@ class ComponentSelector(
         levels = {"alpha": float(self.alpha), "delta": float(self.delta)}
         return {**levels, "max_wrong": int(self.max_wrong), **parameters_of_groups(groups)}
 
-    def _fingerprints(self) -> dict[str, Any]:
+    def _fingerprints(self) -> dict[str, str]:
         return {name: score_fingerprint(getattr(self, name)) for name in PARTS}
 
     def _given_sampler(self, X: Any = None) -> ConformalSampler | None:

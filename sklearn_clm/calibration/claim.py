@@ -6,7 +6,7 @@ Sets, reports, monitors and files carry a claim and quote it.
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 
@@ -21,6 +21,14 @@ _AVERAGE = (
     "This is an average over new {unit}s, not a statement about any one of them, and it is about "
     "{scope} that were calibrated."
 )
+
+
+class Promise(TypedDict):
+    """What is promised, and at which level."""
+
+    level: float
+    guarantee: Literal["pac", "marginal"]
+    about: str
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps, search_answers
 from sklearn_clm.calibration.checks import check_level
+from sklearn_clm.calibration.claim import Promise
 from sklearn_clm.calibration.data import check_data, prompt_digests
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.risk import Risk, WrongAnswers
@@ -294,7 +295,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         """Those with which ``score`` is the share answered."""
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
 
-    def promise(self, epsilon: float) -> dict[str, Any]:
+    def promise(self, epsilon: float) -> Promise:
         return super().promise(self.alpha)
 
     @property

@@ -130,6 +130,7 @@ class AuditedJudging(BaseEstimator, Judging):
     60
     """
 
+    people: str | Admission
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "people": [str, callable],
         "n_audits": [Interval(Integral, 1, None, closed="left")],

@@ -59,7 +59,7 @@ class Judging:
 
     lazily: ClassVar[bool] = False  # whether tests ask for the labels
     audits: ClassVar[bool] = False  # whether each test asks people for verdicts of its own
-    people: Any = None  # the admission of those who audit
+    people: str | Admission | None = None  # the admission of those who audit
     optimization_judgements: int | str | None = "auto"
     optimization_admission: str | Admission | None = None
 

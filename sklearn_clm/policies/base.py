@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, cast
+from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.calibration import CalibrationData, Claim, smallest_epsilon
-from sklearn_clm.calibration.claim import nothing_passed
+from sklearn_clm.calibration.claim import Promise, nothing_passed
 from sklearn_clm.calibration.data import refuse_common_prompts, split_of
 from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
 from sklearn_clm.calibration.path import TablePath
@@ -77,7 +77,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         """Values that a file must agree with; None is any."""
         return {"policy": self.rule.kind}
 
-    def promise(self, epsilon: float) -> dict[str, Any]:
+    def promise(self, epsilon: float) -> Promise:
         """Fields of a claim that depend on the policy."""
         return {"level": epsilon, "guarantee": self.guarantee, "about": self.risk.about}
 
