@@ -173,7 +173,7 @@ class Claim:
         average = _AVERAGE.format(unit=self.risk.unit, scope=self.risk.scope)
         text += f". {average}"
         if self.answered is not None and self.group is None:
-            text += f" About {percent(self.answered)} of the prompts are answered."
+            text += f" About {percent(self.answered)} of the prompts are {self.risk.answered}."
         if self.losses:
             text += (
                 " With it, and with the same confidence for both, the mean of each loss below is "

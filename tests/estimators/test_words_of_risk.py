@@ -74,9 +74,11 @@ def test_a_report_speaks_of_it(sampler):
         RiskCurveDisplay.from_estimator(sampler)
 
 
-def test_a_null_and_a_doubt_speak_of_it():
+def test_claims_and_doubts_speak_of_it():
     null = Claim(0.1, 0.05, about="offers").nullified("there are too few.")
     assert null.why_null() == "Calibration of offers is null: there are too few."
+    sentence = Claim(0.1, 0.05, about="offers", answered=0.63).sentence()
+    assert "About 63 % of the prompts are offered." in sentence
     options = {"policy": Offers(), "k_max": 3, "epsilon": 0.9, "delta": 0.1}
     lenient = toy_sampler(**options).fit(PROMPTS, REFERENCES)
     (doubt,) = [one for one in lenient.calibration_.remarks if "a single draw" in one]
