@@ -123,7 +123,7 @@ def check_parameters(estimator: Any, check: Callable[[], None]) -> None:
 
 
 def described(value: object) -> str:
-    """A value in a message; of a class, that it is one."""
+    """A value, or a class, as messages show it."""
     if isinstance(value, type):
         return f"the class {value.__name__} (pass an instance, {value.__name__}(...))"
     return f"{value!r:.200}"
