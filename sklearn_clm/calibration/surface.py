@@ -47,6 +47,7 @@ class ConfigurationRisks:
     ) -> np.ndarray:
         """Objective of Eq. 7, plus a price for each draw."""
         objective = size_weight * (self.size + self.charged) + excess_weight * self.excess
+        # the draws of steps may be unknown, and 0 times NaN would be NaN
         return objective + draw_weight * self.samples if draw_weight else objective
 
 

@@ -22,7 +22,7 @@ def component_loss(
 ) -> float | np.ndarray:
     """Share of prompts with a wrong component selected (Eq. 9).
 
-    Where the sets' claim tolerates some, with more than these.
+    Where the claim of the sets tolerates some wrong components, only prompts with more count.
 
     Parameters
     ----------

@@ -207,6 +207,7 @@ def _of_largest(
         risks = rows @ weights
         places = [begin + np.argmax(risks[begin:end]) for begin, end in zip(begins, ends)]
         margins = signs * risks[places]
+        # the penalty of logistic regression with C = 1, |w|^2 / 2, and its slope
         shrunk = is_shrunk * weights
         loss = np.logaddexp(0.0, -margins).sum() + shrunk @ weights / 2.0
         return loss, shrunk - (signs * expit(-margins)) @ rows[places]
