@@ -379,8 +379,8 @@ class ThresholdPath(ColumnPath):
         # the draws of a set that holds all of them need not be made: their number is its size, but
         # where texts are known, since some of them may be equal
         size_of_all = np.nan if self.table.knows_texts else self.budget(step)
-        # where a prompt's draws are all made, its texts are counted exactly, though others have NaN:
-        # whether a set is empty decides whether it counts
+        # where a prompt's draws are all made, the size of its set stays known: an empty set may not
+        # count
         return np.where(unfinished, size_of_all, sizes)
 
     def accepts_all(self, step: int) -> bool:

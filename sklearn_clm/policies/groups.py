@@ -90,7 +90,7 @@ def given_or_computed(name: str, by: str, values: object, computed: object) -> o
 def parameters_of_groups(options: Groups | None) -> dict[str, Any]:
     """Parameters of groups that a file must agree with.
 
-    None is taken over from the file: the guarantee, if the estimator has no groups.
+    Without groups the guarantee is None: it is taken over from the file, whatever that says.
     """
     if options is None:
         return {"groups": None, "groups__by": "none"}
