@@ -62,6 +62,10 @@ class JudgingSession:
     def __init__(
         self, judge: HumanJudge, wanted: Wanted = (), *, judged_by: str | None = None
     ) -> None:
+        if not isinstance(judge, HumanJudge):
+            raise TypeError(
+                f"judge must be a HumanJudge, such as HumanJudge(path), got {judge!r:.80} instead."
+            )
         self.judge = judge
         self.judged_by = signature(judged_by, judge.judge)
         self._ask = wanted if callable(wanted) else None

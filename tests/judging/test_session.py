@@ -220,3 +220,8 @@ def test_people_who_press_at_once_give_one_verdict(tmp_path):
     turns = together([partial(ada.act, pair.id, "y"), partial(eve.act, pair.id, "n")])
     assert len(HumanJudge(path).history()) == 1
     assert sorted(bool(turn.notice) for turn in turns) == [False, True]  # the other one is told
+
+
+def test_the_path_of_a_store_is_no_judge():
+    with pytest.raises(TypeError, match=r"judge must be a HumanJudge, .* got 'v\.sqlite' instead"):
+        JudgingSession("v.sqlite")
