@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
-from sklearn_clm.calibration._between import SAME
+from sklearn_clm.calibration._between import SAME, room_about_zero
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._selection import SelectionRule
@@ -71,16 +71,21 @@ class Noise(NamedTuple):
         """The larger of two differences of both kinds."""
         return Noise(max(self.absolute, other.absolute), max(self.relative, other.relative))
 
-    @property
-    def matters(self) -> bool:
+    def matters_to(self, scores: np.ndarray) -> bool:
         """Whether thresholds may have too little room for it."""
-        return self.relative > SAME
+        about_zero = room_about_zero(scores)
+        return self.relative > SAME or 0.0 < about_zero < self.absolute
 
     def added(self, scores: np.ndarray, sign: int) -> np.ndarray:
         """Scores that are larger, or smaller, by as much."""
         with np.errstate(invalid="ignore"):
             # both bound what was observed, and so does the smaller one
-            moved = scores + sign * np.fmin(self.absolute, self.relative * np.abs(scores))
+            by = np.fmin(self.absolute, self.relative * np.abs(scores))
+            # but differences of larger numbers have these numbers' last digits, however small
+            # they are, and few of those that were scored alone may be about zero
+            if room_about_zero(scores) and np.isfinite(self.absolute):
+                by = np.full(scores.shape, self.absolute)
+            moved = scores + sign * by
         return np.where(np.isfinite(scores), moved, scores)
 
 
@@ -160,13 +165,14 @@ def check_precision(
     for rule, part in _certified_parts(rules, data, groups):
         for name in ("quality", "similarity"):
             measured = noise.get(name, Noise())
+            matters = measured.matters_to(getattr(part, name))
             # the features of an exit policy are places among scores, which have room
-            if not (measured.matters or isinstance(rule, ThresholdRule)):
+            if not (matters or isinstance(rule, ThresholdRule)):
                 continue
-            allowed = measured if measured.matters else _SINGLE_PRECISION
+            allowed = measured if matters else _SINGLE_PRECISION
             # sets that change when all scores move by as much, upwards or downwards
             share = _share_of_other_sets(rule, part, set_score, name, allowed)
-            if measured.matters:
+            if matters:
                 refuse_noise(name, measured, share)
             doubts.append(_doubt(name, "sets", share))
     return list(dict.fromkeys(filter(None, doubts)))
@@ -181,14 +187,15 @@ def check_precision_of_components(
     """Doubts about selections whose scores depend on the batch."""
     doubts = []
     for rule, part in _certified_parts(rules, data, groups):
-        allowed = noise if noise.matters else _SINGLE_PRECISION
+        matters = noise.matters_to(part.scores)
+        allowed = noise if matters else _SINGLE_PRECISION
         # a prompt changes if any component crosses the threshold
         is_selected_if_lower = allowed.added(part.scores, -1) >= rule.gamma_hat
         is_selected_if_higher = allowed.added(part.scores, 1) >= rule.gamma_hat
         crosses = is_selected_if_lower != is_selected_if_higher
         n_changed = len(np.unique(part.prompt_index[crosses]))
         share = n_changed / part.n_prompts
-        if noise.matters:
+        if matters:
             refuse_noise("component_score", noise, share)
         doubts.append(_doubt("component_score", "selections", share))
     return list(dict.fromkeys(filter(None, doubts)))

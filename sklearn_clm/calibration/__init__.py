@@ -25,6 +25,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 |---|---|
 | prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
 | a few of them (3 %) among those that a policy was fitted on | split prompts before you `collect` |
+| a policy or frontier learnt on these bare arrays, where many rows are equal | `prompts=` |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed or subset, if none passed | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or m looks, with delta / m each |

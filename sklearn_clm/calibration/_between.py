@@ -96,17 +96,23 @@ def first_of_largest(scores: np.ndarray) -> np.ndarray:
     return np.argmax(scores >= (top - room)[:, np.newaxis], axis=1)
 
 
+def room_about_zero(scores: np.ndarray, same: float = SAME) -> float:
+    """By how much zeros may differ; 0 where none are."""
+    finite = scores[np.isfinite(scores)]
+    if not len(finite):
+        return 0.0
+    lowest = float(finite.min())
+    highest = float(finite.max())
+    if not lowest <= 0.0 <= highest:
+        return 0.0
+    sizes = np.abs(finite)
+    largest = float(sizes[sizes < _MARK].max(initial=0.0))
+    return max(same * min(-lowest, highest), _LEFT_OF_LARGEST * largest)
+
+
 def _room(ordered: np.ndarray, values: np.ndarray, same: float) -> np.ndarray:
-    """By how much equals of each value may differ."""
-    lowest = float(ordered[0])
-    highest = float(ordered[-1])
-    about_zero = 0.0
-    # scores that are all of one sign carry no last digits of larger ones
-    if lowest <= 0.0 <= highest:
-        sizes = np.abs(ordered)
-        largest = float(sizes[sizes < _MARK].max(initial=0.0))
-        about_zero = max(same * min(-lowest, highest), _LEFT_OF_LARGEST * largest)
-    return np.maximum(same * np.abs(values), about_zero)
+    """By how much other numbers differ from each value."""
+    return np.maximum(same * np.abs(values), room_about_zero(ordered, same))
 
 
 def _reflected(ordered: np.ndarray, same: float) -> float:

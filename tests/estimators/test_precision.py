@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm._estimators._precision import Noise
-from sklearn_clm.calibration import CalibrationData
+from sklearn_clm._estimators._precision import Noise, check_precision
+from sklearn_clm.calibration import CalibrationData, Claim, Configuration
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.policies import AnswerPolicy, ExitPolicy, Groups, ThresholdPolicy
+from sklearn_clm.policies._thresholds import ThresholdRule
 
 ANSWERS = ("yes", "no", "perhaps", "never")
 PROMPTS = [f"question {i}" for i in range(260)]
@@ -235,10 +236,41 @@ def test_thresholds_without_room_are_announced(spread):
         assert "the prompts quality lies within single precision of a threshold" in doubts[0]
 
 
+def test_a_zero_that_no_draw_alone_has_shown():
+    """Rewards less that of the usual answer; those that were scored alone are all far from 0."""
+    rng = np.random.default_rng(0)
+    others = np.where(rng.random((200, 3)) < 0.9, -9.0, 2.0) + rng.random((200, 3))
+    usual = rng.uniform(-1e-5, 1e-5, (200, 1))  # 0, but for the last digits of larger numbers
+    quality = np.hstack((others, usual))
+    right = np.arange(4) == np.full((200, 1), 3)
+    data = CalibrationData(quality, np.zeros((200, 4, 4)), right)
+    alone = others[:8] + rng.uniform(-1e-5, 1e-5, (8, 3))
+    noise = {"quality": Noise.between(others[:8], alone)}
+
+    def checked(threshold):
+        rule = ThresholdRule(Claim(0.1, 0.05), Configuration(np.inf, threshold, np.inf), 4)
+        return check_precision({None: rule}, data, None, "max", noise)
+
+    assert checked(-5.0) == []
+    with pytest.raises(ValueError, match="quality must give a draw the same number alone"):
+        checked(0.0)
+
+
+def test_noise_about_zero_is_that_of_larger_scores():
+    noise = Noise(1e-4, 1e-5)
+    scores = np.array([-10.0, 1e-9, 5.0])
+    np.testing.assert_array_equal(noise.added(scores, 1), scores + 1e-4)
+    np.testing.assert_array_equal(noise.added(scores[1:], 1), scores[1:] * (1 + 1e-5))
+    # scores of one number may differ by 5e-6 about zero here
+    assert not Noise(4e-6, 1e-7).matters_to(scores)
+    assert Noise(6e-6, 1e-7).matters_to(scores)
+    assert not Noise(6e-6, 1e-7).matters_to(scores[1:])
+
+
 def test_differences_of_infinite_scores():
     known = np.array([np.inf, -np.inf, 0.0, 2.0])
     assert Noise.between(known, known) == Noise()
-    assert not Noise.between(known, known).matters
+    assert not Noise.between(known, known).matters_to(known)
     off = Noise.between(known, np.array([np.inf, -np.inf, 0.5, 2.0]))
     assert off == Noise(0.5, np.inf)
     moved = off.added(known, -1)
