@@ -66,6 +66,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | weights of a loaded model, written through ``.data`` or NumPy | load it anew |
 | hooks, methods or attributes of a loaded model's layers, set | `CachedGenerator(..., key=)` |
 | a client or model of a package in an attribute of a class, another one | a parameter of it |
+| a list or dict of classes or objects in an attribute of a class, another one | a tuple of them |
 | another version of an installed package that holds a score, judge or generator | `fit` anew |
 | a score or judge that changes as it is called, such as one by a running mean | a fixed one |
 | a pickle of an estimator from another version of this package | `save_calibration`, or `fit` |

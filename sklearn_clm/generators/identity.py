@@ -21,8 +21,10 @@ import numbers
 import operator
 import random
 import re
+import string
 import sys
 import types
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -46,14 +48,16 @@ _PLAIN = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 # of Python and NumPy, told by their content
 _VALUES = (
     *(numbers.Number, np.generic, np.dtype, bytearray, range, slice, re.Pattern, PurePath),
-    *(dt.date, dt.time, dt.timedelta, enum.Enum),
+    *(dt.date, dt.time, dt.timedelta, enum.Enum, string.Template),
 )
 _FUNCTIONS = (
-    *(types.FunctionType, types.BuiltinFunctionType, np.ufunc),
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc),
     *(operator.attrgetter, operator.itemgetter, operator.methodcaller),
 )
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
-_WRITERS = {"__dataclass_fields__", "__attrs_attrs__"}  # left by what writes methods into a class
+# left by what writes methods into a class
+_WRITERS = {"__dataclass_fields__", "__attrs_attrs__", "_field_defaults"}
+_CONTAINERS = (list, tuple, dict, set, frozenset)
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 
 _MOST_PARTS = 64  # of a list that is looked into; longer ones are data, or trees of a forest
@@ -269,6 +273,11 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
     inner = functools.partial(identity, above=(*above, id(value)))
 
     # containers and arrays first: they are many
+    is_derived = isinstance(value, _CONTAINERS) and type(value) not in _CONTAINERS
+    if is_derived and not _is_installed(type(value).__module__):
+        (content_of,) = [each for each in _CONTAINERS if isinstance(value, each)]
+        state = attributes_of(value)
+        return [_class(type(value), inner), inner(content_of(value)), inner(state)]
     if isinstance(value, (list, tuple)):
         return [inner(item) for item in value]
     if isinstance(value, (dict, types.MappingProxyType)):
@@ -473,16 +482,31 @@ def _is_written_by_library(cls: type, function: types.FunctionType) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    """Whether a value is of numbers, texts and functions alone."""
-    if isinstance(value, dict):
+    """Whether a value is of numbers, texts and functions alone.
+
+    What cannot grow may also hold classes and the user's own objects.
+    """
+    if isinstance(value, (dict, types.MappingProxyType)):
         return all(map(_is_value, value)) and all(map(_is_value, value.values()))
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, set, deque)):
         return all(map(_is_value, value))
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_is_told, value))
     if isinstance(value, functools.partial):
-        return all(map(_is_value, [value.func, *value.args, *value.keywords.values()]))
+        return all(map(_is_told, [value.func, *value.args, *value.keywords.values()]))
+    if isinstance(value, types.MethodType):
+        return _is_told(value.__self__)
+    if isinstance(value, types.SimpleNamespace):
+        return _is_value(vars(value))
     if isinstance(value, np.ndarray):
         return value.dtype != object
     return value is None or type(value) in _PLAIN or isinstance(value, (*_VALUES, *_FUNCTIONS))
+
+
+def _is_told(value: Any) -> bool:
+    """Whether a value is a class, the user's own object, or plain."""
+    is_own = not _is_installed(type(value).__module__)
+    return is_own or isinstance(value, type) or _is_value(value)
 
 
 def _says_what_a_class_does(cls: type, value: Any) -> bool:
@@ -494,7 +518,7 @@ def _says_what_a_class_does(cls: type, value: Any) -> bool:
     # a member of the class itself is told by it, as those of enumerations are
     if isinstance(value, (type, types.FunctionType, cls)):
         return False
-    return not _is_installed(type(value).__module__) or _is_value(value)
+    return _is_told(value)
 
 
 # what a class or a code was when it was first asked: a class may count its uses in an attribute
@@ -507,11 +531,16 @@ def _attributes(cls: type, inner: _Inner) -> str:
     if digest is None:
         of_python = {name for name in vars(cls) if name.startswith("_") and name.endswith("_")}
         values = {name: vars(cls)[name] for name in sorted(vars(cls).keys() - of_python)}
-        telling = [
-            [name, inner(value)]
-            for name, value in values.items()
-            if _says_what_a_class_does(cls, value)
-        ]
+        # a lock in an object is no reason to refuse its class
+        token = _strict.set(False)
+        try:
+            telling = [
+                [name, inner(value)]
+                for name, value in values.items()
+                if _says_what_a_class_does(cls, value)
+            ]
+        finally:
+            _strict.reset(token)
         names_of_types = [
             [name, each.__name__] for name, each in values.items() if isinstance(each, type)
         ]

@@ -1,5 +1,6 @@
 """What counts as another function, class, object or generator, and what does not."""
 
+import collections
 import copy
 import datetime as dt
 import enum
@@ -11,12 +12,15 @@ import operator
 import os
 import pickle
 import pkgutil
+import string
 import subprocess
 import sys
 import threading
+import types
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import PurePath
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -351,6 +355,9 @@ class Least:
     def __init__(self, share):
         self.share = share
 
+    def is_met(self, share):
+        return share >= self.share
+
 
 def _handlers():
     """Methods of other kinds, by the number that they return."""
@@ -376,6 +383,15 @@ def _handlers():
         ({"a": [max]}, {"a": [min]}),
         ([lambda text: text], [lambda text: text.strip()]),
         (functools.partialmethod(max, 1), functools.partialmethod(max, 2)),
+        (functools.partial(int, base=2), functools.partial(int, base=8)),
+        (str.lower, str.upper),
+        (Least(0.5).is_met, Least(0.6).is_met),
+        ((Least(0.5), str), (Least(0.6), str)),
+        ((Least(0.5), str), (Least(0.5), bytes)),
+        (string.Template("Is $it right?"), string.Template("Is $it wrong?")),
+        (types.SimpleNamespace(least=0.5), types.SimpleNamespace(least=0.6)),
+        (types.MappingProxyType({"least": 0.5}), types.MappingProxyType({"least": 0.6})),
+        (collections.deque("ab"), collections.deque("ba")),
         (functools.singledispatchmethod(lambda self, part: 1), _handlers()),
     ],
     ids=repr,
@@ -384,7 +400,54 @@ def test_values_functions_and_own_objects_in_a_class_count(value, other):
     def of(attribute):
         return identity(type("Judge", (), {"attribute": attribute}))
 
-    assert of(value) == of(copy.copy(value)) != of(other)
+    same = value if isinstance(value, types.MappingProxyType) else copy.copy(value)
+    assert of(value) == of(same) != of(other)
+
+
+class Limiter:
+    """An object of the user's that identifies nothing, but for its rate."""
+
+    def __init__(self, rate):
+        self.seconds = 1 / rate
+        self._lock = threading.Lock()
+
+
+def test_a_lock_in_an_object_of_a_class_is_no_reason_to_refuse_it():
+    def of(rate):
+        with strictly("generator"):
+            return identity(type("Model", (), {"limiter": Limiter(rate)}))
+
+    assert of(2) == of(2) != of(3)
+
+
+def _rule(least):
+    class Rule(NamedTuple):
+        words: int
+
+        def is_met(self, text):
+            return len(text.split()) >= self.words + least
+
+    return Rule
+
+
+def _vocabulary(kind, least):
+    class Vocabulary(kind):
+        def is_met(self, text):
+            return text in self and len(text) > least
+
+    return Vocabulary
+
+
+def test_an_own_container_is_its_class_its_items_and_its_attributes():
+    first, other = _rule(1), _rule(2)
+    assert identity(first(3)) == identity(_rule(1)(3)) != identity(first(4))
+    assert identity(first(3)) != identity(other(3))
+    for kind in (list, tuple, set, frozenset):
+        assert identity(_vocabulary(kind, 1)("ab")) != identity(_vocabulary(kind, 2)("ab"))
+    words = _vocabulary(dict, 1)(a=1)
+    before = identity(words)
+    words.language = "Welsh"
+    assert identity(words) != before
 
 
 def _class_with_notes(n_made):
