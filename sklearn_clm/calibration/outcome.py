@@ -75,7 +75,9 @@ class Outcome:
     n_errors_allowed: int | None = None  # None where that is not what was tested
     n_open: int = 0  # of the errors, prompts whose draws end before they decide
     stops_known: bool = True  # whether the draws of all prompts reach their stop
-    errors_of_safest: int | None = None  # of the step that errs least; None where unknown
+    # of the first step, which should err least; None where unknown
+    errors_of_safest: int | None = None
+    safest: str = "taking all draws"  # what that step is, in a report
     sizes: np.ndarray = field(compare=False, repr=False)  # (n,), of the sets
     draws: np.ndarray = field(compare=False, repr=False)  # (n,), for each prompt
     smallest: float = np.nan  # level at which these prompts certify; NaN where unknown
@@ -97,6 +99,7 @@ class Outcome:
         passed: bool,
         n_errors_allowed: int | None = None,
         errors_of_safest: int | None = None,
+        safest: str = "taking all draws",
         smallest: float = np.nan,
     ) -> Self:
         """What is known of a step of a path."""
@@ -120,6 +123,7 @@ class Outcome:
             draws=path.draws(step),
             n_errors_allowed=n_errors_allowed,
             errors_of_safest=errors_of_safest,
+            safest=safest,
             smallest=smallest,
             **left_open,
         )

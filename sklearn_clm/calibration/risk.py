@@ -39,7 +39,6 @@ class Risk:
     unit: ClassVar[str] = "prompt"  # what is new, and errs or not
     tested_on: ClassVar[str] = "calibration prompts"
     scope: ClassVar[str] = "the generator, scores and admission"  # what may not change
-    safest: ClassVar[str] = "the safest rule"  # what errs least
     settled_by: ClassVar[int] = 1  # label of the members that settle a set: right by 1, wrong by 0
     n_settling: int = 1  # how many of them it takes
     counts_all: ClassVar[bool] = True  # whether every prompt counts
@@ -141,7 +140,6 @@ class Misses(Risk):
 
     about: ClassVar[str] = "responses"
     promise: str = "the set for {who} holds an admissible response"
-    safest: ClassVar[str] = "taking all draws"
     has_band: ClassVar[bool] = True
 
 
@@ -177,7 +175,6 @@ class CostOfMisses(Risk):
     how_much: ClassVar[str] = "is at most {level}"
     mean_error: ClassVar[str] = "cost of misses"
     held: ClassVar[str] = "held, by cost"
-    safest: ClassVar[str] = "taking all draws"
     condition: ClassVar[str] = (
         "A calibration prompt without an admissible response counts as an error with the "
         "probability of its cost."

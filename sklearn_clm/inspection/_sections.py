@@ -308,7 +308,6 @@ def _enough(record: Record, n_prompts: int) -> Section:
         delta = claim.delta
         n_errors = outcome.errors_of_safest
         name = f"{claim.level_name} = {claim.level:g}"
-        safest = claim.risk.safest
 
         share = n_errors / n
         (fewest, most) = clopper_pearson(n_errors, n)
@@ -319,7 +318,8 @@ def _enough(record: Record, n_prompts: int) -> Section:
         chance = low if low == high else f"{low} to {high}"
         texts.append(
             f"Another {n_prompts} prompts would certify {name} in {chance} of cases, since "
-            f"{safest} errs for {percent(fewest)} to {percent(most)} of new prompts ({_INTERVAL})."
+            f"{outcome.safest} errs for {percent(fewest)} to {percent(most)} of new prompts "
+            f"({_INTERVAL})."
         )
 
         if chance_to_certify(n, share, level, delta) < _POWER:

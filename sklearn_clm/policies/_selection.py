@@ -229,6 +229,7 @@ class ComponentSelection:
             errors=errors,
             rows=rows,
             errors_of_safest=result.errors_of_safest,
+            safest=f"the first {chosen.what} that is tested",
             sizes=chosen.sizes(0),
             draws=chosen.draws(0),
             smallest=result.smallest_alpha,

@@ -298,12 +298,17 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
         )
         step = result.position or 0
         errors = result.errors_of_choice._replace(n_counted=test.n_counted(step))
+        # a frontier that the user gives need not begin with all draws
+        safest = f"the first {path.what} that is tested"
+        if path.accepts_all(0):
+            safest = "taking all draws"
         return Outcome(
             step=result.position,
             errors=errors,
             rows=path.rows,
             # of other risks the first step is not that of all draws, or its errors are not all
             errors_of_safest=result.errors_of_safest if self.risk.has_band else None,
+            safest=safest,
             sizes=path.sizes(step),
             draws=path.draws(step),
             **Outcome.left_open(path, self.risk, step),

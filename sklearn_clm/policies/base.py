@@ -229,6 +229,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             passed=n_passed > 0,
             n_errors_allowed=binomial_test.n_allowed(step),
             errors_of_safest=of_safest,
+            safest=f"the first {path.what} that is tested",
             smallest=smallest,
         )
 

@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     Provenance,
     clopper_pearson,
+    search_frontier,
 )
 from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.words import percent
@@ -306,6 +307,23 @@ def test_what_matters_comes_first(data, epsilon, n, answer, others):
     chances = chance_to_certify(tests.n_calibration, [high, low], epsilon, 0.05)
     between = " to ".join(dict.fromkeys(map(percent, chances)))
     assert f"epsilon = {epsilon} in {between} of cases, since" in text
+
+
+def test_what_is_tested_first_is_all_draws_only_where_it_is(data):
+    learnt = search_frontier(data.take(range(300)), set_score="sum")
+    tested = data.take(range(300, 900))
+    bold = learnt.ordered(np.arange(len(learnt))[9:])
+    for frontier, first in [
+        (learnt, "taking all draws"),
+        (bold, "the first configuration that is tested"),
+    ]:
+        policy = ThresholdPolicy(set_score="sum", frontier=frontier)
+        report = report_of(calibrated(tested, policy=policy))
+        (text,) = section(report, "Were these prompts enough?").paragraphs
+        risks = evaluate_configurations(tested, frontier.lambdas[:1], set_score="sum")
+        interval = clopper_pearson(int(risks.n_errors[0]), tested.n_prompts)
+        said = " to ".join(map(percent, interval))
+        assert f"since {first} errs for {said} of new prompts" in text
 
 
 def test_bare_arrays_are_of_unknown_provenance(report, data):
