@@ -126,8 +126,8 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         Share of the prompts, in (0, 1), that trains a generator.
     optimization_fraction : float or "auto", default="auto"
         Share of the other prompts, in (0, 1), on which the rules to be tested are chosen. "auto"
-        is a third; with an :class:`ExitPolicy` or :class:`AnswerPolicy` a fifth, or 60 prompts if
-        that is more, but at most a third.
+        is a third; with an :class:`ExitPolicy` a fifth, or 60 prompts if that is more, with an
+        :class:`AnswerPolicy` 12 %, or 36 prompts if that is more, but at most a third.
     on_null : {"warn", "raise"}, default="warn"
         Whether ``fit`` warns or raises if nothing can be certified. After a warning ``predict``
         returns all draws, with ``guaranteed=False``.

@@ -38,16 +38,19 @@ passes less often where many do. This is not proved but summed: ``tests/calibrat
 adds the exact probabilities over such worlds, and finds no sum above delta. The sums are largest
 where both risks are equal.
 
-*Beside what is learnt* from a part of the prompts, a vote is tested at one half of delta and what
-was learnt at the other. All prompts test the vote: its levels and prompts are the same whatever
-was learnt. Given the part that taught, the others test what was learnt. So either claim is false
-with probability delta / 2 at most, and both hold at once with probability 1 - delta: the one that
-answers more is used, chosen by whatever was seen.
+*Beside what is learnt* from a part of the prompts, what was learnt is tested with a share w of
+delta and a vote with 1 - w, where w is the same whatever is seen. All prompts test the vote: its
+levels and prompts are the same whatever was learnt. So its claim is false with probability
+(1 - w) delta at most. Given the part that taught, the others test what was learnt: its claim is
+false with probability w delta at most, given that part, hence also without the condition. These add
+up to delta: both claims hold at once with probability 1 - delta, and the one that answers more is
+used, chosen by whatever was seen.
 
-*No other division of delta answered more* (``tests/benchmarks/README.md``). What unequal shares
-gain for one of the two they cost the other. A choice by labels of the prompts that taught must heed
-that these test the vote, too: given their labels, what can be handed over is the chance that the
-vote still has to pass, and that is small just where they speak against it.
+*What is learnt has the larger share* (``tests/benchmarks/README.md``). Where the vote answers more,
+what is learnt mostly answers nearly as much, since it knows the votes; where what is learnt answers
+more, the vote may answer next to nothing. A choice of w by labels of the prompts that taught must
+heed that these test the vote, too: given their labels, what can be handed over is the chance that
+the vote still has to pass, and that is small just where they speak against it.
 
 *A vote that was chosen by draws* of some prompts, because enough of these have a text that repeats,
 needs no correction above the level of single votes: how many have at least two votes tells nothing

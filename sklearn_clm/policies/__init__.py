@@ -144,13 +144,13 @@ True
 ('plain level', True)
 
 Of 250 prompts or more a classifier is learnt, too, on the optimisation part, and tested on the
-others: each of the two with one half of delta, so that both claims hold at once, and what answers
-more is used. Where texts do not repeat it has all of delta. ``score="learnt"`` asks for it alone,
-and with a `draw_price` it saves draws: less doubt is tolerated after few, so that a level of 0.8
-wants an answer to be right with probability 0.8 after 20 draws of 20, 0.9 after ten, and 0.98 after
-two. Here, too, prompts without references can teach, where texts repeat, and all others calibrate.
-How often draws agree then stands for how often they are right; where that is far off, little or
-nothing is certified, and a few labels are better:
+others: with three quarters of delta, and the vote with the rest, so that both claims hold at once,
+and what answers more is used. Where texts do not repeat what is learnt has all of delta.
+``score="learnt"`` asks for it alone, and with a `draw_price` it saves draws: less doubt is
+tolerated after few, so that a level of 0.8 wants an answer to be right with probability 0.8 after
+20 draws of 20, 0.9 after ten, and 0.98 after two. Here, too, prompts without references can teach,
+where texts repeat, and all others calibrate. How often draws agree then stands for how often they
+are right; where that is far off, little or nothing is certified, and a few labels are better:
 
 >>> taught = AnswerPolicy(alpha=0.15, score="learnt").fit(unlabeled)
 >>> fitted(policy=taught).calibration_.rule.outcome.n_calibration

@@ -37,20 +37,38 @@ from sklearn_clm.calibration.vote import (
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._classifiers import classifier_factory, degree_two, one_thread
-from sklearn_clm.policies._exit import LevelRule, share_that_teaches
+from sklearn_clm.policies._exit import LevelRule
 from sklearn_clm.policies._exit_files import tiers_of
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.rules import Fact, Rule, Rules
 
-_ENOUGH_FOR_BOTH = 250  # prompts: of fewer a part teaches too little, and half of delta costs much
+_ENOUGH_FOR_BOTH = 250  # prompts: of fewer a part teaches too little, and shares of delta cost much
+_DELTA_OF_LEARNT = 3 / 4  # the vote, which all prompts test, has the rest
+_TEACHING_SHARE = 3 / 25  # of the prompts ...
+_ENOUGH_TO_TEACH = 36  # ... and of few so many: more would answer less than if they tested
 
 
 class EitherPath(NamedTuple):
-    """A vote and what was learnt, both to be tested."""
+    """A vote and what was learnt, each to be tested with its share of delta."""
 
     vote: PlainPath
     learnt: AnswerPath
+
+    @classmethod
+    def sharing_delta(cls, vote: PlainPath, learnt: AnswerPath) -> Self:
+        """Both, the vote with what `learnt` leaves of delta."""
+        return cls(replace(vote, share_of_delta=1.0 - learnt.share_of_delta), learnt)
+
+    @property
+    def vote_alone(self) -> PlainPath:
+        """The vote with all of delta."""
+        return replace(self.vote, share_of_delta=1.0)
+
+    @property
+    def learnt_alone(self) -> AnswerPath:
+        """What was learnt with all of delta."""
+        return replace(self.learnt, share_of_delta=1.0)
 
     @property
     def tells_losses(self) -> bool:
@@ -224,7 +242,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         text; "quality": the sampler's quality of its best draw. Both need no learning: all prompts
         calibrate. "learnt": the probability that a classifier learns on the optimisation part.
         "auto" takes the vote where texts repeat; of 250 prompts or more it tests what is learnt,
-        too, each with one half of delta, and takes what answers more. A cascade learns.
+        too, with three quarters of delta, the vote with the rest, and takes what answers more.
+        A cascade learns.
     same_text : float, default=None
         Similarity above which a response votes for an earlier text. None: only equal ones do.
     estimator : classifier with ``predict_proba``, default=None
@@ -310,7 +329,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         return super().learns and self.score not in ("vote", "quality")
 
     def searched_share(self, n_prompts: int) -> float:
-        return share_that_teaches(n_prompts)
+        return min(max(_TEACHING_SHARE, _ENOUGH_TO_TEACH / n_prompts), 1 / 3)
 
     def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
         lacking = len(parts[-1].rows) < claim.fewest_prompts
@@ -363,13 +382,11 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
                 return PlainPath(plain, least=SINGLE_VOTE)
         # a vote is tested on all n prompts, what is learnt on those that taught nothing
         labels, _ = judging.labels(table, rows, table.texts[rows])
-        share_of_delta = 0.5 if may_vote else 1.0
         labelled = part.with_labels(labels)
-        learnt = self._learnt(labelled, n - len(rows), claim.delta, tiers, share_of_delta)
+        learnt = self._learnt(labelled, n - len(rows), claim.delta, tiers, beside_vote=may_vote)
         if not may_vote:
             return learnt
-        vote = PlainPath(plain, share_of_delta=share_of_delta, least=SINGLE_VOTE)
-        return EitherPath(vote, learnt)
+        return EitherPath.sharing_delta(PlainPath(plain, least=SINGLE_VOTE), learnt)
 
     def fit(
         self, data: CalibrationData, *, delta: float = 0.05, tiers: Tiers | None = None
@@ -406,10 +423,9 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         if votes or self.score in ("vote", "quality"):
             self.path_ = PlainPath(plain, seen=seen)
             return self
-        share_of_delta = 0.5 if may_vote else 1.0
-        learnt = replace(self._learnt(data, n, delta, tiers, share_of_delta), seen=seen)
-        vote = PlainPath(plain, seen=seen, share_of_delta=share_of_delta)
-        self.path_ = EitherPath(vote, learnt) if may_vote else learnt
+        learnt = replace(self._learnt(data, n, delta, tiers, beside_vote=may_vote), seen=seen)
+        vote = PlainPath(plain, seen=seen)
+        self.path_ = EitherPath.sharing_delta(vote, learnt) if may_vote else learnt
         return self
 
     def _plain_model(self, k_max: int, tiers: Tiers | None) -> PlainModel:
@@ -427,7 +443,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         n: int,
         delta: float,
         tiers: Tiers | None,
-        share_of_delta: float = 1.0,
+        *,
+        beside_vote: bool = False,
     ) -> AnswerPath:
         """What prompts tell n others, which test it."""
         data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
@@ -452,15 +469,15 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
                 delta,
                 tiers,
                 draw_price=draw_price,
-                share_of_delta=share_of_delta,
+                share_of_delta=_DELTA_OF_LEARNT if beside_vote else 1.0,
             )
 
     def path_on(
         self, learnt: AnyPath, table: Table, part: Part, rows: np.ndarray
     ) -> AnswerSteps | PlainSteps:
         if isinstance(learnt, EitherPath):
-            # an audit tests one path alone: what was learnt, at the whole of delta
-            learnt = replace(learnt.learnt, share_of_delta=1.0)
+            # an audit tests one path alone
+            learnt = learnt.learnt_alone
         delta = part.delta * learnt.share_of_delta
         if isinstance(learnt, PlainPath):
             return PlainSteps(table, rows, learnt, fewest_answers(self.alpha, delta))
@@ -485,28 +502,24 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         return outcome
 
     def rule_for(self, learnt: AnyPath, table: Table, part: Part, claim: Claim) -> Rule:
-        if isinstance(learnt, EitherPath):
-            return self._better_of(learnt, table, part, claim)
-        if isinstance(learnt, PlainPath) and len(part.searched):
-            # no label has chosen it: those that taught test it, too
-            part = part._replace(rows=np.concatenate((part.searched, part.rows)))
-        return super().rule_for(learnt, table, part, claim)
-
-    def _better_of(self, either: EitherPath, table: Table, part: Part, claim: Claim) -> Rule:
-        """Test the vote and what was learnt; return the better.
-
-        Each has one half of delta (``calibration/vote.py``).
-        """
+        if isinstance(learnt, AnswerPath):
+            return super().rule_for(learnt, table, part, claim)
+        # no label has chosen a vote: those that taught test it, too
         rows = np.concatenate((part.searched, part.rows))
+        everybody = part._replace(rows=rows)
+        if isinstance(learnt, PlainPath):
+            return super().rule_for(learnt, table, everybody, claim)
         # a group may be small, and so may all prompts where others taught
         if len(rows) < _ENOUGH_FOR_BOTH:
-            vote_alone = replace(either.vote, share_of_delta=1.0)
-            return self.rule_for(vote_alone, table, part, claim)
+            return super().rule_for(learnt.vote_alone, table, everybody, claim)
 
         # while one is tested, people are told that the other may ask for any text
         n_judged_before = table.n_judgements
         with bounding(table.judge, rows, partial(self._unjudged, table, rows)):
-            rules = [self.rule_for(path, table, part, claim) for path in either]
+            rules = [
+                super().rule_for(learnt.vote, table, everybody, claim),
+                super().rule_for(learnt.learnt, table, part, claim),
+            ]
         better = max(rules, key=self._worth)  # of equals the first, the vote
         if not table.is_lazy or better.outcome is None:
             return better
