@@ -50,7 +50,7 @@ _ENOUGH_TO_TEACH = 36  # ... and of few so many: more would answer less than if 
 
 
 class EitherPath(NamedTuple):
-    """A vote and what was learnt, each to be tested with its share of delta."""
+    """A vote and what was learnt, to share delta."""
 
     vote: PlainPath
     learnt: AnswerPath
