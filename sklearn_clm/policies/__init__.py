@@ -123,14 +123,14 @@ place of its reference; then all prompts with references calibrate:
 
 :class:`AnswerPolicy` gives one answer, or none: the prompt is escalated, to a dearer model or to a
 person. With confidence 1 - delta at most a share `alpha` of the *answers* is wrong; nothing is said
-of the other prompts, and `epsilon` plays no part. By default the draws vote, which needs no
-learning, so that all prompts calibrate; levels of votes are tested in one order, from the most
+of the other prompts, and `epsilon` plays no part. With ``score="vote"`` the draws vote, which needs
+no learning, so that all prompts calibrate; levels of votes are tested in one order, from the most
 votes that enough prompts have to fewer: the largest level that passes would be wrong too often,
 since more selective answers need not be better. Draws end when no further one can change the
 outcome.
 
 >>> from sklearn_clm.policies import AnswerPolicy
->>> sure = fitted(policy=AnswerPolicy(alpha=0.1))
+>>> sure = fitted(policy=AnswerPolicy(alpha=0.1, score="vote"))
 >>> sets = sure.predict(prompts[450:600])
 >>> bool(0.3 < sets.answered.mean() < 1), set(sets.escalated.sizes.tolist())
 (True, {0})
@@ -143,14 +143,15 @@ True
 >>> sure.calibration_.rule.kind, bool(sets.n_samples.mean() < 8)
 ('plain level', True)
 
-Of 250 prompts or more a classifier is learnt, too, on the optimisation part, and tested on the
-others: with three quarters of delta, and the vote with the rest, so that both claims hold at once,
-and what answers more is used. Where texts do not repeat what is learnt has all of delta.
-``score="learnt"`` asks for it alone, and with a `draw_price` it saves draws: less doubt is
-tolerated after few, so that a level of 0.8 wants an answer to be right with probability 0.8 after
-20 draws of 20, 0.9 after ten, and 0.98 after two. Here, too, prompts without references can teach,
-where texts repeat, and all others calibrate. How often draws agree then stands for how often they
-are right; where that is far off, little or nothing is certified, and a few labels are better:
+By default of 250 prompts or more a classifier is learnt, too, on the optimisation part, and tested
+on the others: with three quarters of delta, and the vote with the rest, so that both claims hold at
+once, and what answers more is used. It takes all draws. Fewer prompts test the vote alone; where
+texts do not repeat what is learnt has all of delta. ``score="learnt"`` asks for it alone, and with
+a `draw_price` it saves draws: less doubt is tolerated after few, so that a level of 0.8 wants an
+answer to be right with probability 0.8 after 20 draws of 20, 0.9 after ten, and 0.98 after two.
+Here, too, prompts without references can teach, where texts repeat, and all others calibrate. How
+often draws agree then stands for how often they are right; where that is far off, little or nothing
+is certified, and a few labels are better:
 
 >>> taught = AnswerPolicy(alpha=0.15, score="learnt").fit(unlabeled)
 >>> fitted(policy=taught).calibration_.rule.outcome.n_calibration
