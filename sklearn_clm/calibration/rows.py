@@ -52,6 +52,11 @@ class Part(NamedTuple):
     delta: float  # level of their tests
     group: Hashable | None = None  # None for all prompts together
 
+    @property
+    def all_rows(self) -> np.ndarray:
+        """Positions of all prompts, those that searched first."""
+        return np.concatenate((self.searched, self.rows))
+
 
 def parts_to_test(
     searched: np.ndarray,

@@ -1,9 +1,9 @@
 """One answer where it is likely to be right."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -11,14 +11,13 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
-from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps, search_answers
+from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps, search_answers
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.claim import Promise
 from sklearn_clm.calibration.data import check_data, prompt_digests
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.risk import Risk, WrongAnswers
 from sklearn_clm.calibration.rows import Part
-from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BettingTest, BinomialTest
@@ -27,21 +26,17 @@ from sklearn_clm.calibration.vote import (
     SINGLE_VOTE,
     PlainModel,
     PlainPath,
-    PlainRule,
     PlainScore,
     PlainSteps,
     fewest_answers,
-    votes_in_words,
     votes_of,
 )
-from sklearn_clm.calibration.words import percent
+from sklearn_clm.policies._answer_levels import AnswerLevel, PlainLevel
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._classifiers import classifier_factory, degree_two, one_thread
-from sklearn_clm.policies._exit import LevelRule
-from sklearn_clm.policies._exit_files import tiers_of
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
-from sklearn_clm.policies.rules import Fact, Rule, Rules
+from sklearn_clm.policies.rules import Rule, Rules
 
 _ENOUGH_FOR_BOTH = 250  # prompts: of fewer a part teaches too little, and shares of delta cost much
 _DELTA_OF_LEARNT = 3 / 4  # the vote, which all prompts test, has the rest
@@ -66,11 +61,6 @@ class EitherPath(NamedTuple):
         return replace(self.vote, share_of_delta=1.0)
 
     @property
-    def learnt_alone(self) -> AnswerPath:
-        """What was learnt with all of delta."""
-        return replace(self.learnt, share_of_delta=1.0)
-
-    @property
     def tells_losses(self) -> bool:
         """Whether it says what each step is expected to err."""
         return False  # of a vote no prompt has told
@@ -86,142 +76,8 @@ class EitherPath(NamedTuple):
         return self.learnt.seen
 
 
-AnyPath: TypeAlias = AnswerPath | PlainPath | EitherPath
-
-
-@dataclass(frozen=True)
-class AnswerLevel(LevelRule):
-    """Answers at a certified level; fields as in LevelRule."""
-
-    patience: tuple[float, ...] = ()  # how many times doubt counts after each number of draws
-    cut: float = 0.0  # below it a prompt is hopeless after the last draw
-
-    kind: ClassVar[str] = "answer level"
-    heading: ClassVar[str] = "Answers"
-
-    @property
-    def words(self) -> str:
-        return f"level {self.level:.6g}{self._share_in_words}"
-
-    @property
-    def keeps_all(self) -> bool:
-        return False  # an answer is one draw
-
-    @property
-    def _share_in_words(self) -> str:
-        if self.outcome is None:
-            return ""
-        # open prompts may be answered, or not
-        bound = "" if self.outcome.stops_known else "at least "
-        return f", {bound}{percent(self.outcome.sizes.mean())} answered"
-
-    @property
-    def costs(self) -> tuple[float, float]:
-        # an empty set is no mistake here, and the share answered no price
-        return np.nan, super().costs[1]
-
-    def facts(self, set_score: str) -> list[Fact]:
-        outcome = self.outcome
-        level = self.level
-        most = self.patience[0]
-        at_first = f"{1 - (1 - level) / most:.6g}"
-        chance = "least chance to be right, by the model's belief (no promise), of an answer after"
-        rows = [
-            ("level", f"{level:.6g}", f"{chance} {self.k_max} draws"),
-            ("after one draw", at_first, f"{chance} one draw: an early answer must be surer"),
-        ]
-        if outcome is not None:
-            tolerated = f"at most {outcome.n_errors_allowed} are tolerated"
-            rows.append(("wrong answers", outcome.errors.words, tolerated))
-        return rows + self.costs_of_tiers()
-
-    def expected(self, data: CalibrationData, set_score: SetScoreLike) -> None:
-        return None
-
-    def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        # shares and risks choose levels; here the level is given
-        level = np.array([self.level])
-        unknown = np.array([np.nan])
-        path = AnswerPath(self.model, self.patience, 0, level, unknown, unknown, self.cut)
-        answers = AnswerSteps(Table(data), np.arange(data.n_prompts), path)
-        answered = answers.members(0)
-        members = np.zeros(data.quality.shape, dtype=bool)
-        members[answered.rows, answered.draws] = True
-        return members
-
-    def stopping(self) -> AnswerRule | PlainRule:
-        return AnswerRule(self.level, self.patience, self.cut)
-
-    def content(self) -> dict[str, Any]:
-        return {**super().content(), "patience": list(self.patience), "hopeless": self.cut}
-
-    @classmethod
-    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
-        patience = tuple(map(float, content["patience"]))
-        cut = float(content["hopeless"])
-        return replace(super().of_content(claim, content, k_max), patience=patience, cut=cut)
-
-
-@dataclass(frozen=True)
-class PlainLevel(AnswerLevel):
-    """Answers at a certified level of an unlearnt score."""
-
-    model: PlainModel = field(repr=False)  # type: ignore[assignment]
-
-    kind: ClassVar[str] = "plain level"
-
-    @property
-    def words(self) -> str:
-        share = self._share_in_words
-        if self.model.score == "vote":
-            return f"{votes_in_words(self.level, self.k_max)}{share}"
-        return f"quality {self.level:.6g}{share}"
-
-    def facts(self, set_score: str) -> list[Fact]:
-        outcome, model = self.outcome, self.model
-        if model.score == "vote":
-            votes = votes_in_words(self.level, self.k_max)
-            rows = [("level", votes, "answers that so many draws give")]
-            if model.same_text is not None:
-                alike = "similarity above which a response counts as an earlier one"
-                rows.append(("same text", f"{model.same_text:.4g}", alike))
-        else:
-            rows = [("level", f"{self.level:.6g}", "answers of at least this quality")]
-        if outcome is not None:
-            tolerated = f"at most {outcome.n_errors_allowed} are tolerated"
-            rows.append(("wrong answers", outcome.errors.words, tolerated))
-        return rows + self.costs_of_tiers()
-
-    def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        rows = np.arange(data.n_prompts)
-        answers = PlainSteps(Table(data), rows, PlainPath(self.model), 1)
-        members = np.zeros(data.quality.shape, dtype=bool)
-        members[rows, answers.texts[:, -1]] = answers.sure[:, -1] >= self.level
-        return members
-
-    def stopping(self) -> PlainRule:
-        return PlainRule(self.level, self.model)
-
-    def content(self) -> dict[str, Any]:
-        model = self.model
-        return {
-            "level": float(self.level),
-            "equal_texts": self.equal_texts,
-            "score": model.score,
-            "same_text": model.same_text,
-            "tiers": model.tiers and asdict(model.tiers),
-        }
-
-    @classmethod
-    def of_content(cls, claim: Claim, content: dict[str, Any], k_max: int) -> Self:
-        score = content["score"]
-        if score not in ("vote", "quality"):
-            raise ValueError(f"{score!r:.40} is no score of answers")
-        same_text = content["same_text"]
-        tiers = tiers_of(content["tiers"])
-        same_text = None if same_text is None else float(same_text)
-        model = PlainModel(score, k_max, same_text, tiers)
-        return cls(claim, model, bool(content["equal_texts"]), float(content["level"]))
+OnePath: TypeAlias = AnswerPath | PlainPath
+AnyPath: TypeAlias = OnePath | EitherPath
 
 
 class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
@@ -335,12 +191,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         lacking = len(parts[-1].rows) < claim.fewest_prompts
         if lacking and self.learnt is None and self._may_vote(table.k_max, table.tiers):
             # too few to learn from some of them and test the others: all test a vote
-            parts = [
-                part._replace(
-                    rows=np.concatenate((part.searched, part.rows)), searched=np.arange(0)
-                )
-                for part in parts
-            ]
+            parts = [part._replace(rows=part.all_rows, searched=np.arange(0)) for part in parts]
         if table.has_holes:
             self._refuse_holes(table, parts[-1].searched, claim.delta)
         return super().calibrate(table, parts, claim, judging)
@@ -475,14 +326,13 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
     def path_on(
         self, learnt: AnyPath, table: Table, part: Part, rows: np.ndarray
     ) -> AnswerSteps | PlainSteps:
-        if isinstance(learnt, EitherPath):
-            # an audit tests one path alone
-            learnt = learnt.learnt_alone
-        delta = part.delta * learnt.share_of_delta
-        if isinstance(learnt, PlainPath):
-            return PlainSteps(table, rows, learnt, fewest_answers(self.alpha, delta))
-        start = learnt.start(len(part.rows), self.alpha, delta)
-        return AnswerSteps(table, rows, learnt.after(start))
+        # two paths come one after the other (`_tests_of`), and audits refuse them
+        path = cast(OnePath, learnt)
+        delta = part.delta * path.share_of_delta
+        if isinstance(path, PlainPath):
+            return PlainSteps(table, rows, path, fewest_answers(self.alpha, delta))
+        start = path.start(len(part.rows), self.alpha, delta)
+        return AnswerSteps(table, rows, path.after(start))
 
     def test_of(self, path: AnswerSteps | PlainSteps, claim: Claim) -> BinomialTest:
         delta = claim.delta * path.path.share_of_delta
@@ -502,30 +352,39 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         return outcome
 
     def rule_for(self, learnt: AnyPath, table: Table, part: Part, claim: Claim) -> Rule:
-        if isinstance(learnt, AnswerPath):
-            return super().rule_for(learnt, table, part, claim)
-        # no label has chosen a vote: those that taught test it, too
-        rows = np.concatenate((part.searched, part.rows))
-        everybody = part._replace(rows=rows)
-        if isinstance(learnt, PlainPath):
-            return super().rule_for(learnt, table, everybody, claim)
-        # a group may be small, and so may all prompts where others taught
-        if len(rows) < _ENOUGH_FOR_BOTH:
-            return super().rule_for(learnt.vote_alone, table, everybody, claim)
+        planned = self._tests_of(learnt, part)
+        if len(planned) == 1:
+            path, tested = planned[0]
+            return super().rule_for(path, table, tested, claim)
 
         # while one is tested, people are told that the other may ask for any text
         n_judged_before = table.n_judgements
-        with bounding(table.judge, rows, partial(self._unjudged, table, rows)):
-            rules = [
-                super().rule_for(learnt.vote, table, everybody, claim),
-                super().rule_for(learnt.learnt, table, part, claim),
-            ]
+        rules = []
+        with bounding(table.judge, part.all_rows, partial(self._unjudged, table, part.all_rows)):
+            for path, tested in planned:
+                rules.append(super().rule_for(path, table, tested, claim))
         better = max(rules, key=self._worth)  # of equals the first, the vote
         if not table.is_lazy or better.outcome is None:
             return better
         # the verdicts of both tests were needed to choose
         n_judged = table.n_judgements - n_judged_before
         return better.having(outcome=replace(better.outcome, n_judgements=n_judged))
+
+    def _tests_of(self, learnt: AnyPath, part: Part) -> list[tuple[OnePath, Part]]:
+        """Which paths are tested, and on which prompts.
+
+        Each path knows its share of delta (``calibration/vote.py``).
+        """
+        if isinstance(learnt, AnswerPath):
+            return [(learnt, part)]
+        # no label has chosen a vote: those that taught test it, too
+        everybody = part._replace(rows=part.all_rows)
+        if isinstance(learnt, PlainPath):
+            return [(learnt, everybody)]
+        # a group may be small, and so may all prompts where others taught
+        if len(everybody.rows) < _ENOUGH_FOR_BOTH:
+            return [(learnt.vote_alone, everybody)]
+        return [(learnt.vote, everybody), (learnt.learnt, part)]
 
     def _worth(self, rule: Rule) -> float:
         """Share answered, less the price of draws."""

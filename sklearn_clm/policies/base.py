@@ -392,8 +392,7 @@ def _explained(rule: Rule, table: Table, part: Part) -> Rule:
     # losses, and labels that lack, explain a null otherwise
     if claim.holds or claim.losses or not table.is_filled:
         return rule
-    rows = np.concatenate((part.searched, part.rows))
-    band = AchievableEpsilon.of_labels(table.labels[rows] == 1)
+    band = AchievableEpsilon.of_labels(table.labels[part.all_rows] == 1)
     # what no set can reach explains a null best, where the risk is a share of all prompts and the
     # labels are those of the promise; that no draw at all is admissible explains every null
     is_about_band = claim.risk.has_band and claim.audit is None
