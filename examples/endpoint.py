@@ -32,6 +32,7 @@ from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -174,7 +175,7 @@ async def value_of(request):
     """The JSON object of a request; of anything else an empty one."""
     try:
         value = json.loads(await request.body())
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, ClientDisconnect):  # the last one within its body
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -234,6 +235,7 @@ if __name__ == "__main__":
     parser.add_argument("--audit-share", type=float, default=0.05, help="share that people judge")
     parser.add_argument("--port", type=int, default=8080)
     given = parser.parse_args()
+    logging.basicConfig()  # else what the package logs, with a model's errors, goes nowhere
 
     make_sampler = toy_sampler
     if given.sampler:

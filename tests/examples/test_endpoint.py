@@ -45,7 +45,7 @@ def sampler():
     numbers = random.Random(0).sample(range(2000), 200)
     questions = [f"{{n // 50 + 20}} + {{n % 50}}" for n in numbers]
     answers = [str(sum(map(int, one.split("+")))) for one in questions]
-    generator = FunctionGenerator(ask, max_concurrency=16)
+    generator = FunctionGenerator(ask, max_concurrency=16, max_retries=0)
     made = ConformalSampler(generator, k_max=6, quality="self_consistency", policy=ExitPolicy())
     return made.fit(questions, answers)
 """
@@ -143,7 +143,7 @@ def test_answers_refusals_streams_audits_and_a_restart(tmp_path):
         assert [one["id"] for one in get(f"{address}/audits")] == [one["id"] for one in waiting[1:]]
 
 
-def test_a_model_that_hangs_and_clients_that_leave(tmp_path):
+def test_a_model_that_hangs_and_clients_that_leave(tmp_path, capfd):
     (tmp_path / "hanging.py").write_text(HANGING.format(examples=str(EXAMPLES)))
     calls = tmp_path / "hanging.calls"
 
@@ -160,10 +160,20 @@ def test_a_model_that_hangs_and_clients_that_leave(tmp_path):
             before = calls.read_text().count("13 + 1\n")
             slow = await client.chat.completions.create(**question("13 + 99"), timeout=60)
             well = await client.chat.completions.create(**question("21 + 4"), timeout=60)
-            return before, slow, well
+            failed = await client.chat.completions.create(**question("21 + x"), timeout=60)
+            return before, slow, well, failed
 
     with serving(tmp_path, "hanging:sampler", "--time-limit", "3") as address:
-        before, slow, well = asyncio.run(leave_and_ask(address))
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:  # leaves within its body
+            start = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
+            client.sendall(f"{start}Content-Length: 100\r\n\r\n{{".encode())
+        before, slow, well, failed = asyncio.run(leave_and_ask(address))
+    assert failed.choices[0].message.refusal == "escalated: the model failed"
+    log = capfd.readouterr().err
+    assert f"no set for {failed.id}" in log
+    assert "invalid literal for int" in log
+    assert "ClientDisconnect" not in log
     message = slow.choices[0].message
     assert message.content is None
     assert message.refusal == "escalated: no set within 3 seconds"
