@@ -384,6 +384,8 @@ def test_every_view_says_what_is_unusual_of_its_guarantee():
         sets = PredictionSets([some, null], k_max=5)
         for view in (str(sets), sets._repr_html_()):
             assert view.count(words) == 1
+    assert "calibrations that certify nothing count as right" in marginal.to_dict()["guarantee"]
+    assert "count as right" not in pac.to_dict()["guarantee"]
     frame = PredictionSets([pac, marginal], k_max=5).to_frame()
     assert frame["guarantee"].tolist() == ["pac", "marginal"]
 

@@ -28,6 +28,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | a policy or frontier learnt on these bare arrays, where many rows are equal | `prompts=` |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed or subset, if none passed | one try; new prompts |
+| a marginal promise hardly above the smallest epsilon in reach, read as if given | "pac" |
 | collecting until a calibration succeeds | fix n beforehand, or m looks, with delta / m each |
 | a measure on prompts that calibrated (logged) | other prompts |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |

@@ -37,7 +37,11 @@ risk at most that of u-hat, so that both guarantees stay, and no set of these pr
 
 *Marginally*, V_1, ..., V_n and that of a new prompt are exchangeable: the new one falls below the
 (c + 1)-th smallest of the others with probability at most (c + 1) / (n + 1), which is at most
-epsilon for c = floor((n + 1) epsilon) - 1.
+epsilon for c = floor((n + 1) epsilon) - 1. Where that one is -inf nothing is certified, and the new
+prompt does not fall below it: the mean is over all calibrations, and those that certify nothing
+count as right. Given that a calibration certifies, the new prompt is missed with probability at
+most epsilon / P(certifies), which is above epsilon where more than a few certify nothing: near the
+share of prompts that no draw answers.
 """
 
 from typing import ClassVar

@@ -161,7 +161,9 @@ class Claim:
         text = f"{promise} {how_much}"
         if self.guarantee == "marginal":
             together = "on average over calibration prompts and new prompts together"
-            text = f"{text[0].upper()}{text[1:]}, {together} (marginal guarantee)"
+            # the mean is over all calibrations: near the floor those that hold are the lucky ones
+            nulls = "calibrations that certify nothing count as right"
+            text = f"{text[0].upper()}{text[1:]}, {together} (marginal guarantee; {nulls})"
         else:
             confidence = percent(1 - self.delta)
             text = f"With confidence {confidence} over the {self.risk.tested_on}, {text}"

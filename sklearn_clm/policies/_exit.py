@@ -159,7 +159,8 @@ class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
         texts, and the number of draws.
     guarantee : {"pac", "marginal"}, default="pac"
         "pac" holds with confidence 1 - delta; "marginal" on average over calibration prompts and
-        new prompts together, a weaker promise with smaller sets.
+        new prompts together, a weaker promise with smaller sets, in which calibrations that certify
+        nothing count as right.
     look_ahead : int, default=4
         How many draws ahead an admissible text is waited for, >= 1.
     same_text : float, "auto" or None, default="auto"
