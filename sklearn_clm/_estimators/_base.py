@@ -31,7 +31,7 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     Provenance,
 )
-from sklearn_clm.calibration.claim import Promise, nulls_of, sentence_of_nulls
+from sklearn_clm.calibration.claim import Promise, reasons_of_nulls, sentence_of_nulls
 from sklearn_clm.generators.base import Importing
 from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
@@ -335,7 +335,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         # before anything is published: with on_null="raise" no attribute of this calibration is
         # seen
         claims = record.claims_in_use
-        report_null(nulls_of(claims), self.on_null, sentence_of_nulls(claims))
+        report_null(reasons_of_nulls(claims), self.on_null, sentence_of_nulls(claims))
         repeated = record.claim.repeated if record.certified else None
         remarks = (*record.doubts(), *doubts)
         indices = {} if collected is None else {"calibration_indices_": collected.indices}
@@ -355,7 +355,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         # other threads predict meanwhile: what they need is replaced, and never missing
         self.__dict__.update(fitted)
         # what a collection has noted stays true, whatever is calibrated on it
-        self._forget("n_features_in_", "feature_names_in_", "sampler_", *fitted)
+        self._forget_all_but("n_features_in_", "feature_names_in_", "sampler_", *fitted)
 
     def _attributes_of(self, record: RecordT) -> dict[str, Any]:
         """The fitted attributes that show a calibration."""
@@ -419,7 +419,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             fields["seen"] = np.unique(data.prompts)
         return fields
 
-    def _forget(self, *kept: str) -> None:
+    def _forget_all_but(self, *kept: str) -> None:
         """Delete the fitted attributes, apart from those that are `kept`."""
         for name in list(vars(self)):
             if name.endswith("_") and name not in kept:

@@ -1,6 +1,7 @@
 """Frozen records of a calibration: everything that prediction depends on."""
 
 import hashlib
+import json
 import math
 import os
 from abc import ABC, abstractmethod
@@ -152,7 +153,10 @@ class Calibration(ABC):
     def digest(self) -> str:
         """Digest of all that decides the set of a prompt."""
         # not what was found about the rules, such as errors: sets do not depend on it
-        decisive = [(name, _content_of(rule)) for name, rule in self.in_use.items()]
+        # as JSON gives it back, so that a file that is read has the digest of what was written
+        decisive = [
+            (name, json.loads(json.dumps(_content_of(rule)))) for name, rule in self.in_use.items()
+        ]
         set_score = self.parameters.get("set_score")
         # and with the same rules pac sets and marginal sets are told apart by what is promised
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {set_score}"

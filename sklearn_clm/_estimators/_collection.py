@@ -177,12 +177,14 @@ class Collection:
         return bool(np.any(self.limits < self.data.k_max))
 
     @contextmanager
-    def drawing(self, memory: DrawMemory) -> Iterator[Progress]:
+    def drawing(self, memory: DrawMemory | None = None) -> Iterator[Progress]:
         """Make draws and verdicts on demand, and show their progress.
 
-        Draws go through `memory`, which a collection that was pickled has left behind.
+        Draws go through `memory`, which a collection that was pickled has left behind; None is the
+        one that it has.
         """
-        self._memory = memory
+        if memory is not None:
+            self._memory = memory
         n_missing = self.data.quality.size - int(self.n_draws.sum())
         with Progress(self._verbose) as progress:
             progress.expect("collect", n_missing, "draw")
@@ -272,7 +274,7 @@ class Collection:
         """
         all_rows = np.arange(self.data.n_prompts)
         # what may fail comes before what costs: a few draws, all draws, verdicts
-        with self.drawing(self._memory):
+        with self.drawing():
             self._try(n_draws, judges=judges)
             self.draw(all_rows, n_draws)
             self._check_draws(n_draws)
@@ -282,6 +284,7 @@ class Collection:
         if not keeps:
             # memory has them, and the data their scores
             self.draws = [[] for _ in all_rows]
+            # in place: the verdicts hold these same lists
             for texts in self.responses:
                 texts.clear()
         # last of all: calls change the fingerprint of a function that records them

@@ -367,7 +367,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         collected.fill(n_draws, judges=not judges_lazily, keeps=keeps)
 
         prompts = collected.prompts
-        self._forget()
+        self._forget_all_but()
         self._source = collected.source
         self._collected = collected
         self._numeric_prompts = prompts.numeric
@@ -633,11 +633,11 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         policy = self._policy
         losses = self.losses
         return {
+            **policy.described,
             "set_score": score_fingerprint(policy.set_score),
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
             "guarantee": policy.guarantee,
-            **policy.described,
             "losses": "none" if losses is None else losses.content(),
             **parameters_of_groups(groups),
         }

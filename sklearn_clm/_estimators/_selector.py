@@ -315,7 +315,7 @@ class ComponentSelector(
             if self.judging != "lazy":
                 data = collected.judged(data, self.alpha)
 
-        self._forget()
+        self._forget_all_but()
         self.sampler_ = sampler
         self.calibration_indices_ = rows
         self._collected = collected

@@ -100,6 +100,8 @@ class HumanJudge(StoreBacked, PairJudge):
     ) -> list[JudgedPrompt]:
         """Admissions that show people the prompts and all references.
 
+        Give these to ``fit`` as `y`, in the place of the references.
+
         Parameters
         ----------
         prompts : sequence of length n

@@ -17,7 +17,6 @@ from sklearn_clm.calibration.checks import as_array, as_labels, check_level
 from sklearn_clm.calibration.claim import Claim, refuse_too_few
 from sklearn_clm.calibration.digests import next_digests, repeated, row_digests
 from sklearn_clm.calibration.path import Path
-from sklearn_clm.calibration.risk import Risk
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
@@ -418,7 +417,7 @@ class ComponentPath(Path):
         """The thresholds of this path, on other prompts."""
         return ComponentPath(self.data, rows, self.thresholds, max_wrong=self.max_wrong)
 
-    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
+    def tally(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Errors of all steps, and how many prompts count."""
         # thresholds that come from other prompts are counted step by step
         entries = self._entries

@@ -284,7 +284,7 @@ def nothing_passed(
     return f"{text} {advice}".rstrip()
 
 
-def nulls_of(claims: Iterable[Claim]) -> str | None:
+def reasons_of_nulls(claims: Iterable[Claim]) -> str | None:
     """Reasons of null claims, a line each; None without nulls."""
     whys = [claim.why_null() for claim in claims]
     # hundreds of groups would bury the message

@@ -84,10 +84,10 @@ class Path(Protocol):
     def only(self, step: int) -> Self:
         """The path of this step alone."""
 
-    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
+    def tally(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Errors of all steps, and how many prompts count.
 
-        None where they are not known at once.
+        They are those of the one risk that the path is for; None where they are not known at once.
         """
         return None
 
@@ -353,7 +353,7 @@ class ThresholdPath(ColumnPath):
             at_stake=self.at_stake,
         )
 
-    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
+    def tally(self) -> tuple[np.ndarray, np.ndarray] | None:
         return self._tally if self.table.is_filled else None
 
     @cached_property

@@ -14,12 +14,9 @@ sets that count their errors are binomial. *What an error costs* is told by the 
 
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from sklearn_clm.calibration.path import Path
 
 
 class Risk:
@@ -105,14 +102,6 @@ class Risk:
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         """Which prompts count, by the sizes of their sets."""
         return np.ones(len(sizes), dtype=bool)
-
-    def counts_at(self, path: "Path", step: int) -> np.ndarray:
-        """Which prompts of a path count at a step."""
-        if self.counts_all:
-            return np.ones(len(path.rows), dtype=bool)
-        path.finish(step)
-        # a set that is still empty where draws end early may not stay so
-        return self.counts(path.sizes(step)) | path.unfinished(step)
 
     def costs_of(self, prompts: Sequence[object]) -> np.ndarray:
         """What an error for each prompt costs, in [0, 1]."""

@@ -71,7 +71,7 @@ class BinomialTest(Generic[PathT]):
     @cached_property
     def _passed(self) -> np.ndarray | None:
         """Which steps pass, where all errors are known."""
-        tally = self.path.tally(self.risk)
+        tally = self.path.tally()
         if tally is None:
             return None
         n_errors, n_counted = tally
@@ -133,7 +133,7 @@ class BinomialTest(Generic[PathT]):
 
     def p_values(self) -> np.ndarray:
         """P-value of each step, where all errors are known."""
-        tally = self.path.tally(self.risk)
+        tally = self.path.tally()
         if tally is None:
             raise ValueError(
                 "data must hold all labels, so that the errors of all steps are known, got some "
@@ -331,14 +331,17 @@ def step_p_values(n_errors: np.ndarray, n_counted: np.ndarray | int, level: floa
 
 
 def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
-    """Fewest and most possible errors at a step."""
-    tally = path.tally(risk)
+    """Fewest and most possible errors at a step.
+
+    Where not all prompts count, draws may be made for it (:func:`counts_at`).
+    """
+    tally = path.tally()
     if tally is not None:
         n_errors, _ = tally
         exact = int(n_errors[step])
         return exact, exact
     # before the members are looked at, since it may make draws
-    may_err = risk.counts_at(path, step)
+    may_err = counts_at(path, risk, step)
     if path.at_stake is not None:
         may_err = may_err & path.at_stake
     members = path.members(step).for_risk(risk)
@@ -354,11 +357,26 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
     return int(fewest), int(most)
 
 
+def counts_at(path: Path, risk: Risk, step: int) -> np.ndarray:
+    """Which prompts count at a step, bool (n,).
+
+    Where not all do, it is asked of their sets: draws are made for it up to the stop.
+    """
+    if risk.counts_all:
+        return np.ones(len(path.rows), dtype=bool)
+    path.finish(step)
+    # a set that is still empty where draws end early may not stay so
+    return risk.counts(path.sizes(step)) | path.unfinished(step)
+
+
 def n_counted_at(path: Path, risk: Risk, step: int) -> int:
-    """How many prompts count at a step."""
-    tally = path.tally(risk)
+    """How many prompts count at a step.
+
+    Where not all do, draws may be made for it (:func:`counts_at`).
+    """
+    tally = path.tally()
     if tally is None:
-        return int(risk.counts_at(path, step).sum())
+        return int(counts_at(path, risk, step).sum())
     _, n_counted = tally
     return int(n_counted[step])
 

@@ -21,7 +21,7 @@ from sklearn_clm.caching._store import open_store
 from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration.betting import RiskEProcess, check_losses, confidence_sequence
 from sklearn_clm.calibration.checks import check_level
-from sklearn_clm.calibration.claim import nulls_of
+from sklearn_clm.calibration.claim import reasons_of_nulls
 from sklearn_clm.calibration.digests import next_digests
 from sklearn_clm.calibration.rows import random_stream
 from sklearn_clm.calibration.words import counted
@@ -325,7 +325,7 @@ def _level_and_digest(target: object) -> tuple[float, str]:
     check_is_fitted(target, "calibration_")
     record = target.calibration_
     # a null promises nothing that could be broken
-    if (nulls := nulls_of(record.claims_in_use)) is not None:
+    if (nulls := reasons_of_nulls(record.claims_in_use)) is not None:
         raise ValueError(
             "target must be certified, in all groups, to give its level, got one of which this "
             f"holds instead:\n{nulls}\nGive the level that is watched, and update with losses of "

@@ -134,7 +134,10 @@ class SampleLog:
 
     @property
     def has_logprobs(self) -> bool:
-        """Whether likelihoods can be computed."""
+        """Whether likelihoods can be computed.
+
+        Samples of which only some have what it takes are refused.
+        """
         values = (
             [[getattr(draw, name) for draw in row] for row in self.draws]
             for name in ("logprob", "n_tokens")

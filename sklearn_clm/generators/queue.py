@@ -253,7 +253,8 @@ class DrawQueue:
     def is_open(self, prompt: int) -> bool:
         """Whether more draws of a prompt may be asked for.
 
-        False once the caller has decided, and before any of its draws was taken.
+        False once the caller has decided, and before any of its draws was taken. Where draws of the
+        prompt have arrived, the rule decides on all that have, which scores them.
         """
         _check_wanted()
         if prompt in self._arrived:
@@ -263,7 +264,8 @@ class DrawQueue:
     def is_wanted(self, prompt: int, draw: int) -> bool:
         """Whether a draw under way is wanted as things stand.
 
-        False where its prompt is closed, or it was made ahead and nothing has asked for it yet.
+        False where its prompt is closed, or it was made ahead and nothing has asked for it yet. The
+        rule first decides on draws that have arrived, as in :meth:`is_open`.
         """
         if not self.is_open(prompt):
             return False
@@ -384,6 +386,8 @@ class RelayQueue(DrawQueue):
         """Draws that may be wanted later, as in :meth:`DrawQueue.take_ahead`."""
         requests: list[DrawRequest] = []
         take_ahead = self._outer.take_ahead
+        # `_receive` may answer draws itself, from a cache: these leave room for others. The loop
+        # ends where nothing is left to ask for, or the generator has enough
         while max_draws and (asked := take_ahead(max_draws, least_chance, n_at_once=n_at_once)):
             self._receive(asked)
             max_draws = self._give(requests, max_draws, ANY)

@@ -22,7 +22,7 @@ from sklearn_clm.calibration import (
     prompts_needed,
 )
 from sklearn_clm.calibration.certify import SequenceResult
-from sklearn_clm.calibration.claim import nulls_of
+from sklearn_clm.calibration.claim import reasons_of_nulls
 from sklearn_clm.calibration.words import Bound, ErrorCount, counted, percent, rounded_up
 from sklearn_clm.evaluation.sizes import chance_to_certify, prompts_to_collect
 from sklearn_clm.generators.identity import title_of
@@ -120,7 +120,7 @@ def sections(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sectio
         yield _enough(record, data.n_prompts)
 
     # what is not guaranteed is not folded away
-    nulls = (nulls_of(record.claims_in_use) or "").splitlines()
+    nulls = (reasons_of_nulls(record.claims_in_use) or "").splitlines()
     if texts := (*nulls, *record.remarks):
         yield Section("Warnings", texts, warning=True)
 

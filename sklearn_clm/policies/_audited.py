@@ -57,7 +57,13 @@ from sklearn_clm.calibration.outcome import Audited
 from sklearn_clm.calibration.path import Path
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part, RandomState, random_stream
-from sklearn_clm.calibration.tests import AuditBettingTest, TwoPhaseTest, errors_at, n_counted_at
+from sklearn_clm.calibration.tests import (
+    AuditBettingTest,
+    TwoPhaseTest,
+    counts_at,
+    errors_at,
+    n_counted_at,
+)
 from sklearn_clm.policies._asking import CollectedDraws, CollectedJudge
 from sklearn_clm.policies._judging import Auditable, Judging, LearntT, PathT, TableT
 from sklearn_clm.policies.base import Policy
@@ -170,9 +176,9 @@ class AuditedJudging(BaseEstimator, Judging):
         # some prompts have to choose the step
         if policy.guarantee != "pac" or not policy.tells_losses:
             raise ValueError(
-                "policy must be one with guarantee='pac', an ExitPolicy one that is not fitted "
-                "yet, and an AnswerPolicy one that learns, where people audit, got "
-                f"{policy!r:.60} instead."
+                "policy must have guarantee='pac' and expect what each step errs (tells_losses) "
+                "where people audit, such as an ExitPolicy that is not fitted yet or an "
+                f"AnswerPolicy with score='learnt', got {policy!r:.60} instead."
             )
 
     def split(
@@ -220,7 +226,7 @@ class Audit(Judging):
 
         # chosen; only now are labels of tested prompts looked at
         path = shaping.on(part.rows)
-        is_counted = policy.risk.counts_at(path, step)
+        is_counted = counts_at(path, policy.risk, step)
         # drawn without regard to verdicts: step 2 of the proof in `_two_phase.py`
         shuffled = random_stream(self.digests[part.rows], self.seed).permutation(len(part.rows))
         order = shuffled[is_counted[shuffled]]
@@ -448,7 +454,7 @@ def _expected_refusals(path: Path, risk: Risk, n_tested: int) -> tuple[np.ndarra
             shares = betaincinv(0.5, 0.5, np.tile(_QUANTILES, (n_steps, 1)))
         return shares, np.full(n_steps, n_tested)
 
-    tally = path.tally(risk)
+    tally = path.tally()
     if tally is None:
         n_errors = np.zeros(n_steps, dtype=np.intp)
         n_counted = np.zeros(n_steps, dtype=np.intp)

@@ -20,7 +20,7 @@ from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
-from sklearn_clm.calibration.tests import BettingTest, BinomialTest, Test, count_steps
+from sklearn_clm.calibration.tests import BettingTest, BinomialTest, Test, count_steps, counts_at
 from sklearn_clm.calibration.words import ErrorCount
 from sklearn_clm.policies._asking import CollectedJudge, bounding
 from sklearn_clm.policies._judging import Judging
@@ -190,7 +190,11 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
 
     @abstractmethod
     def path_on(self, learnt: LearntT, table: Table, part: Part, rows: np.ndarray) -> PathT:
-        """What is tested on a part, on some prompts."""
+        """What is tested on a part, on some prompts.
+
+        `rows` are those of `part` where it is tested, and `part.searched` where an audit chooses
+        the step that people test.
+        """
 
     @abstractmethod
     def learnt_of(self, path: PathT) -> LearntT:
@@ -209,25 +213,29 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         self, path: PathT, test: TestT, other_tests: list[BettingTest], part: Part
     ) -> Outcome:
         """Choose the last step that passes a fixed sequence."""
-        binomial_test = cast(BinomialTest[PathT], test)
+        if not isinstance(test, BinomialTest):
+            raise TypeError(
+                f"{type(self).__name__}.certify must be overridden where test_of is, unless it "
+                f"gives a BinomialTest, got a {type(test).__name__} instead."
+            )
         # witnesses in the small sets of late steps settle most of the steps before
-        start = binomial_test.likely_last() if path.table.is_lazy else 0
-        n_passed = count_steps(path, [binomial_test, *other_tests], start)
+        start = test.likely_last() if path.table.is_lazy else 0
+        n_passed = count_steps(path, [test, *other_tests], start)
         step = max(n_passed - 1, 0)
 
         # the level at which the safest step passes; where not all count, another step might pass
         of_safest = None
         smallest = np.nan
-        fewest, most = binomial_test.errors(0)
+        fewest, most = test.errors(0)
         if self.risk.counts_all and fewest == most:
             of_safest = most
-            smallest = float(smallest_epsilon(most, len(path.rows), binomial_test.delta))
+            smallest = float(smallest_epsilon(most, len(path.rows), test.delta))
         return Outcome.at(
             path,
             self.risk,
             step,
             passed=n_passed > 0,
-            n_errors_allowed=binomial_test.n_allowed(step),
+            n_errors_allowed=test.n_allowed(step),
             errors_of_safest=of_safest,
             safest=f"the first {path.what} that is tested",
             smallest=smallest,
@@ -277,7 +285,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         if self.risk.counts_all and at_stake is None:
             return claim
         # those that count, or may err, may be the popular prompts, which repeat more often
-        is_counted = self.risk.counts_at(path, step)
+        is_counted = counts_at(path, self.risk, step)
         if at_stake is not None:
             is_counted = is_counted & at_stake[path.rows]
         return claim.tested_on(path.rows[is_counted], path.table.data.prompts)

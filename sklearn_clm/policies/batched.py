@@ -103,7 +103,11 @@ class BatchedRule(ABC, Generic[RuleOfOneT]):
     def advance(
         self, sets: list[OpenSet[RuleOfOneT]], draws: list[list[Generation]], start: int
     ) -> None:
-        """Give some rules their new draws, from `start` on."""
+        """Give some rules their new draws, from `start` on.
+
+        One value for each of these draws, its quality, is appended to the `qualities` of its set,
+        whether the rule looks at it or not: sets that are returned show them.
+        """
 
     @abstractmethod
     def outcome(self, open_set: OpenSet[RuleOfOneT]) -> tuple[list[list[int]], float]:

@@ -24,7 +24,12 @@ from sklearn_clm._estimators import (
 )
 from sklearn_clm._exceptions import check_parameters, naming_parameters, report_null
 from sklearn_clm.calibration import Claim
-from sklearn_clm.calibration.claim import nothing_passed, nulls_of, sentence_of_nulls, too_few
+from sklearn_clm.calibration.claim import (
+    nothing_passed,
+    reasons_of_nulls,
+    sentence_of_nulls,
+    too_few,
+)
 from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import RandomState, split_prompts
 from sklearn_clm.calibration.words import percent
@@ -256,7 +261,9 @@ class RunGate(BaseEstimator):
         if self.promise == "passes":
             largest[searched] = out_of_fold(self.scorer, to_learn, ~succeeded[searched])
         levels, claims = self._levels(largest, succeeded, searched, tested, names)
-        report_null(nulls_of(claims.values()), self.on_null, sentence_of_nulls(claims.values()))
+        report_null(
+            reasons_of_nulls(claims.values()), self.on_null, sentence_of_nulls(claims.values())
+        )
 
         self.calibration_ = GateCalibration(
             parameters=self._parameters_in_files(),

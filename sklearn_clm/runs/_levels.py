@@ -50,9 +50,9 @@ def levels_to_test(
 ) -> np.ndarray:
     """Ascending levels to test, by other runs.
 
-    `largest_risks` are the M of these runs, and n others will test. The first level is the least
-    selective one of nearly the greatest chance to pass: its chance is estimated from the most runs.
-    The last level stops nothing.
+    `largest_risks` are the M of these runs, and n calibration runs will test. The first level is
+    the least selective one of nearly the greatest chance to pass: its chance is estimated from the
+    most runs. The last level stops nothing.
     """
     shares = np.linspace(0.0, 1.0, _N_LEVELS)
     quantiles = np.quantile(largest_risks, shares, method="lower")

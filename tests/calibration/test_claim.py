@@ -8,7 +8,7 @@ from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration.claim import (
     NO_GUARANTEE,
     nothing_passed,
-    nulls_of,
+    reasons_of_nulls,
     sentence_of_nulls,
     too_few,
 )
@@ -135,6 +135,6 @@ def test_too_few_prompts():
 
 def test_nulls_of_many():
     claims = [replace(USUAL, group=g).nullified("x") for g in range(7)]
-    assert nulls_of([USUAL]) is None
-    assert nulls_of([USUAL, claims[0]]) == "Group 0 is null: x"
-    assert nulls_of([USUAL, *claims]).endswith("So are 2 more, 7 of 8 in all.")
+    assert reasons_of_nulls([USUAL]) is None
+    assert reasons_of_nulls([USUAL, claims[0]]) == "Group 0 is null: x"
+    assert reasons_of_nulls([USUAL, *claims]).endswith("So are 2 more, 7 of 8 in all.")

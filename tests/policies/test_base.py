@@ -1,6 +1,6 @@
 """A policy of somebody else, in one file: stop once so many distinct texts were drawn."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.path import Column, ColumnPath
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import AuditedJudging, LazyJudging
+from sklearn_clm.policies import AnswerPolicy, AuditedJudging, LazyJudging
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.batched import BatchedRule, OpenSet
 from sklearn_clm.policies.rules import Expected, Rule, SetCounts, SetRule
@@ -188,6 +188,52 @@ def test_it_is_saved_and_loaded(eager, tmp_path):
     path = tmp_path / "texts.json"
     eager.save_calibration(path)
     assert shown(clone(eager).load_calibration(path)) == shown(eager)
+
+
+def test_equal_numbers_of_another_type_have_one_digest(eager):
+    @dataclass(frozen=True)
+    class Plain(TextRule):
+        kind: ClassVar[str] = "plain numbers of texts"
+
+        def content(self):
+            return {"n_texts": self.n_texts}
+
+    record = eager.calibration_
+    rules = [Plain(record.claim, number, 5) for number in (3.0, np.float64(3.0), 2.0)]
+    same, again, other = (replace(record, rules={None: rule}).digest for rule in rules)
+    assert same == again != other
+
+
+def test_a_parameter_of_a_file_cannot_take_the_place_of_a_level(eager, tmp_path):
+    class Careless(DistinctTexts):
+        @property
+        def described(self):
+            return {**super().described, "epsilon": None, "delta": None}
+
+    path = tmp_path / "texts.json"
+    fitted(policy=Careless()).save_calibration(path)
+    other = toy_sampler(**OPTIONS | {"policy": Careless(), "epsilon": 0.1})
+    with pytest.raises(ValueError, match="made with another epsilon"):
+        other.load_calibration(path)
+
+
+def test_another_test_than_the_binomial_is_refused_without_its_choice():
+    class Passing:
+        def may_ask(self):
+            return np.zeros((0, 0), dtype=bool)
+
+    class Careless(DistinctTexts):
+        def test_of(self, path, claim):
+            return Passing()
+
+    with pytest.raises(TypeError, match=r"Careless\.certify must be overridden"):
+        fitted(policy=Careless())
+
+
+def test_people_who_audit_need_a_step_that_is_expected_to_err_so_often():
+    judging = AuditedJudging(lambda reference, response: response == reference, n_audits=50)
+    with pytest.raises(ValueError, match="AnswerPolicy with score='learnt'"):
+        fitted(judging=judging, policy=AnswerPolicy(score="vote"))
 
 
 def test_reports_and_audits_know_it(eager):
