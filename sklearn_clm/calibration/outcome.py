@@ -42,7 +42,7 @@ class Audited:
     record: AuditRecord
     p_value: float
     delta: float
-    smallest: float  # level at which the audit certifies
+    smallest_level: float  # level at which the audit certifies
     n_optimization: int
 
     def tests(self) -> TestOfOne:
@@ -80,7 +80,7 @@ class Outcome:
     safest: str = "taking all draws"  # what that step is, in a report
     sizes: np.ndarray = field(compare=False, repr=False)  # (n,), of the sets
     draws: np.ndarray = field(compare=False, repr=False)  # (n,), for each prompt
-    smallest: float = np.nan  # level at which these prompts certify; NaN where unknown
+    smallest_level: float = np.nan  # level at which these prompts certify; NaN where unknown
     smallest_bound: Bound = Bound.EXACT
     n_optimization: int = 0  # prompts that laid out the path
     n_judgements: int | None = None  # with lazy judging: responses of the calibration part
@@ -100,7 +100,7 @@ class Outcome:
         n_errors_allowed: int | None = None,
         errors_of_safest: int | None = None,
         safest: str = "taking all draws",
-        smallest: float = np.nan,
+        smallest_level: float = np.nan,
     ) -> Self:
         """What is known of a step of a path."""
         left_open = cls.left_open(path, risk, step)
@@ -124,7 +124,7 @@ class Outcome:
             n_errors_allowed=n_errors_allowed,
             errors_of_safest=errors_of_safest,
             safest=safest,
-            smallest=smallest,
+            smallest_level=smallest_level,
             **left_open,
         )
 

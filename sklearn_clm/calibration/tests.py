@@ -249,7 +249,7 @@ class NestedTest:
         # the (c + 1)-th smallest of n values is the (n - c)-th largest
         return nth_largest_by_asking(self.entries, self.n_prompts - self.allowed)
 
-    def smallest(self, n_errors: int) -> float:
+    def smallest_level(self, n_errors: int) -> float:
         """The smallest level that tolerates so many errors."""
         if self.guarantee == "pac":
             return float(smallest_epsilon(n_errors, self.n_prompts, self.delta))
@@ -278,7 +278,9 @@ class TwoPhaseTest:
         delta: float,
     ) -> None:
         self.p_value = float(two_phase_p_value(n_refused, n_prompts, n_missed, n_audited, level))
-        self.smallest = two_phase_smallest_epsilon(n_refused, n_prompts, n_missed, n_audited, delta)
+        self.smallest_level = two_phase_smallest_epsilon(
+            n_refused, n_prompts, n_missed, n_audited, delta
+        )
 
 
 class AuditBettingTest:
@@ -309,7 +311,7 @@ class AuditBettingTest:
         """P-value after so many blocks."""
         return float(self._p_values(self.level)[n_blocks])
 
-    def smallest(self, n_blocks: int) -> float:
+    def smallest_level(self, n_blocks: int) -> float:
         """The smallest level that so many blocks certify."""
 
         def certified(level: float) -> bool:

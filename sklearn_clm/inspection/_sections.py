@@ -204,7 +204,7 @@ def _groups(record: Record) -> Iterable[Section]:
         if (outcome := rule.outcome) is not None:
             _, interval = _share(outcome.errors)
             errors = (outcome.errors.words, interval)
-            level = outcome.smallest
+            level = outcome.smallest_level
             bound = outcome.smallest_bound.words
             smallest = "" if np.isnan(level) else f"{bound}{rounded_up(level):.4f}"
         costs = ["" if np.isnan(cost) else f"{cost:.4g}" for cost in rule.costs]

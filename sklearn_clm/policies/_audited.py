@@ -293,7 +293,7 @@ class Audit(Judging):
             n_missed = len(self._rejected(risk, pairs_of(audited)))
             test = TwoPhaseTest(n_refused, n_prompts, n_missed, n_audits, claim.level, claim.delta)
             p_value = test.p_value
-            smallest = test.smallest
+            smallest = test.smallest_level
             how = " that were drawn at random,"
             if lacking := n_audits - len(audited):
                 how += f" and {lacking} lacked one and count as rejected,"
@@ -342,7 +342,7 @@ class Audit(Judging):
             test.reject(audited[rejected])
         p_value = test.p_value(n_blocks)
         # after a failure it is a bound: witnesses that nobody was asked about count as admitted
-        smallest = test.smallest(n_blocks if p_value <= claim.delta else -1)
+        smallest = test.smallest_level(n_blocks if p_value <= claim.delta else -1)
         return shown_of[audited], p_value, smallest
 
     @staticmethod

@@ -326,7 +326,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
             # lazily, a text that was not judged may be right: only prompts all of whose texts were
             # judged wrong are counted
             errs_always = entries.hopeless if path.table.is_lazy else entries.without_witness
-            smallest = test.smallest(int(errs_always.sum()))
+            smallest = test.smallest_level(int(errs_always.sum()))
             n_err_always = None if path.table.has_holes else int(errs_always.sum())
         return Outcome.at(
             path,
@@ -335,7 +335,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
             passed=passed,
             n_errors_allowed=test.allowed,
             errors_of_safest=n_err_always,
-            smallest=smallest,
+            smallest_level=smallest,
         )
 
     def rule_at(self, path: LevelPath, outcome: Outcome, claim: Claim) -> LevelRule:

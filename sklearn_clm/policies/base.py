@@ -238,7 +238,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             n_errors_allowed=test.n_allowed(step),
             errors_of_safest=of_safest,
             safest=f"the first {path.what} that is tested",
-            smallest=smallest,
+            smallest_level=smallest,
         )
 
     @abstractmethod
@@ -273,7 +273,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             claim,
             outcome.n_calibration,
             path.what,
-            outcome.smallest,
+            outcome.smallest_level,
             exact=not path.table.is_lazy,
             advice=self.advice(path, outcome, claim),
         )
@@ -328,7 +328,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             rows=alone.rows,
             sizes=alone.sizes(0),
             draws=alone.draws(0),
-            smallest=audit.smallest,
+            smallest_level=audit.smallest_level,
             n_optimization=audit.n_optimization,
             parts=path.parts,
             audit=audit.record,

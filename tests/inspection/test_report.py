@@ -435,7 +435,7 @@ def test_the_rule_of_each_group(policy):
         assert row["rule"].startswith(found.words)
         low, high = interval(row["95 % interval"])
         assert low < count / n < high
-        assert 0 <= float(row["smallest epsilon"]) - found.outcome.smallest < 1e-4
+        assert 0 <= float(row["smallest epsilon"]) - found.outcome.smallest_level < 1e-4
     assert "For each certified group on its own" in str(report)
     assert "What to expect of predict" not in str(report)  # by a rule that nobody gets
 
@@ -568,7 +568,7 @@ def test_reports_of_selectors_say_what_each_group_will_get():
             assert low <= mean <= high
         low, high = interval(shown["95 % interval"])
         assert low < n_errors / n < high
-        smallest = one.calibration_.rules[name].outcome.smallest
+        smallest = one.calibration_.rules[name].outcome.smallest_level
         assert 0 <= float(shown["smallest alpha"]) - smallest < 1e-4
     for name, n_selected in (("wrong", "0 (0 to 0)"), ("rare", "")):
         shown = rows[name]
