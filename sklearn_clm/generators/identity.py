@@ -504,7 +504,7 @@ def _is_value(value: Any) -> bool:
 
 
 def _is_told(value: Any) -> bool:
-    """Whether a value is a class, the user's own object, or plain."""
+    """Whether it is a class, the user's own, or plain."""
     is_own = not _is_installed(type(value).__module__)
     return is_own or isinstance(value, type) or _is_value(value)
 
