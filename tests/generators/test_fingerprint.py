@@ -394,7 +394,7 @@ def _handlers():
         (collections.deque("ab"), collections.deque("ba")),
         (functools.singledispatchmethod(lambda self, part: 1), _handlers()),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_values_functions_and_own_objects_in_a_class_count(value, other):
     def of(attribute):
