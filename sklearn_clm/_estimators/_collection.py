@@ -386,7 +386,7 @@ class Collection:
         if all(_is_blank(text) for row in responses for text in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
-                "prompts; wanted text. Look at its stop strings and at the length it may generate."
+                "prompts; wanted text. Look at the length it may draw, and at stop strings, if any."
             )
         warn_of_references(self.verdicts.admission, self.verdicts.references)
         some = slice(_LOOKED_AT)

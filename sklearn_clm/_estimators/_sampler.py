@@ -28,7 +28,7 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.checks import check_budgets
 from sklearn_clm.calibration.data import check_data
-from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.calibration.risk import Risk, check_found_again
 from sklearn_clm.calibration.rows import at_stake
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.table import Table
@@ -586,6 +586,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         budgets = check_budgets(self.k_max)
         check_tiers(trait(generator, "tiers"), budgets[-1])
         policy = self._policy
+        check_found_again(policy.risk)
         policy.refuse(self.k_max, self.judging)
         self._judging.refuse(self._level, self.delta)
         self._judging.refuse_policy(policy, budgets[-1])

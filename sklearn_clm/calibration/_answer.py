@@ -295,9 +295,10 @@ def _levels(sure: np.ndarray) -> np.ndarray:
 def _measured(
     levels: np.ndarray, sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray, costs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Share answered, share of wrong answers, price: by level.
+    """Share answered, expected share of wrong answers, price.
 
-    `sure`, `chance` and `wrong`, of shape (n, K), are those of the answer after each draw.
+    Each is by level. `sure`, `chance` and `wrong`, of shape (n, K), are those of the answer after
+    each draw.
     """
     # how many draws of each prompt lie below each level, (n, levels): the next one answers
     k_max = sure.shape[1]

@@ -163,7 +163,7 @@ class DistinctSets(NamedTuple):
         return np.take(np.ascontiguousarray(values.T), self.prompt, axis=1)
 
     def new_prefixes(self) -> np.ndarray:
-        """Accepted draws (K, U) that begin a new prefix.
+        """Accepted draws (K, U) that end a new prefix.
 
         Sets are in lexicographic order, so that these are the distinct prefixes of each prompt.
         """

@@ -60,6 +60,17 @@ class Risk:
             raise TypeError(
                 f"{cls.__name__} must have a name `about` of its own, got none instead."
             )
+        # tests ask the flags: other prompts, or costs, would be measured, and not be tested
+        if cls.counts is not Risk.counts and cls.counts_all:
+            raise TypeError(
+                f"{cls.__name__} must have counts_all = False, since its `counts` says who counts, "
+                "got True instead."
+            )
+        if cls.costs_of is not Risk.costs_of and not cls.has_costs:
+            raise TypeError(
+                f"{cls.__name__} must have has_costs = True, since its `costs_of` says what errors "
+                "cost, got False instead."
+            )
         # tests go by labels that settle: another `right` would be measured, and not be tested
         for name in ("right", "errs"):
             if name in vars(cls):
@@ -272,6 +283,20 @@ def risk_about(about: str) -> type[Risk]:
     if about not in kinds:
         raise ValueError(f"about must be one of {sorted(kinds)}, got {about!r:.80} instead.")
     return kinds[about]
+
+
+def check_found_again(risk: Risk) -> None:
+    """Refuse a risk that a claim would take for another.
+
+    A claim makes its risk anew, by name alone, and would promise what was not tested.
+    """
+    of_claim = risk_about(risk.about)()
+    is_same = of_claim.n_settling == risk.n_settling
+    if not is_same or of_claim.promise != risk.promise:
+        raise TypeError(
+            f"policy must have a risk that is the same if made without arguments, got one of "
+            f"{type(risk).__name__} that is not (another number is a class of its own) instead."
+        )
 
 
 def check_counts(risk: Risk, k_max: int) -> None:

@@ -54,7 +54,7 @@ class BinomialTest(Generic[PathT]):
     A step passes if at most c of the m prompts that count err, with c the critical count of m; then
     its p-value is at most delta. Which prompts count is known from their draws alone, so that given
     m the errors are binomial. Of a table that is filled, errors are counted. Otherwise labels are
-    asked for until m - c witnesses or c + 1 prompts without one are known.
+    asked for until enough settled prompts decide: m - c of right sets, or c + 1 of wrong ones.
     """
 
     def __init__(self, path: PathT, risk: Risk, level: float, delta: float) -> None:
@@ -133,12 +133,17 @@ class BinomialTest(Generic[PathT]):
 
     def p_values(self) -> np.ndarray:
         """P-value of each step, where all errors are known."""
-        tally = self.path.tally()
-        if tally is None:
+        if not self.path.table.is_filled:
             raise ValueError(
                 "data must hold all labels, so that the errors of all steps are known, got some "
                 "unknown ones instead."
             )
+        tally = self.path.tally()
+        if tally is None:
+            # a path that does not count all steps at once is asked for one after the other
+            steps = range(len(self.path))
+            most_errors = np.array([self.errors(step)[1] for step in steps])
+            tally = most_errors, np.array([self.n_counted(step) for step in steps])
         n_errors, n_counted = tally
         return step_p_values(n_errors, n_counted, self.level)
 

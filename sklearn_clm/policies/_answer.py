@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps, search_answers
+from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.claim import Promise
 from sklearn_clm.calibration.data import check_data, prompt_digests
@@ -107,10 +108,11 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         :class:`ExitPolicy`. None is a logistic regression of degree 2, in which all texts of a
         prompt together weigh as much as one.
     draw_price : float or "auto", default="auto"
-        How many answers a draw costs, >= 0. At 0, which "auto" is but for a cascade, answers alone
-        count: what is learnt takes all draws, and a vote ends when no further draw can change it.
-        At a price, what is learnt answers as soon as it is sure, by less doubt after few draws,
-        and gives up early. "auto" saves draws of a cascade where that costs few answers.
+        How many answers a draw costs, >= 0. At 0, which "auto" is but for a cascade or where it
+        learns without labels, answers alone count: what is learnt takes all draws, and a vote ends
+        when no further draw can change it. At a price, what is learnt answers as soon as it is
+        sure, by less doubt after few draws, and gives up early. "auto" saves draws of a cascade
+        where that costs few answers.
 
     Attributes
     ----------
@@ -415,11 +417,14 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         )
 
     def advice(self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim) -> str:
-        m, needed, allowed = outcome.n_counted, claim.fewest_prompts, outcome.n_errors_allowed
+        m = outcome.n_counted
+        allowed = outcome.n_errors_allowed
+        needed = prompts_needed(self.alpha, claim.delta * path.path.share_of_delta)
+        where = "At the first level that was tested"
         lacking = f"; it takes {needed} answers at least, even if none is wrong"
         if m >= needed:
             lacking = f"; at most {allowed} may be"
         if allowed is not None and outcome.n_errors <= allowed:
+            where = "At the last level that passed"
             lacking = ", which is few enough, but missing draws hide with which level tests begin"
-        most_likely = "At the level that was most likely to pass"
-        return f"{most_likely}, {outcome.errors.words} answers are wrong{lacking}."
+        return f"{where}, {outcome.errors.words} answers are wrong{lacking}."

@@ -163,7 +163,7 @@ class AuditedJudging(BaseEstimator, Judging):
         if self.n_audits < (needed := fewest(level, delta)):
             raise ValueError(
                 f"n_audits must be at least {needed}, since fewer certify nothing at "
-                f"epsilon={level:g}, tested at delta={delta:g}, got {self.n_audits} instead."
+                f"level {level:g}, tested at delta={delta:g}, got {self.n_audits} instead."
             )
 
     def refuse_policy(self, policy: Policy[Any, Any, Any], k_max: int) -> None:

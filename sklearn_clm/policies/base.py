@@ -112,7 +112,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             raise ValueError(
                 f"k_max must be one integer with {type(self).__name__}, got {k_max!r} instead."
             )
-        if self.learnt is not None and self.learnt.k_max != np.max(k_max):
+        if self.learnt is not None and np.max(self.learnt.k_max) != np.max(k_max):
             raise ValueError(
                 f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
                 f"{self.learnt.k_max} instead."
@@ -222,6 +222,9 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         start = test.likely_last() if path.table.is_lazy else 0
         n_passed = count_steps(path, [test, *other_tests], start)
         step = max(n_passed - 1, 0)
+        if n_passed:
+            # a decided test leaves stops open, which sizes and shares of draws are about
+            path.finish(step)
 
         # the level at which the safest step passes; where not all count, another step might pass
         of_safest = None

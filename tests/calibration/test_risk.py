@@ -102,6 +102,7 @@ class OfSingles(Risk):
     """Sets of one response alone count: others are not empty."""
 
     about = "singles"
+    promise = "the set for {who}, where it is one response, holds an admissible one"
     counts_all = False
 
     def counts(self, sizes):
@@ -276,6 +277,16 @@ class ExitOfTwo(ExitPolicy):
     risk = TwoRight()
 
 
+class SomeRight(Risk):
+    """A risk whose number no claim knows."""
+
+    about = "some responses"
+
+    def __init__(self, n=2):
+        self.n_settling = n
+        self.promise = f"the set for {{who}} holds {n} admissible responses"
+
+
 @pytest.mark.parametrize(
     ("policy", "judging", "error", "why"),
     [
@@ -288,6 +299,7 @@ class ExitOfTwo(ExitPolicy):
         ),
         (OfRisk(TwoRight()), AuditedJudging(len), ValueError, "one witness decides where people"),
         (ExitOfTwo(), "all", TypeError, "risk must be that of misses for an exit level, got TwoR"),
+        (OfRisk(SomeRight(1)), "all", TypeError, "another number is a class of its own"),
     ],
 )
 def test_risks_that_would_be_tested_as_another_are_refused_before_any_draw(
@@ -305,6 +317,11 @@ def test_what_is_right_is_said_in_one_place_alone():
         type("Mine", (Risk,), {"about": "mine", "right": lambda self, *_: None})
     with pytest.raises(TypeError, match="must have a name `about` of its own"):
         type("Mine", (Risk,), {"n_settling": 2})
+    mine = {"about": "mine", "promise": "mine"}
+    with pytest.raises(TypeError, match="Mine must have counts_all = False"):
+        type("Mine", (Risk,), {**mine, "counts": lambda self, sizes: sizes > 1})
+    with pytest.raises(TypeError, match="Mine must have has_costs = True"):
+        type("Mine", (Risk,), {**mine, "costs_of": lambda self, prompts: prompts})
     with pytest.raises(ValueError, match="about must be one of"):
         Claim(0.1, 0.1, about="nothing").sentence()
 

@@ -182,6 +182,10 @@ def test_lazily_it_finds_the_same_by_fewer_verdicts_and_draws(eager, judging):
     assert lazy.calibration_.rule.n_texts == eager.calibration_.rule.n_texts
     assert lazy.n_judgements_ < eager.n_judgements_
     assert shown(lazy) == shown(eager)
+    of_lazy = lazy.calibration_.rule.outcome
+    of_eager = eager.calibration_.rule.outcome
+    assert of_lazy.sizes.tolist() == of_eager.sizes.tolist()
+    assert of_lazy.draws.tolist() == of_eager.draws.tolist()
 
 
 def test_it_is_saved_and_loaded(eager, tmp_path):
