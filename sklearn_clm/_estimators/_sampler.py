@@ -633,8 +633,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
     def _parameters_in_files(self, groups: Groups | None) -> dict[str, Any]:
         policy = self._policy
         losses = self.losses
-        return {
-            **policy.described,
+        of_sampler = {
             "set_score": score_fingerprint(policy.set_score),
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
@@ -642,6 +641,8 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
             "losses": "none" if losses is None else losses.content(),
             **parameters_of_groups(groups),
         }
+        # what a policy describes is compared last, and cannot take the place of these
+        return {**of_sampler, **policy.described, **of_sampler}
 
     # --- calibrate ----------------------------------------------------------------------------
 

@@ -17,7 +17,14 @@ sampler = functools.partial(toy_sampler, k_max=K, judging="lazy")
 
 def same(one, other):
     """Whether two samplers have found the same."""
-    for name in ("n_errors", "size", "samples", "smallest", "n_judgements", "n_errors_allowed"):
+    for name in (
+        "n_errors",
+        "size",
+        "samples",
+        "smallest_level",
+        "n_judgements",
+        "n_errors_allowed",
+    ):
         a, b = (getattr(sampler.calibration_.rule.outcome, name) for sampler in (one, other))
         np.testing.assert_array_equal(a, b)
     if isinstance(one.policy, ExitPolicy):

@@ -141,7 +141,7 @@ def test_both_guarantees_at_once_are_claimed_only_where_both_have_a_confidence(f
         (fitted, 0.05, "hold at once with confidence 1 - 2 delta"),
         (fitted, 0.1, "hold at once with confidence 85 %"),
         (marginal, 0.05, "on average over calibration prompts"),
-        (null, 0.05, "Of the sampler's sets: None."),
+        (null, 0.05, "Of the sampler's sets: Nothing could be certified"),
     ):
         text = report_of(selector(of, delta=delta).fit(X, Y))
         assert claimed in text
