@@ -294,7 +294,7 @@ def check_found_again(risk: Risk) -> None:
     is_same = of_claim.n_settling == risk.n_settling
     if not is_same or of_claim.promise != risk.promise:
         raise TypeError(
-            f"policy must have a risk that is the same if made without arguments, got one of "
+            "policy must have a risk that is the same if made without arguments, got one of "
             f"{type(risk).__name__} that is not (another number is a class of its own) instead."
         )
 

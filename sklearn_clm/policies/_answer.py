@@ -35,6 +35,7 @@ from sklearn_clm.calibration.vote import (
 from sklearn_clm.policies._answer_levels import AnswerLevel, PlainLevel
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._classifiers import classifier_factory, degree_two, one_thread
+from sklearn_clm.policies._exit import share_that_teaches
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.rules import Rule, Rules
@@ -187,7 +188,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         return super().learns and self.score not in ("vote", "quality")
 
     def searched_share(self, n_prompts: int) -> float:
-        return min(max(_TEACHING_SHARE, _ENOUGH_TO_TEACH / n_prompts), 1 / 3)
+        return share_that_teaches(n_prompts, _TEACHING_SHARE, _ENOUGH_TO_TEACH)
 
     def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
         lacking = len(parts[-1].rows) < claim.fewest_prompts

@@ -35,7 +35,8 @@ from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.batched import BatchedExit, DrawScores
 from sklearn_clm.policies.rules import Expected, Fact, Rule, SetCounts, SetRule
 
-_ENOUGH_PROMPTS = 60  # to learn from
+_TEACHING_SHARE = 1 / 5  # of the prompts ...
+_ENOUGH_PROMPTS = 60  # ... and of few so many, to learn from
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,10 @@ class LevelRule(SetRule):
         )
 
 
-def share_that_teaches(n_prompts: int) -> float:
-    """Share of prompts that teach: a fifth, of few more."""
+def share_that_teaches(n_prompts: int, share: float, n_enough: int) -> float:
+    """Share of prompts that teach: of few prompts more."""
     # beyond a few, a prompt that finds the level saves more than one that teaches
-    return min(max(1 / 5, _ENOUGH_PROMPTS / n_prompts), 1 / 3)
+    return min(max(share, n_enough / n_prompts), 1 / 3)
 
 
 class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
@@ -287,7 +288,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], same_text)
 
     def searched_share(self, n_prompts: int) -> float:
-        return share_that_teaches(n_prompts)
+        return share_that_teaches(n_prompts, _TEACHING_SHARE, _ENOUGH_PROMPTS)
 
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> ExitModel:
         # those that were judged: `fit` estimates the others once it knows which texts are copies
