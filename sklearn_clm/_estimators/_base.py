@@ -442,7 +442,9 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        state.pop("_memory", None)
+        # each process has draws of its own, and counts its own sets
+        for name in ("_memory", "_watch"):
+            state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

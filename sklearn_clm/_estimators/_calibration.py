@@ -14,13 +14,7 @@ import numpy as np
 
 from sklearn_clm._estimators._collection import SCORES
 from sklearn_clm._estimators._files import claim_content, claim_of, prompts_of, reading, record_of
-from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, Sampling, SimilarityLike
-from sklearn_clm._estimators._progress import Progress
-from sklearn_clm._estimators._source import DrawSource, warn_of_repeated_draws
-from sklearn_clm._estimators._watch import Watch
-from sklearn_clm._exceptions import warn
-from sklearn_clm._results import PredictionSet
-from sklearn_clm.caching import DrawMemory
+from sklearn_clm._estimators._source import DrawSource
 from sklearn_clm.calibration import (
     Claim,
     ComponentThreshold,
@@ -36,7 +30,6 @@ from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.words import Bound, counted, percent, rounded_up
-from sklearn_clm.generators import DrawQueue
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._selection import SelectionRule
@@ -44,6 +37,8 @@ from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies.groups import groups_of
 from sklearn_clm.policies.rules import Rule, Rules, SetCounts, SetRule
 from sklearn_clm.scoring import ComponentScore
+from sklearn_clm.scoring._quality import QualityLike
+from sklearn_clm.scoring._similarity import SimilarityLike
 from sklearn_clm.scoring._splitters import Splitter
 
 PARTS = ("splitter", "component_score", "admission")
@@ -307,7 +302,6 @@ class SamplerCalibration(Calibration):
     source: DrawSource
     risk: Risk = MISSES  # what an error is, and what it costs
     n_judgements: int | None = None  # number of judged responses with lazy judging
-    watch: Watch = field(default_factory=Watch, repr=False, compare=False)
 
     file_format: ClassVar[str] = "sklearn_clm.calibration/3"
     collected_with: ClassVar[tuple[str, ...]] = ("generator", "seed", *SCORES)
@@ -439,47 +433,6 @@ class SamplerCalibration(Calibration):
             numbers[f"calibration part, {certifies}"] = self.outcome.n_calibration
         seed = self.source.seed
         return {**numbers, "most draws for a prompt": self.data.k_max, "seed of the draws": seed}
-
-    def sets(
-        self,
-        prompts: CheckedPrompts,
-        groups: object,
-        memory: DrawMemory,
-        *,
-        on_accept: OnAccept | None = None,
-        n_jobs: int | None,
-        verbose: int,
-    ) -> list[PredictionSet]:
-        """Sets of new prompts, by the rules of their groups."""
-        names = self.groups_of(groups, prompts)
-        # the queue asks `decide` after each draw, so that no prompt waits for another
-        with Progress(verbose) as progress:
-            progress.expect("predict", len(prompts), "prompt")
-            sets = Sampling(self, prompts, names, progress, n_jobs, on_accept)
-            queue = DrawQueue(
-                prompts.prompts,
-                self.k_max,
-                seed=self.source.seed,
-                decide=sets.decide,
-                on_draw=sets.count_draw,
-                chances=sets.chances,
-            )
-            memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
-        if n_open := sum(a_set.needs_draws for a_set in sets.closed):
-            warn(
-                f"the draws of {n_open} of {counted(len(prompts), 'prompt')} end before the rule "
-                "stops: their sets need further draws (needs_draws), and have no guarantee. It is "
-                "an average over all prompts, and not promised of the others alone."
-            )
-        # a calibration from a file holds no draws to compare with
-        if self.data is not None:
-            warn_of_repeated_draws([a_set.generations for a_set in sets.closed], prompts, self.data)
-        # prompts that trained the generator get other sets, as do those whose draws end early
-        is_whole = np.array([not a_set.needs_draws for a_set in sets.closed], dtype=bool)
-        new = np.flatnonzero(is_whole & ~self.source.has_learnt(prompts)).tolist()
-        new_sets = [sets.closed[i] for i in new]
-        self.watch.add(self.in_use, [names[i] for i in new], prompts.digests[new], new_sets)
-        return sets.closed
 
 
 @dataclass(frozen=True, kw_only=True)

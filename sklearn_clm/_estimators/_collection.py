@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sklearn_clm._estimators._open_sets import QualityLike, SimilarityLike
 from sklearn_clm._estimators._precision import Noise, noise_of_draws
 from sklearn_clm._estimators._progress import QUIET, Progress
 from sklearn_clm._estimators._source import (
@@ -29,8 +28,8 @@ from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
-from sklearn_clm.scoring._similarity import get_similarity, warn_of_script
+from sklearn_clm.scoring._quality import QualityLike, bind_quality, warn_of_later_draws
+from sklearn_clm.scoring._similarity import SimilarityLike, get_similarity, warn_of_script
 from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission, Reference, Response
 from sklearn_clm.scoring.verdicts import refuse_non_texts, warn_of_references

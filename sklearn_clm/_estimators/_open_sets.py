@@ -1,27 +1,65 @@
-"""Sets of many prompts at once, as their draws arrive."""
+"""Sampling of many prompts at once, as their draws arrive."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
+from sklearn_clm._estimators._calibration import SamplerCalibration
 from sklearn_clm._estimators._progress import Progress
+from sklearn_clm._estimators._source import warn_of_repeated_draws
+from sklearn_clm._exceptions import warn
 from sklearn_clm._results import PredictionSet
+from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration.words import counted
-from sklearn_clm.generators import Generation
+from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies.batched import BatchedRule, OpenSet
 from sklearn_clm.scoring import get_set_score, similarity_tensor
 from sklearn_clm.scoring._quality import QualityCalls, bind_quality
-from sklearn_clm.scoring.protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
-
-if TYPE_CHECKING:
-    from sklearn_clm._estimators._calibration import SamplerCalibration
 
 OnAccept: TypeAlias = Callable[[int, Generation], object]
-QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
-SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
+
+
+def sample_sets(
+    record: SamplerCalibration,
+    prompts: CheckedPrompts,
+    names: Sequence[Hashable | None],
+    memory: DrawMemory,
+    *,
+    on_accept: OnAccept | None = None,
+    n_jobs: int | None,
+    verbose: int,
+) -> list[PredictionSet]:
+    """Sets of new prompts, by the rules of their groups.
+
+    `names` are the groups of the prompts; draws that `memory` holds are not made again.
+    """
+    with Progress(verbose) as progress:
+        progress.expect("predict", len(prompts), "prompt")
+        sampling = Sampling(record, prompts, names, progress, n_jobs, on_accept)
+        # the queue asks `decide` after each draw, so that no prompt waits for another
+        queue = DrawQueue(
+            prompts.prompts,
+            record.k_max,
+            seed=record.source.seed,
+            decide=sampling.decide,
+            on_draw=sampling.count_draw,
+            chances=sampling.chances,
+        )
+        memory.serve(record.source.generator, queue, fingerprint=record.source.fingerprint)
+    sets = sampling.closed
+
+    if n_open := sum(a_set.needs_draws for a_set in sets):
+        warn(
+            f"the draws of {n_open} of {counted(len(prompts), 'prompt')} end before the rule "
+            "stops: their sets need further draws (needs_draws), and have no guarantee. It is "
+            "an average over all prompts, and not promised of the others alone."
+        )
+    # a calibration from a file holds no draws to compare with
+    if record.data is not None:
+        warn_of_repeated_draws([a_set.generations for a_set in sets], prompts, record.data)
+    return sets
 
 
 class Sampling:
@@ -33,7 +71,7 @@ class Sampling:
 
     def __init__(
         self,
-        record: "SamplerCalibration",
+        record: SamplerCalibration,
         prompts: CheckedPrompts,
         names: Sequence[Hashable | None],
         progress: Progress,

@@ -19,10 +19,11 @@ from sklearn_clm._estimators._agreement import (
 from sklearn_clm._estimators._base import N_JOBS, CalibratedEstimator, in_thread
 from sklearn_clm._estimators._calibration import Calibration, SamplerCalibration
 from sklearn_clm._estimators._collection import SCORES, Collection
-from sklearn_clm._estimators._open_sets import OnAccept, QualityLike, SimilarityLike
+from sklearn_clm._estimators._open_sets import OnAccept, sample_sets
 from sklearn_clm._estimators._precision import check_precision
 from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._estimators._source import DrawSource, source_of
+from sklearn_clm._estimators._watch import Watch
 from sklearn_clm._exceptions import described, naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Provenance
@@ -51,8 +52,8 @@ from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._shift import weights_of
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.groups import groups_of, parameters_of_groups
-from sklearn_clm.scoring._quality import needs_logprobs
-from sklearn_clm.scoring._similarity import get_similarity
+from sklearn_clm.scoring._quality import QualityLike, needs_logprobs
+from sklearn_clm.scoring._similarity import SimilarityLike, get_similarity
 from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
 from sklearn_clm.scoring.verdicts import check_admissions
@@ -776,14 +777,19 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         """Sets of prompts; `of_fit` says that these trained or calibrated."""
         record: SamplerCalibration = self.calibration_  # once: another thread may fit meanwhile
         record.source.refuse_changes()
-        sets = record.sets(
+        names = record.groups_of(groups, prompts)
+        sets = sample_sets(
+            record,
             prompts,
-            groups,
+            names,
             self.memory_,
             on_accept=on_accept,
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
+        # one for all calls: of several threads, all get what the first one made
+        watch: Watch = self.__dict__.setdefault("_watch", Watch())
+        watch.add(record, names, prompts, sets)
         if of_fit:
             sets = record.source.unguaranteed(sets, prompts)
         result = PredictionSets(

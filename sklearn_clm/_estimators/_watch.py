@@ -13,9 +13,10 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from scipy.stats import hypergeom
 
+from sklearn_clm._estimators._calibration import SamplerCalibration
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.policies.rules import Rules
+from sklearn_clm.generators.prompts import CheckedPrompts
 
 _BY_CHANCE = 1e-6  # of a false alarm, at each look
 _MOST = 1024  # prompts that are watched of each group
@@ -48,35 +49,37 @@ class Watch:
 
     A service predicts for one prompt at a time, so that calls are counted together. A prompt that
     comes again has the same set, and counts once. Counts are looked at whenever they have doubled:
-    a look at each prompt would find a rare event some day.
+    a look at each prompt would find a rare event some day. Another calibration is counted anew.
     """
 
     def __init__(self) -> None:
+        self._record: SamplerCalibration | None = None  # whose sets are counted
         self._locks: dict[int, threading.Lock] = {}  # by process: a fork may leave one locked
         self._counts: dict[Hashable, Counts] = {}
         self._warned: set[tuple[Hashable, str]] = set()
 
-    def __reduce__(self) -> tuple[type["Watch"], tuple[()]]:
-        return Watch, ()  # each process counts its own
-
     def add(
         self,
-        rules: Rules,
+        record: SamplerCalibration,
         groups: Sequence[Hashable | None],
-        digests: np.ndarray,
+        prompts: CheckedPrompts,
         sets: Sequence[PredictionSet],
     ) -> None:
         """Count the sets of some prompts; warn of impossible shares."""
-        for group, rule in rules.items():
-            of_group = [i for i, name in enumerate(groups) if name == group]
+        # prompts that trained the generator get other sets, as do those whose draws end early
+        is_whole = np.array([not a_set.needs_draws for a_set in sets], dtype=bool)
+        is_like_tested = is_whole & ~record.source.has_learnt(prompts)
+        for group, rule in record.in_use.items():
+            of_group = [i for i, name in enumerate(groups) if name == group and is_like_tested[i]]
             if not of_group or not rule.certified or rule.tested is None:
                 continue
             # what can be counted without a judge
             is_empty = np.array([not len(sets[i]) for i in of_group])
             is_used_up = np.array([sets[i].n_samples >= rule.k_max for i in of_group])
             with self._locks.setdefault(os.getpid(), threading.Lock()):
+                self._begin_anew_with(record)
                 counts = self._counts.setdefault(group, Counts())
-                has_doubled = counts.add(digests[of_group], is_empty, is_used_up)
+                has_doubled = counts.add(prompts.digests[of_group], is_empty, is_used_up)
                 n = len(counts.digests)
                 n_empty = counts.n_empty
                 n_used_up = counts.n_used_up
@@ -87,6 +90,13 @@ class Watch:
                 self._compare(group, what_was_empty, n_empty, n, rule.tested.empty, n_tested)
                 all_draws = f"took all {rule.k_max} draws"
                 self._compare(group, all_draws, n_used_up, n, rule.tested.used_up, n_tested)
+
+    def _begin_anew_with(self, record: SamplerCalibration) -> None:
+        """Forget counts of another calibration."""
+        if record is not self._record:
+            self._record = record
+            self._counts = {}
+            self._warned = set()
 
     def _compare(
         self, group: Hashable, kind: str, now: int, n: int, before: int, n_before: int

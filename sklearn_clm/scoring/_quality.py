@@ -1,7 +1,7 @@
 """Quality Q of a response, given its prompt (section 4.2)."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -33,6 +33,8 @@ from sklearn_clm.scoring.protocols import (
     Similarity,
     Spans,
 )
+
+QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
 
 _LENGTH_EXPONENT = 0.6  # of lp(y) (section 4.2)
 # models in low precision give log-probabilities slightly above 0

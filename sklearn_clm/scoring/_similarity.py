@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,6 +42,7 @@ _MOST_PAIRS = 100_000
 _TEXTS_LOOKED_AT = 1_000
 _MANY_FOREIGN = 0.1
 
+SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
 Rows = Sequence[Sequence[Response]]
 
 

@@ -76,6 +76,14 @@ def test_another_model_behind_the_name_is_noticed(service, monkeypatch, policy):
     assert not noticed(lambda: again.predict(NEW)), "once is enough"
 
 
+def test_another_calibration_is_counted_anew(service, monkeypatch):
+    sampler = fitted(service)
+    monkeypatch.setattr(Service, "factor", -0.01)
+    found = noticed(lambda: sampler.predict(NEW))
+    sampler.calibrate(sampler.calibration_data_)
+    assert noticed(lambda: sampler.predict(NEW)) == found
+
+
 def test_a_service_that_predicts_one_by_one_notices(service, monkeypatch):
     sampler = fitted(service)
     monkeypatch.setattr(Service, "factor", -0.01)

@@ -1,5 +1,7 @@
 """A risk of somebody else is worded by its own words: in sets, reports, shell and watch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from sklearn_clm import __main__ as shell
 from sklearn_clm._estimators._watch import Watch
 from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration.risk import Risk
+from sklearn_clm.generators.prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport, RiskCurveDisplay
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies.rules import SetCounts
@@ -102,9 +105,9 @@ def test_the_watch_warns_of_it(sampler, sets):
     declined = [one for one in sets if not len(one)]
     many = (declined * 200)[:200]
     rules = {None: record.rule.having(tested=SetCounts(300, 0, 0))}
-    digests = np.arange(200, dtype=np.uint64)
+    prompts = check_prompts([f"new {i}" for i in range(200)])
     with pytest.warns(UserWarning, match="200 of 200 new prompts got no offer"):
-        Watch().add(rules, [None] * 200, digests, many)
+        Watch().add(replace(record, rules=rules), [None] * 200, prompts, many)
 
 
 def test_a_file_of_it_is_read(sampler, sets, tmp_path):
