@@ -411,7 +411,7 @@ def forked(sampler, prompt):
             os._exit(0)
         except BaseException:
             os._exit(1)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:

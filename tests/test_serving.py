@@ -23,9 +23,14 @@ class Model:
     """The toy model as a function, counted, each call as slow as the slowest of its draws."""
 
     def __init__(self):
-        self.n_calls, self.most_at_a_time, self._now = 0, 0, 0
+        self.n_calls, self.most_at_a_time, self.n_now = 0, 0, 0
         self._model, self._lock = ToyModel(), threading.Lock()
         self.wait, self.patience = None, 0.05
+        self.n_together, self.are_together = 0, threading.Event()
+
+    def wait_for_each_other(self, n_calls):
+        """The next calls wait until there are so many of them."""
+        self.n_together, self.are_together = n_calls, threading.Event()
 
     def fingerprint(self):
         return "toy"
@@ -33,13 +38,16 @@ class Model:
     def ask(self, prompt, seed):
         with self._lock:
             self.n_calls += 1
-            self._now += 1
-            self.most_at_a_time = max(self.most_at_a_time, self._now)
+            self.n_now += 1
+            self.most_at_a_time = max(self.most_at_a_time, self.n_now)
+            if self.n_now >= self.n_together:
+                self.are_together.set()
+        self.are_together.wait(60)
         if self.wait is not None:
             self.wait.wait(self.patience)
         ((draw,),) = self._model.sample([prompt], 1, seed=seed)
         with self._lock:
-            self._now -= 1
+            self.n_now -= 1
         return draw
 
 
@@ -129,7 +137,7 @@ def test_what_means_something_to_a_task_is_an_error_to_who_awaits(place, error, 
 
     async def serve():
         with pytest.raises((RuntimeError, StopAsyncIteration)) as caught:
-            await asyncio.wait_for(sampler.apredict(NEW), 30)
+            await asyncio.wait_for(sampler.apredict(NEW), 60)
         assert asyncio.current_task().cancelling() == 0
         return caught.value
 
@@ -159,6 +167,7 @@ def test_what_all_calibration_prompts_took_is_drawn_at_once():
     sampler, model = fitted(ExitPolicy(), draw_ahead=0.01)
     sure = int(np.sum(np.array(sampler.calibration_.rule.shares_of_draws) == 1.0))
     model.wait = threading.Event()
+    model.wait_for_each_other(max(sure, 1))
     sampler.predict(NEW[:1])
     assert model.most_at_a_time == max(sure, 1)
 
@@ -167,6 +176,7 @@ def test_what_all_calibration_prompts_took_is_drawn_at_once():
 def test_all_calls_of_a_sampler_share_max_concurrency(draw_ahead):
     sampler, model = fitted(max_concurrency=2, draw_ahead=draw_ahead)
     model.wait, model.patience = threading.Event(), 0.005
+    model.wait_for_each_other(2)
     calls = [lambda part=part: sampler.predict(part) for part in np.array_split(NEW, 6)]
     sets = [one for part in together(calls) for one in part]
     assert model.most_at_a_time == 2
@@ -177,6 +187,7 @@ def test_all_calls_of_a_sampler_share_max_concurrency(draw_ahead):
     sampler.memory_.clear()
     assert [answer[0] for answer in asyncio.run(serve())] == sets
     assert model.most_at_a_time == 2
+    model.wait_for_each_other(5)
     sampler.set_params(generator__max_concurrency=5).fit(X, Y)
     assert model.most_at_a_time == 5
 
@@ -205,6 +216,18 @@ def test_equal_requests_at_once_pay_for_each_draw_once(serve, policy):
     assert model.n_calls == alone.n_samples.sum()
 
 
+async def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+def draws_under_way(sampler):
+    (under_way,) = sampler.memory_._under_way.values()
+    return under_way
+
+
 @pytest.mark.parametrize("name", ["plain", "in_loop"])
 def test_a_draw_outlives_the_request_that_made_it(name):
     """Whoever asked first leaves; the others have the draw, and nobody pays again."""
@@ -216,14 +239,13 @@ def test_a_draw_outlives_the_request_that_made_it(name):
 
     async def serve():
         first = asyncio.create_task(sampler.apredict(NEW[:1]))
-        while not calls.n:
-            await asyncio.sleep(0.01)
+        await until(lambda: calls.n)
         others = [asyncio.create_task(sampler.apredict(NEW[:1])) for _ in range(5)]
-        await asyncio.sleep(0.3)  # they wait for the draw
+        await until(lambda: sum(map(len, draws_under_way(sampler).waiting.values())) == 5)
         first.cancel()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # time to end a call that nobody waited for
         calls.held = False
-        return [answer[0] for answer in await asyncio.wait_for(asyncio.gather(*others), 20)]
+        return [answer[0] for answer in await asyncio.wait_for(asyncio.gather(*others), 60)]
 
     sets = asyncio.run(serve())
     assert sets == [sampler.predict(NEW[:1])[0]] * 5
@@ -260,7 +282,7 @@ class Calls:
 
 def test_slow_draws_keep_no_other_thread_of_an_event_loop_waiting():
     sampler, model = fitted()
-    model.wait, model.patience = threading.Event(), 20.0
+    model.wait, model.patience = threading.Event(), 60.0
 
     async def serve():
         served = asyncio.gather(*(sampler.apredict(NEW[:1]) for _ in range(100)))
@@ -278,16 +300,19 @@ def test_a_cancel_begins_no_draw_and_is_not_waited_for(max_concurrency):
     model.wait, model.patience = threading.Event(), 60.0
 
     async def serve():
-        calls = [sampler.apredict(part) for part in np.array_split(NEW, 2)]
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*calls), 0.3)
+        parts = np.array_split(NEW, 2)
+        calls = [asyncio.create_task(sampler.apredict(part)) for part in parts]
+        await until(lambda: model.n_calls == max_concurrency)
+        for call in calls:
+            call.cancel()
+        for ended in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(ended, asyncio.CancelledError)
+        assert model.n_now == max_concurrency  # they still wait
+        model.wait.set()
+        await until(lambda: not draws_under_way(sampler).makers)
 
     asyncio.run(serve())
-    begun = model.n_calls
-    assert begun == max_concurrency
-    model.wait.set()
-    time.sleep(0.5)
-    assert model.n_calls == begun
+    assert model.n_calls == max_concurrency
     n_needed = sum(one.n_samples for one in sampler.predict(NEW))
     assert model.n_calls == n_needed  # those under way were kept
 
@@ -311,16 +336,18 @@ def test_a_cancel_ends_calls_of_an_async_function():
     sampler = toy_sampler(generator, quality=lambda *of: 1.0).fit(X, Y)
     HELD.set()
     N_BEGUN.clear()
+    N_CANCELLED.clear()
 
     async def serve():
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(sampler.apredict(NEW[:5]), 0.5)
-        deadline = time.monotonic() + 10
-        while len(N_CANCELLED) < 2 and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        call = asyncio.create_task(sampler.apredict(NEW[:5]))
+        await until(lambda: len(N_BEGUN) == 2)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: len(N_CANCELLED) == 2)
         HELD.clear()
         # the slots are free at once
-        return await asyncio.wait_for(sampler.apredict(NEW[5:8]), 10)
+        return await asyncio.wait_for(sampler.apredict(NEW[5:8]), 60)
 
     try:
         assert len(asyncio.run(serve())) == 3

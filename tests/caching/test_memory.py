@@ -266,7 +266,7 @@ class Slow(Serving):
         self.may_go_on.set()
 
     def draw(self, prompt, seed, j):
-        self.may_go_on.wait(20)
+        self.may_go_on.wait(60)
         if (prompt, j) in self.fails:
             raise self.error(f"no draw {j} of {prompt}")
         return super().draw(prompt, seed, j)
@@ -296,7 +296,7 @@ def begin(call):
     thread.start()
 
     def result():
-        thread.join(60)
+        thread.join(120)
         assert not thread.is_alive(), "it waits for ever"
         ((value, error),) = outcome
         if error is not None:
@@ -326,7 +326,7 @@ def n_makers(memory):
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -397,7 +397,7 @@ def test_a_copy_of_a_prompt_has_the_draw_that_was_given_up_for_the_other():
 
     def ask(prompt):
         n_calls.append(prompt)
-        may_go_on.wait(20)
+        may_go_on.wait(60)
         return prompt
 
     def decide(arrived):
@@ -483,8 +483,8 @@ def test_a_forked_process_makes_its_own_draws():
     receiving, sending = processes.Pipe(duplex=False)
     child = processes.Process(target=in_child, args=(memory, Serving(), sending), daemon=True)
     child.start()
-    assert receiving.poll(30), "the child waits for a thread of its parent"
+    assert receiving.poll(60), "the child waits for a thread of its parent"
     assert receiving.recv() == rows_of(["a"], 2)
-    child.join(30)
+    child.join(60)
     generator.may_go_on.set()
     assert parent() == rows_of(["a"], 2)

@@ -64,7 +64,7 @@ def test_what_arrived_before_an_error_is_kept(tmp_path, is_async):
 
 
 def test_functions_are_called_at_once():
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=60)
 
     def meeting(prompt, response):
         if response != "c":

@@ -19,8 +19,9 @@ toy_sampler = functools.partial(toy.toy_sampler, k_max=8, epsilon=0.3, random_st
 
 
 def stages(shown):
-    """Each line of progress: stage, what is done, of how much."""
-    return re.findall(r"(\w+): 100%\|.*?\| (\d+)/(\d+) ", shown.replace("\r", "\n"))
+    """The stages that are over, each once: what is done, of how much."""
+    lines = re.findall(r"(\w+): 100%\|.*?\| (\d+)/(\d+) ", shown.replace("\r", "\n"))
+    return list(dict.fromkeys(lines))
 
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])

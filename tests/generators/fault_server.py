@@ -22,6 +22,7 @@ FAULTS = (
     *("too_few", "too_many", "duplicated", "no_text", "dropped", "dropped_midway", "dripping"),
     *("nested", "bomb", "half_character", "half_answer", "no_bytes"),
 )
+SLOW = ("hang", "dripping")  # those that a client sees by its timeout alone
 
 
 def words(prompt, seed, index, n_words=4):
@@ -55,10 +56,9 @@ class PatientServer(ThreadingHTTPServer):
 class FaultServer:
     """Serves both endpoints from a thread; use it as a context manager."""
 
-    def __init__(self, fault_rate=0.0, faults=FAULTS, seed=0, hang=2.0, answer=None):
+    def __init__(self, fault_rate=0.0, faults=FAULTS, seed=0, answer=None):
         self.fault_rate = fault_rate
         self.faults = faults
-        self.hang = hang
         self.answer = answer  # callable (prompt) -> text, in place of words
         self.planned = []  # faults of the next requests, before the random ones
         self.gives_logprobs = True
@@ -73,6 +73,7 @@ class FaultServer:
         self.n_answered = Counter()
         self.n_faults = Counter()
         self.n_at_a_time = self.most_at_a_time = 0
+        self._closed = threading.Event()
         self._random = random.Random(seed)
         self._lock = threading.Lock()
 
@@ -91,6 +92,7 @@ class FaultServer:
         return self
 
     def __exit__(self, *exception):
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -172,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault in ("400", "401", "404", "500", "503"):
             self.send(int(fault), {"error": {"message": self.complaint()}})
         elif fault == "hang":
-            threading.Event().wait(owner.hang)
+            owner._closed.wait(60)
             self.close_connection = True
         elif fault == "dropped":
             self.connection.shutdown(socket.SHUT_RDWR)
@@ -241,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
     def drip(self, content):
         for k in range(len(content)):
             self.wfile.write(content[k : k + 1])
-            threading.Event().wait(0.05)
+            self.owner._closed.wait(0.1)
 
     def log_message(self, *arguments):
         pass

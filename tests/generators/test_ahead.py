@@ -383,7 +383,7 @@ def test_a_request_whose_draws_others_make_waits_for_them(llama_path):
 
     class Other:
         def sample(self, prompts, n_samples, *, start=0, seed=0):
-            may_go_on.wait(20)
+            may_go_on.wait(60)
             return [draws[start : start + n_samples]]
 
     def decide(arrived):

@@ -1,6 +1,7 @@
 """A function as a generator: what it may return, how it is called, what is not lost."""
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import random
@@ -42,10 +43,14 @@ async def async_coin(prompt, seed):
 
 
 class Counting:
-    """Answers that count the calls and how many there are at a time, as a session would."""
+    """Answers that count the calls and how many there are at a time, as a session would.
 
-    def __init__(self, seconds=0.0):
+    The first calls wait until there are `n_together` of them.
+    """
+
+    def __init__(self, seconds=0.0, n_together=1):
         self.seconds, self.lock = seconds, threading.Lock()
+        self.n_together, self.are_together = n_together, threading.Event()
         self.n_calls = self.n_now = self.n_most = 0
 
     def __call__(self, prompt):
@@ -54,6 +59,9 @@ class Counting:
             self.n_now += 1
             self.n_most = max(self.n_most, self.n_now)
             number = self.n_calls
+            if self.n_now == self.n_together:
+                self.are_together.set()
+        self.are_together.wait(60)
         time.sleep(self.seconds)
         with self.lock:
             self.n_now -= 1
@@ -101,7 +109,7 @@ def test_what_a_function_may_not_return(said):
 
 
 def test_calls_run_in_parallel_and_no_draw_is_made_in_vain():
-    ask = Counting(0.02)
+    ask = Counting(0.02, n_together=4)
     FunctionGenerator(ask, max_concurrency=4).sample(PROMPTS, 3)
     assert (ask.n_calls, ask.n_most) == (36, 4)
     ask.n_calls = 0
@@ -153,13 +161,15 @@ def test_a_prompt_that_a_filter_refuses_counts_as_a_miss():
 
 
 def test_draws_under_way_are_handed_in_before_an_error():
-    failed, kept = threading.Event(), []
+    begun, failed, kept = threading.Event(), threading.Event(), []
 
     def ask(prompt):
         if prompt == PROMPTS[0]:
+            begun.wait(60)
             failed.set()
             raise ValueError("refused")
-        failed.wait(5)
+        begun.set()
+        failed.wait(60)
         return "late"
 
     queue = DrawQueue(PROMPTS, 1, on_draw=lambda *draw: kept.append(draw))
@@ -242,17 +252,18 @@ def test_an_async_sample_says_so():
 @pytest.mark.usefixtures("keyboard_interrupts")
 def test_an_interrupt_does_not_wait_for_what_hangs(monkeypatch):
     monkeypatch.setattr("sklearn_clm.generators._concurrent._GRACE_SECONDS", 0.1)
-    never = threading.Event()
+    is_let_go, returned = threading.Event(), threading.Event()
 
     def ask(prompt):
         os.kill(os.getpid(), signal.SIGINT)
-        never.wait(20)
+        is_let_go.wait(60)
+        returned.set()
         return "late"
 
     with pytest.raises(KeyboardInterrupt):
         FunctionGenerator(ask, max_concurrency=1).sample(PROMPTS, 1)
-    assert not never.is_set()
-    never.set()
+    assert not returned.is_set()
+    is_let_go.set()
 
 
 def test_the_next_call_waits_for_a_thread_that_nobody_needs():
@@ -261,7 +272,7 @@ def test_the_next_call_waits_for_a_thread_that_nobody_needs():
 
     def ask(prompt, seed):
         if prompt == "first" and seed != draw_seed("first", 0, 0):
-            decided.wait(20)
+            decided.wait(60)
         return prompt
 
     def decide(arrived):
@@ -292,7 +303,7 @@ class Hanging:
 
     def plain(self, prompt):
         if self.is_to_hang(prompt):
-            self.let_go.wait(60)
+            self.let_go.wait(120)
             self.n_late += 1
             return "late"
         return "in time"
@@ -300,7 +311,7 @@ class Hanging:
     async def in_loop(self, prompt):
         if self.is_to_hang(prompt):
             try:
-                await asyncio.sleep(60)
+                await asyncio.sleep(120)
             except asyncio.CancelledError:
                 self.n_cancelled += 1
                 raise
@@ -308,7 +319,7 @@ class Hanging:
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -333,15 +344,21 @@ def test_calls_that_hang_are_given_up_and_free_their_slots(hanging, name):
             generator.sample([prompt], 1)
         return raised.value
 
+    def ask_innocently():
+        # where the machine is as slow as that, an innocent call is given up, too
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return responses(generator, ["innocent"], 2)
+
     with ThreadPoolExecutor(4) as pool:
         errors = [pool.submit(ask, prompt) for prompt in prompts]
-        assert responses(generator, ["innocent"], 2) == [["in time"] * 2]
+        assert ask_innocently() == [["in time"] * 2]
     for prompt, error in zip(prompts, errors, strict=True):
         assert f"within timeout=0.5 seconds, got no answer for the prompt '{prompt}'" in str(
             error.result()
         )
         assert "at attempt 2 (max_retries is 1)" in error.result().__notes__[0]
-    assert hanging.n_calls.pop("innocent") >= 2  # more where the machine is as slow as that
+    assert hanging.n_calls.pop("innocent") >= 2
     assert hanging.n_calls == dict.fromkeys(prompts, 2)
     wait_until(lambda: hanging.n_cancelled == (8 if name == "in_loop" else 0))
 
@@ -349,7 +366,7 @@ def test_calls_that_hang_are_given_up_and_free_their_slots(hanging, name):
 @pytest.mark.parametrize("name", ["plain", "in_loop"])
 def test_a_call_that_is_made_again_answers_in_place_of_the_late_one(hanging, name):
     hanging.hangs = lambda prompt, n_calls: n_calls == 1
-    generator = FunctionGenerator(getattr(hanging, name), timeout=0.5)
+    generator = FunctionGenerator(getattr(hanging, name), timeout=0.5, max_retries=9)
     kept = []
     queue = DrawQueue(["a"], 3, on_draw=lambda *draw: kept.append(draw[2].response))
     generator.serve(queue)
@@ -363,12 +380,12 @@ def test_a_time_out_of_the_function_itself_is_its_own_error():
     def ask(prompt):
         raise TimeoutError("the service's own")
 
-    for timeout in (None, 5.0):
+    for timeout in (None, 60.0):
         with pytest.raises(TimeoutError, match="the service's own"):
             FunctionGenerator(ask, timeout=timeout, max_retries=0).sample(["a"], 1)
 
 
-@pytest.mark.parametrize("timeout", [None, 5.0])
+@pytest.mark.parametrize("timeout", [None, 60.0])
 def test_a_call_has_the_variables_of_its_caller(timeout):
     trace = contextvars.ContextVar("trace")
     trace.set("of the request")
@@ -381,7 +398,7 @@ def test_a_call_has_the_variables_of_its_caller(timeout):
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, CancelledError])
-@pytest.mark.parametrize("timeout", [None, 5.0])
+@pytest.mark.parametrize("timeout", [None, 60.0])
 def test_a_cancelled_error_of_the_function_is_a_failed_call(error, timeout):
     def ask(prompt):
         raise error("of a client")
@@ -405,8 +422,8 @@ def test_a_function_that_exits_leaves_the_loop_to_later_calls(error):
 
     # a limit, so that the test fails, and does not hang, where the loop has ended
     with pytest.raises(RuntimeError, match=f"ask must raise no {error.__name__}"):
-        FunctionGenerator(leaving, max_retries=0, timeout=20.0).sample(["a"], 1)
-    later = FunctionGenerator(answering, max_retries=0, timeout=20.0)
+        FunctionGenerator(leaving, max_retries=0, timeout=60.0).sample(["a"], 1)
+    later = FunctionGenerator(answering, max_retries=0, timeout=60.0)
     assert responses(later, ["a"], 1) == [["yes"]]
 
 

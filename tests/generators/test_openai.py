@@ -1,9 +1,11 @@
 """Draws from a service: what is sent, what is understood, faults, budget."""
 
+import logging
 import multiprocessing
 import os
 import pickle
 import random
+import re
 import time
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from generators.fault_server import FAULTS, FaultServer, tokens, words
+from generators.fault_server import FAULTS, SLOW, FaultServer, tokens, words
 from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
@@ -27,8 +29,13 @@ pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 def generator_for(server, **params):
-    params = {"timeout": 0.5, **params}
+    params = {"timeout": 60.0, **params}
     return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
+
+
+def patience_with(fault):
+    """Seconds for an answer: long, as a machine may be busy, but where one waits in vain."""
+    return 0.5 if fault in SLOW else 60.0
 
 
 def expected(prompt, seed, draw):
@@ -103,7 +110,7 @@ def test_equal_draws_are_kept_and_repeated_indices_are_not(server):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_survived(server, endpoint, fault):
     reference = generator_for(server, endpoint=endpoint).sample(["a"], 1)
-    generator = generator_for(server, endpoint=endpoint)
+    generator = generator_for(server, endpoint=endpoint, timeout=patience_with(fault))
     server.planned = [fault, fault]
     assert generator.sample(["a"], 1) == reference
     # what was asked for can be found in an answer with too much in it
@@ -111,26 +118,31 @@ def test_each_fault_is_survived(server, endpoint, fault):
 
 
 @pytest.mark.parametrize("endpoint", THE_OTHER_SLOWLY)
-def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint):
+def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint, caplog):
     with FaultServer() as server:
         reference = generator_for(server, endpoint=endpoint).sample(PROMPTS, 20, seed=1)
-    # a busy machine may take its time to answer: a wait that is too short spoils a good answer
-    with FaultServer(0.3, seed=2, hang=2.3) as server:
+    with (
+        FaultServer(0.3, seed=2) as server,
+        caplog.at_level(logging.DEBUG, "openai._base_client"),
+    ):
         options = {"max_retries": 30, "max_concurrency": 16, "timeout": 2.0}
         generator = generator_for(server, endpoint=endpoint, **options)
         cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
         assert cached.sample(PROMPTS, 20, seed=1) == reference
         assert sum(server.n_faults.values()) > 30
-        asked = len(server.requests)
-        assert cached.sample(PROMPTS, 20, seed=1) == reference
-        assert len(server.requests) == asked
-        # a draw is made more than once only where its first answer was spoilt on its way
-        assert set(server.n_answered.values()) == {1}
+        n_timeouts = len(re.findall(r"(?i)encountered .*timeout", caplog.text))
+        # a draw is made more than once only where its first answer was spoilt on its way, or
+        # came too late, as it may on a busy machine
+        n_late = n_timeouts - sum(server.n_faults[fault] for fault in SLOW)
+        n_again = sum(server.n_answered.values()) - len(server.n_answered)
+        assert 0 <= n_again <= n_late
+    # without a service
+    assert cached.sample(PROMPTS, 20, seed=1) == reference
     assert n_stored(cached) == cached.n_misses_ == 120
 
 
 def test_a_body_that_decompresses_to_much_takes_little_memory(server):
-    generator = generator_for(server, timeout=60.0, max_retries=0)
+    generator = generator_for(server, max_retries=0)
     server.planned = ["bomb"]
     tracemalloc.start()
     try:
@@ -265,17 +277,15 @@ def test_a_progress_bar_shows_what_it_costs(server, capsys):
         ("nested", "2 in a row"),
         ("half_character", "half of a character"),
         ("hang", "timed out"),
-        ("dripping", "timed out"),
+        ("dripping", "timed out"),  # a timeout holds for the whole body
         ("dropped", "cannot be reached"),
     ],
 )
 def test_a_service_that_stays_broken_is_an_error(server, fault, message):
-    generator = generator_for(server, max_retries=1)
+    generator = generator_for(server, max_retries=1, timeout=patience_with(fault))
     server.fault_rate, server.faults = 1.0, [fault]
-    begun = time.monotonic()
     with pytest.raises(ServiceError, match=message):
         generator.sample(["a"], 1)
-    assert time.monotonic() - begun < 10.0  # a timeout holds for the whole body
 
 
 inherited = {}
@@ -288,7 +298,7 @@ def draw_in_child(prompts):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_processes_do_not_share_sockets(server):
-    inherited["generator"] = generator_for(server, timeout=30.0)
+    inherited["generator"] = generator_for(server)
     draw_in_child(PROMPTS)  # leaves open connections behind
     parts = [[f"process {k}, question {i}" for i in range(8)] for k in range(4)]
     server.delay = lambda request: time.sleep(random.uniform(0.0, 0.02))

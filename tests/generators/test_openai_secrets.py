@@ -8,7 +8,7 @@ import traceback
 
 import joblib
 import pytest
-from generators.fault_server import FaultServer
+from generators.fault_server import SLOW, FaultServer
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import estimator_html_repr
@@ -31,7 +31,7 @@ def origin(request, monkeypatch):
 
 def generator_for(server, origin, **params):
     key = KEY if origin == "argument" else None
-    params = {"timeout": 2.0, "max_retries": 1, **params}
+    params = {"timeout": 60.0, "max_retries": 1, **params}
     return OpenAIGenerator("m", base_url=server.url, api_key=key, **params)
 
 
@@ -74,8 +74,8 @@ def test_unpickled_generators_take_the_key_of_their_environment(server, monkeypa
 @pytest.mark.parametrize("fault", ["400", "401", "429", "500", "hang", "dropped", "malformed"])
 def test_no_error_or_log_holds_it(origin, fault, caplog):
     caplog.set_level(logging.DEBUG)
-    with FaultServer(hang=0.6) as server:
-        generator = generator_for(server, origin, timeout=0.3)
+    with FaultServer() as server:
+        generator = generator_for(server, origin, timeout=0.3 if fault in SLOW else 60.0)
         server.fault_rate, server.faults = 1.0, [fault]
         with pytest.raises(ServiceError) as caught:
             generator.sample(PROMPTS, 1)

@@ -1,7 +1,9 @@
 """Draws of several workers: those of one process, and none lost."""
 
+import contextlib
 import os
 import signal
+import sqlite3
 import time
 
 import joblib
@@ -28,10 +30,11 @@ PROMPTS = [f"item {i}" for i in range(40)]
 class Logged(BaseGenerator):
     """Notes in a file which process made which draw, and when it loaded its model."""
 
-    def __init__(self, log=None, killer=None, pause=0.0):
+    def __init__(self, log=None, killer=None, pause=0.0, store=None):
         self.log = log
         self.killer = killer
         self.pause = pause
+        self.store = store  # of the cache around it
 
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         if not hasattr(self, "_model"):
@@ -42,7 +45,8 @@ class Logged(BaseGenerator):
             time.sleep(self.pause)
             if self.killer is not None and prompt == "item 20" and os.path.exists(self.killer):
                 os.unlink(self.killer)
-                time.sleep(1.0)
+                if self.store is not None:
+                    wait_for_a_draw_in(self.store)
                 os.kill(os.getpid(), signal.SIGKILL)
             rows.append([])
             for draw in range(start, start + n_samples):
@@ -63,6 +67,14 @@ class Logged(BaseGenerator):
 
     def fingerprint(self):
         return "logged"
+
+
+def wait_for_a_draw_in(store):
+    deadline = time.monotonic() + 60
+    with contextlib.closing(sqlite3.connect(store)) as file:
+        while not file.execute("SELECT count(*) FROM entries").fetchone()[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def notes(log):
@@ -140,7 +152,6 @@ SUFFIX = "!"
 class Failing(Logged):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         if "item 39" in prompts:
-            time.sleep(1.0)
             raise ValueError("no answer to item 39")
         return super().sample(prompts, n_samples, start=start, seed=seed)
 
@@ -162,11 +173,12 @@ def test_threads_can_be_the_workers():
 def test_a_cache_keeps_what_arrived_before_a_worker_died(tmp_path):
     log, killer = tmp_path / "log", tmp_path / "killer"
     killer.touch()
-    inner = ParallelGenerator(Logged(log, killer), n_jobs=2, chunk_size=2)
+    store = tmp_path / "draws.sqlite"
+    inner = ParallelGenerator(Logged(log, killer, store=store), n_jobs=2, chunk_size=2)
     with pytest.raises(RuntimeError, match="worker"):
-        CachedGenerator(inner, tmp_path / "draws.sqlite").sample(PROMPTS, 2)
+        CachedGenerator(inner, store).sample(PROMPTS, 2)
     log.unlink()
-    again = CachedGenerator(ParallelGenerator(Logged(log), n_jobs=1), tmp_path / "draws.sqlite")
+    again = CachedGenerator(ParallelGenerator(Logged(log), n_jobs=1), store)
     assert again.sample(PROMPTS, 2) == Logged().sample(PROMPTS, 2)
     assert 0 < sum(what != "loads" for _, what in notes(log)) < 80
 

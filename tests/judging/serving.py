@@ -86,7 +86,7 @@ class ServerInThread:
 def ask(address, message=None):
     """The next turn, or what a verdict is answered with."""
     url = urlsplit(address)
-    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
+    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
     headers = {"Origin": f"http://{url.netloc}", "Content-Type": "application/json"}
     if message is None:
         connection.request("GET", f"{url.path}turn", headers=headers)

@@ -48,7 +48,7 @@ def server():
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < deadline, "the page did not change"
         time.sleep(0.01)

@@ -80,7 +80,7 @@ def test_a_process_that_is_forked_meanwhile_waits_for_no_thread_of_its_parent():
     entered.wait()
     child = get_context("fork").Process(target=learns_in_one_thread)
     child.start()
-    child.join(20)
+    child.join(60)
     may_leave.set()
     thread.join()
     assert child.exitcode == 0

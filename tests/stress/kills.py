@@ -102,7 +102,8 @@ def run(n_kills, path, *, seed=0, report=lambda line: None):
     n_killed = 0
     while n_killed < n_kills:
         process = started(path)
-        process.stdout.readline()  # past the import, whose length says nothing
+        for _ in range(2):  # past the import, whose length says nothing
+            process.stdout.readline()
         time.sleep(rng.uniform(0.0, 0.1))
         process.send_signal(signal.SIGKILL)
         lines = process.stdout.read().decode().split("\n")
