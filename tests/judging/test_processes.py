@@ -42,7 +42,7 @@ def test_a_server_that_is_killed_while_it_writes_keeps_all_or_nothing(store):
     killing = threading.Event()
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
-    assert killing.wait(60)
+    assert killing.wait(120)
     server.kill()
     worker.join(60)
     kept = [row.id for row in judge.history()]
