@@ -23,9 +23,10 @@ from sklearn_clm.calibration import (
     Provenance,
     smallest_epsilon,
 )
+from sklearn_clm.calibration.band import AchievableEpsilon
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import MOST_NAMED, repetitions_of
-from sklearn_clm.calibration.outcome import AchievableEpsilon, Outcome
+from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.surface import Weights

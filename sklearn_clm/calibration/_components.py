@@ -17,6 +17,7 @@ from sklearn_clm.calibration.checks import as_array, as_labels, check_level
 from sklearn_clm.calibration.claim import Claim, refuse_too_few
 from sklearn_clm.calibration.digests import next_digests, repeated, row_digests
 from sklearn_clm.calibration.path import Path
+from sklearn_clm.calibration.risk import Risk
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
@@ -372,19 +373,16 @@ class ComponentPath(Path):
         data: ComponentCalibrationData,
         rows: np.ndarray,
         thresholds: np.ndarray | None = None,
-        *,
-        max_wrong: int = 0,
     ) -> None:
         self.data = data
         self.rows = rows
-        self.max_wrong = max_wrong
         # by default a threshold in each gap between the scores of these prompts
         self._entries: ComponentEntries | None = None
         if thresholds is None:
             thresholds = np.array([np.inf])  # without components none is selected
             has_components = np.isin(data.prompt_index, rows).any()
             if has_components:
-                self._entries = ComponentEntries(data.take(rows), max_wrong=max_wrong)
+                self._entries = ComponentEntries(data.take(rows))
                 thresholds = self._entries.thresholds[::-1]
         self.thresholds = thresholds
 
@@ -410,18 +408,20 @@ class ComponentPath(Path):
 
     def only(self, step: int) -> "ComponentPath":
         """The path of this threshold alone."""
-        alone = self.thresholds[[step]]
-        return ComponentPath(self.data, self.rows, alone, max_wrong=self.max_wrong)
+        return ComponentPath(self.data, self.rows, self.thresholds[[step]])
 
     def on(self, rows: np.ndarray) -> "ComponentPath":
         """The thresholds of this path, on other prompts."""
-        return ComponentPath(self.data, rows, self.thresholds, max_wrong=self.max_wrong)
+        return ComponentPath(self.data, rows, self.thresholds)
 
-    def tally(self) -> tuple[np.ndarray, np.ndarray] | None:
+    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
         """Errors of all steps, and how many prompts count."""
-        # thresholds that come from other prompts are counted step by step
         entries = self._entries
+        # thresholds that come from other prompts are counted step by step
         if entries is None or np.any(entries.labels < 0):
             return None
-        n_errors = entries.n_at_least(entries.labels == 0)
+        # so are risks of which wrong components do not decide, or for which some prompts count
+        if risk.settled_by == 1 or not risk.counts_all:
+            return None
+        n_errors = entries.for_risk(risk).n_at_least(entries.labels == 0)
         return n_errors, np.full(len(self), len(self.rows))

@@ -11,6 +11,7 @@ from sklearn_clm.calibration._binomial import smallest_epsilon
 from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import Frontier, search_frontier, weights_of_objective
+from sklearn_clm.calibration.band import AchievableEpsilon
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.checks import check_budgets, check_level, check_probability
 from sklearn_clm.calibration.claim import Claim, refuse_too_few
@@ -20,8 +21,6 @@ from sklearn_clm.calibration.data import (
     refuse_common_prompts,
     split_of,
 )
-from sklearn_clm.calibration.outcome import AchievableEpsilon
-from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.rows import RandomState
 from sklearn_clm.calibration.set_scores import SetScoreLike, get_set_score
@@ -34,6 +33,7 @@ from sklearn_clm.calibration.tests import (
     count_steps,
     step_p_values,
 )
+from sklearn_clm.calibration.thresholds import ThresholdPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,7 @@ def certify_frontier(
         if np.isnan(objective[:n_passed]).any():
             objective = path.frontier.objective
     else:
-        risks = path.risks
+        risks = path.risks(main_test.risk)
         exact = np.ones(len(path), dtype=bool)
         p_values = np.max([test.p_values() for test in tests], axis=0)
         objective = risks.objective(**weights)

@@ -6,22 +6,14 @@ taken for it. What calibrates knows no more of a policy than this.
 """
 
 import copy
-import math
 from abc import abstractmethod
-from collections.abc import Iterator
-from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from sklearn_clm.calibration._engine import scores_of_prefixes
-from sklearn_clm.calibration._rule import Configuration
-from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration.certify import Entries
 from sklearn_clm.calibration.data import CalibrationData
-from sklearn_clm.calibration.risk import MISSES, Risk, check_counts
-from sklearn_clm.calibration.set_scores import SetScore, SetScoreLike, get_set_score
-from sklearn_clm.calibration.surface import ConfigurationRisks, evaluate_configurations
+from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.table import DrawEntries, Table
 
 
@@ -84,10 +76,10 @@ class Path(Protocol):
     def only(self, step: int) -> Self:
         """The path of this step alone."""
 
-    def tally(self) -> tuple[np.ndarray, np.ndarray] | None:
+    def tally(self, risk: Risk) -> tuple[np.ndarray, np.ndarray] | None:
         """Errors of all steps, and how many prompts count.
 
-        They are those of the one risk that the path is for; None where they are not known at once.
+        None where they are not counted at once, but step by step.
         """
         return None
 
@@ -110,99 +102,6 @@ class TablePath(Path, Protocol):
     def likely_last(self, n_allowed: int) -> int:
         """The step that is expected to pass last."""
         return 0
-
-
-class StoppedSet(NamedTuple):
-    """The set of one prompt when Algorithm 1 stops."""
-
-    accepted: tuple[int, ...]  # draws, with those that repeat a text
-    n_samples: int  # draws taken
-    score: float  # set score F, -inf of an empty set
-    by_score: bool  # whether F reached its threshold: otherwise the budget was used up
-
-
-class StoppedSets(NamedTuple):
-    """The sets of n prompts when Algorithm 1 stops."""
-
-    accepted: np.ndarray  # bool (n, K)
-    samples: np.ndarray  # (n,): the budget where the draws made do not reach the stop
-    score: np.ndarray  # (n,)
-    by_score: np.ndarray  # bool (n,)
-
-    def one_by_one(self) -> Iterator[StoppedSet]:
-        """The set of each prompt in turn."""
-        samples = self.samples.tolist()
-        scores = self.score.tolist()
-        by_score = self.by_score.tolist()
-        for position, is_accepted in enumerate(self.accepted):
-            accepted = tuple(np.flatnonzero(is_accepted).tolist())
-            yield StoppedSet(accepted, samples[position], scores[position], by_score[position])
-
-
-def run_algorithm_1(
-    data: CalibrationData, configuration: Configuration, k_max: int, set_score: SetScoreLike
-) -> StoppedSets:
-    """Accepted draws and stop of each prompt (Algorithm 1)."""
-    quality = data.quality
-    similarity = data.similarity
-    score = get_set_score(set_score)
-    is_made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
-
-    # which draws would be accepted, if sampling went on
-    accepted = (quality >= configuration.quality) & is_made
-    # Algorithm 1: a draw meets the accepted earlier draws, never the rejected ones
-    for j in range(1, data.k_max):
-        alike = similarity[:, j, :j] > configuration.similarity
-        accepted[:, j] &= ~np.any(accepted[:, :j] & alike, axis=1)
-
-    # F after each draw that changes it: an accepted one, or any where F counts draws; an empty set
-    # has no score, and never stops
-    not_empty = np.logical_or.accumulate(accepted, axis=1)
-    is_change = not_empty & is_made if score.counts_draws else accepted
-    # draws by prompts, as the scores of prefixes want them: a place of the flattened array names a
-    # prompt and the last draw of a prefix
-    changes = is_change.T
-    places = np.flatnonzero(changes)
-    scores = np.full(changes.shape, -np.inf)
-    scores.reshape(-1)[places] = scores_of_prefixes(
-        score, np.ascontiguousarray(quality.T), np.ascontiguousarray(accepted.T), places
-    )
-
-    # the first draw at which F reaches its threshold; the budget stops in any case
-    reaches = changes & (scores >= configuration.set_score)
-    is_stop = reaches.copy()
-    is_stop[k_max - 1] = True
-    last = is_stop.argmax(axis=0)
-    samples = last + 1
-    is_before_stop = np.arange(data.k_max) < samples[:, np.newaxis]
-
-    # F at the stop is that after the last draw which changed it; an empty set has none
-    prompts = np.arange(data.n_prompts)
-    draw_of_change = np.where(changes, np.arange(data.k_max)[:, np.newaxis], -1)
-    last_change = np.maximum.accumulate(draw_of_change, axis=0)[last, prompts]
-    return StoppedSets(
-        accepted=accepted & is_before_stop,
-        samples=samples,
-        score=np.where(last_change < 0, -np.inf, scores[last_change, prompts]),
-        by_score=reaches[last, prompts],
-    )
-
-
-def sets_at_stop(
-    data: CalibrationData, configuration: Configuration, k_max: int, set_score: SetScoreLike
-) -> Column:
-    """The set of each prompt under a configuration (Algorithm 1).
-
-    Accepted draws that repeat a text count for the set score, and are not shown.
-    """
-    sets = run_algorithm_1(data, configuration, k_max, set_score)
-    shown = sets.accepted.copy()
-    if data.texts is not None:
-        # from the last draw on, so that those before still say what was accepted
-        for j in range(data.k_max - 1, 0, -1):
-            same = data.texts[:, :j] == data.texts[:, j, np.newaxis]
-            shown[:, j] &= ~np.any(shown[:, :j] & same, axis=1)
-    return Column(shown, sets.samples)
 
 
 class ColumnPath(TablePath):
@@ -291,105 +190,3 @@ class ColumnPath(TablePath):
             rows = self.rows[waiting]
             # one draw each, then the rule looks again: none is made beyond the stop
             self.table.ensure(rows, self.table.n_draws[rows] + 1)
-
-
-class ThresholdPath(ColumnPath):
-    """The configurations of a frontier, from the safest."""
-
-    what: ClassVar[str] = "configuration"
-    parts: ClassVar[tuple[str, str]] = ("finds the frontier", "tests it")
-
-    def __init__(
-        self,
-        table: Table,
-        rows: np.ndarray,
-        frontier: Frontier,
-        set_score: SetScore,
-        risk: Risk = MISSES,
-    ) -> None:
-        super().__init__(table, rows)
-        check_counts(risk, table.k_max)
-        self.frontier = frontier
-        self.set_score = set_score
-        self.risk = risk
-
-    def __len__(self) -> int:
-        return len(self.frontier)
-
-    def budget(self, step: int) -> int:
-        return int(self.frontier.k_max[step])
-
-    def column_of(self, step: int, data: CalibrationData) -> Column:
-        configuration = self.frontier.configuration(step)
-        return sets_at_stop(data, configuration, self.budget(step), self.set_score)
-
-    def stopped_sets(self, step: int) -> Iterator[StoppedSet]:
-        """The set of each prompt at a step, repetitions included."""
-        configuration = self.frontier.configuration(step)
-        data = self.table.part(self.rows)
-        sets = run_algorithm_1(data, configuration, self.budget(step), self.set_score)
-        return sets.one_by_one()
-
-    def only(self, step: int) -> Self:
-        alone = self.frontier.ordered(np.array([step]))
-        return type(self)(self.table, self.rows, alone, self.set_score, self.risk)
-
-    def on(self, rows: np.ndarray) -> Self:
-        return type(self)(self.table, rows, self.frontier, self.set_score, self.risk)
-
-    @cached_property
-    def risks(self) -> ConfigurationRisks:
-        """Exact errors and costs of all steps (filled tables)."""
-        lambdas = self.frontier.lambdas
-        budgets = self.frontier.k_max
-        # draws beyond the largest budget are in no set
-        part = self.table.part(self.rows).truncate(int(np.max(budgets)))
-        return evaluate_configurations(
-            part,
-            lambdas,
-            set_score=self.set_score,
-            k_max=budgets,
-            risk=self.risk,
-            at_stake=self.at_stake,
-        )
-
-    def tally(self) -> tuple[np.ndarray, np.ndarray] | None:
-        return self._tally if self.table.is_filled else None
-
-    @cached_property
-    def _tally(self) -> tuple[np.ndarray, np.ndarray]:
-        everybody = np.full(len(self), len(self.rows))
-        counted = self.risks.n_counted
-        return self.risks.n_errors, everybody if counted is None else counted
-
-    def expected_losses(self) -> np.ndarray:
-        return self.frontier.loss
-
-    def likely_last(self, n_allowed: int) -> int:
-        # a frontier may stand in another order than that of its losses
-        losses = np.maximum.accumulate(self.frontier.loss)
-        n_expected = int(np.sum(losses * len(self.rows) <= n_allowed))
-        return max(n_expected - 1, 1)  # the first step has all draws, and is the dearest to decide
-
-    def sizes(self, step: int) -> np.ndarray:
-        sizes = super().sizes(step)
-        unfinished = self.unfinished(step)
-        if not self.accepts_all(step) or not unfinished.any():
-            return sizes
-        # the draws of a set that holds all of them need not be made: their number is its size, but
-        # where texts are known, since some of them may be equal
-        size_of_all = np.nan if self.table.knows_texts else self.budget(step)
-        # where a prompt's draws are all made, the size of its set stays known: an empty set may not
-        # count
-        return np.where(unfinished, size_of_all, sizes)
-
-    def accepts_all(self, step: int) -> bool:
-        """Whether a step returns every draw, the safest step."""
-        largest = self.frontier.k_max[step] == self.frontier.k_max.max()
-        return bool(largest and self.frontier.configuration(step).accepts_all)
-
-    def costs(self, step: int) -> tuple[float, float]:
-        """Mean size and draws of a step; NaN if unknown."""
-        if not self.accepts_all(step) and self.unfinished(step).any():
-            return math.nan, math.nan
-        return float(self.sizes(step).mean()), float(self.draws(step).mean())

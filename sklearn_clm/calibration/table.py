@@ -18,7 +18,7 @@ from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.tiers import Tiers
 
 if TYPE_CHECKING:
-    from sklearn_clm.calibration.path import ThresholdPath
+    from sklearn_clm.calibration.thresholds import ThresholdPath
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
 """``judge(rows, draws)``: two arrays of positions, of equal length; gives the verdicts in order, as

@@ -71,7 +71,7 @@ class BinomialTest(Generic[PathT]):
     @cached_property
     def _passed(self) -> np.ndarray | None:
         """Which steps pass, where all errors are known."""
-        tally = self.path.tally()
+        tally = self.path.tally(self.risk)
         if tally is None:
             return None
         n_errors, n_counted = tally
@@ -138,7 +138,7 @@ class BinomialTest(Generic[PathT]):
                 "data must hold all labels, so that the errors of all steps are known, got some "
                 "unknown ones instead."
             )
-        tally = self.path.tally()
+        tally = self.path.tally(self.risk)
         if tally is None:
             # a path that does not count all steps at once is asked for one after the other
             steps = range(len(self.path))
@@ -342,7 +342,7 @@ def errors_at(path: Path, risk: Risk, step: int) -> tuple[int, int]:
 
     Where not all prompts count, draws may be made for it (:func:`counts_at`).
     """
-    tally = path.tally()
+    tally = path.tally(risk)
     if tally is not None:
         n_errors, _ = tally
         exact = int(n_errors[step])
@@ -381,7 +381,7 @@ def n_counted_at(path: Path, risk: Risk, step: int) -> int:
 
     Where not all do, draws may be made for it (:func:`counts_at`).
     """
-    tally = path.tally()
+    tally = path.tally(risk)
     if tally is None:
         return int(counts_at(path, risk, step).sum())
     _, n_counted = tally

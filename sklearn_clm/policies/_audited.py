@@ -454,7 +454,7 @@ def _expected_refusals(path: Path, risk: Risk, n_tested: int) -> tuple[np.ndarra
             shares = betaincinv(0.5, 0.5, np.tile(_QUANTILES, (n_steps, 1)))
         return shares, np.full(n_steps, n_tested)
 
-    tally = path.tally()
+    tally = path.tally(risk)
     if tally is None:
         n_errors = np.zeros(n_steps, dtype=np.intp)
         n_counted = np.zeros(n_steps, dtype=np.intp)

@@ -9,9 +9,10 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm._results import PredictionSet
+from sklearn_clm.calibration.algorithm_1 import StoppedSet
 from sklearn_clm.calibration.checks import check_level
-from sklearn_clm.calibration.path import StoppedSet, ThresholdPath
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts

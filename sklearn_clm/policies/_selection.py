@@ -171,7 +171,7 @@ class ComponentSelection:
 
     def path_on(self, learnt: object, table: object, part: Part, rows: np.ndarray) -> ComponentPath:
         """All thresholds of some prompts."""
-        return ComponentPath(self.data, rows, max_wrong=self.max_wrong)
+        return ComponentPath(self.data, rows)
 
     def rule_for(self, part: Part, claim: Claim) -> SelectionRule:
         """The rule that tests of a part certify."""

@@ -19,14 +19,16 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
-from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
+from sklearn_clm.calibration.algorithm_1 import sets_at_stop
+from sklearn_clm.calibration.band import AchievableEpsilon
+from sklearn_clm.calibration.outcome import Audited, Outcome
 from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk, check_counts
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BettingTest, BinomialTest
+from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
@@ -238,7 +240,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
         # the set of all draws errs least, but its other losses may be the largest; and of sets that
         # may abstain those that err least often may be few: the step that is likeliest to pass all
         # tests comes first. Any order will do that the calibration part has no part in
-        path = ThresholdPath(table, rows, frontier, self._function, self.risk)
+        path = ThresholdPath(table, rows, frontier, self._function)
         p_values = [self.test_of(path, claim).p_values()]
         for test in self.other_tests(path, claim):
             # a betting test knows the p-values of steps that it was asked about
@@ -259,7 +261,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
         # tested prompts may have shaped such a search: only what it cannot shape is tested
         if table.ended_by_others:
             learnt = learnt.of_all_draws()
-        return ThresholdPath(table, rows, learnt, self._function, self.risk)
+        return ThresholdPath(table, rows, learnt, self._function)
 
     def learnt_of(self, path: ThresholdPath) -> Frontier:
         return path.frontier
@@ -274,7 +276,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
             epsilon=claim.level,
             smallest_epsilon=audit.smallest_level,
             achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
-            risks=alone.risks,
+            risks=alone.risks(self.risk),
             provenance=path.table.data.provenance,
             **audit.tests(),
         )

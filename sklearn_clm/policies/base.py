@@ -11,9 +11,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.calibration import CalibrationData, Claim, smallest_epsilon
+from sklearn_clm.calibration.band import AchievableEpsilon
 from sklearn_clm.calibration.claim import Promise, nothing_passed
 from sklearn_clm.calibration.data import refuse_common_prompts, split_of
-from sklearn_clm.calibration.outcome import AchievableEpsilon, Audited, Outcome
+from sklearn_clm.calibration.outcome import Audited, Outcome
 from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.rows import Part, RandomState

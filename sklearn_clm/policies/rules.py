@@ -13,9 +13,9 @@ from sklearn_clm.calibration import (
     Configuration,
 )
 from sklearn_clm.calibration._rule import first_admissible, relative_excess
+from sklearn_clm.calibration.algorithm_1 import sets_at_stop
 from sklearn_clm.calibration.claim import too_few
 from sklearn_clm.calibration.outcome import Outcome
-from sklearn_clm.calibration.path import sets_at_stop
 from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScoreLike

@@ -39,11 +39,11 @@ from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration.certify import nth_largest_by_asking
-from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.set_scores import get_set_score
 from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.tests import BinomialTest
+from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.policies._classifiers import degree_two
 from tests.calibration.tables import lazy_table

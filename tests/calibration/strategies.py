@@ -25,6 +25,9 @@ def mean_of_members(quality, accepted):
         return np.sum(quality, axis=1, where=accepted) / np.maximum(accepted.sum(axis=1), 1)
 
 
+SET_SCORES = ["max", "sum", "first_k", "first_k_reject", np.mean, mean_of_members]
+
+
 @st.composite
 def calibration_data(draw):
     n, k = draw(st.integers(1, 6)), draw(st.integers(1, 9))

@@ -11,11 +11,11 @@ from sklearn_clm.calibration import CalibrationData, fixed_sequence_test, search
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration.certify import Entries, count_passed, may_ask, nth_largest_by_asking
-from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.set_scores import get_set_score
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BinomialTest
+from sklearn_clm.calibration.thresholds import ThresholdPath
 from tests.calibration.strategies import calibration_data, thresholds
 from tests.calibration.tables import lazy_table
 

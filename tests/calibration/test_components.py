@@ -14,8 +14,10 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
     critical_count,
 )
-from sklearn_clm.calibration._components import ComponentEntries
+from sklearn_clm.calibration._components import ComponentEntries, ComponentPath
 from sklearn_clm.calibration.certify import nth_largest_by_asking
+from sklearn_clm.calibration.risk import MISSES, WrongComponents
+from sklearn_clm.calibration.tests import errors_at
 
 SCORES = [-math.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 1.0]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -248,3 +250,20 @@ def test_with_some_tolerated_lazily_too(max_wrong, ties):
 def test_a_number_of_tolerated_ones_is_a_count():
     with pytest.raises(ValueError, match=r"max_wrong must be an integer of at least 0, got -1"):
         component_learn_then_test(as_data([[(0.5, True)]] * 30), 0.3, max_wrong=-1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROMPTS)
+def test_errors_of_a_path_are_those_of_the_risk_that_is_asked_about(prompts):
+    data = as_data(prompts)
+    path = ComponentPath(data, np.arange(data.n_prompts))
+    # one path for all risks: how many wrong ones are tolerated is no property of it
+    for risk in (WrongComponents(), WrongComponents(2), MISSES, WrongComponents()):
+        for step, threshold in enumerate(path.thresholds):
+            n_errors = 0
+            for row in prompts:
+                is_right = [right for score, right in row if score >= threshold]
+                n_wrong = is_right.count(False)
+                errs = not any(is_right) if risk is MISSES else n_wrong >= risk.n_settling
+                n_errors += errs
+            assert errors_at(path, risk, step) == (n_errors, n_errors)

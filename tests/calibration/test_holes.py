@@ -23,12 +23,12 @@ from sklearn_clm.calibration._answer import AnswerSteps
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._exit_policy import LevelPath
 from sklearn_clm.calibration.certify import count_passed
-from sklearn_clm.calibration.path import ThresholdPath
-from sklearn_clm.calibration.risk import MissesIfAny, WrongAnswers
+from sklearn_clm.calibration.risk import MISSES, MissesIfAny, WrongAnswers
 from sklearn_clm.calibration.rows import optimization_size
 from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BinomialTest, NestedTest
+from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.calibration.vote import PlainModel, PlainPath, PlainSteps, fewest_answers
 from sklearn_clm.evaluation import plan
 from sklearn_clm.generators import PrecomputedGenerator
@@ -104,7 +104,7 @@ def test_no_certificate_that_the_full_table_would_not_give(seed):
     abstaining = []
     highest = []
     for data in (full, holed):
-        path = ThresholdPath(Table(data), rows, frontier, get_set_score("max"), MissesIfAny())
+        path = ThresholdPath(Table(data), rows, frontier, get_set_score("max"))
         test = BinomialTest(path, MissesIfAny(), epsilon, 0.05)
         abstaining.append([test.passes(step) for step in range(len(frontier))])
         entries = LevelPath(Table(data), rows, model).entries
@@ -121,7 +121,7 @@ def test_what_known_draws_decide_is_that_of_the_sequential_rule(stop):
     path = ThresholdPath(
         Table(with_holes(full, counts)), np.arange(40), frontier, get_set_score("max")
     )
-    test = BinomialTest(path, path.risk, 0.3, 0.05)
+    test = BinomialTest(path, MISSES, 0.3, 0.05)
     for step in range(len(frontier)):
         wrong = still_open = 0
         for i, n_known in enumerate(counts):
@@ -485,7 +485,6 @@ def test_open_prompts_that_repeat_are_remarked_on():
         np.arange(n),
         search_frontier(CalibrationData(quality, np.zeros((n, 3, 3)), right)),
         get_set_score("max"),
-        MissesIfAny(),
     )
     step = int(np.argmax([path.frontier.configuration(m).quality > 0.5 for m in range(len(path))]))
     assert path.unfinished(step).sum() == 60

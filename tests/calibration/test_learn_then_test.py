@@ -17,7 +17,6 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._search import threshold_grid
-from sklearn_clm.calibration.outcome import AchievableEpsilon
 from sklearn_clm.calibration.surface import evaluate_configurations
 from tests.calibration import oracle
 
@@ -176,9 +175,7 @@ def test_nothing_is_null_that_all_draws_would_certify(set_score):
     assert 0 < n_null < 30
 
 
-def test_achievable_band():
-    admissible = np.array([[1, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 0]])
-    assert AchievableEpsilon.of_labels(admissible == 1) == (0.25, 0.75)
+def test_nothing_is_in_reach_where_no_draw_is_admissible():
     data = CalibrationData(np.ones((60, 3)), np.zeros((60, 3, 3)), np.zeros((60, 3)))
     nothing = learn_then_test(data, 0.5, random_state=0)
     assert (nothing.lambda_hat, nothing.smallest_epsilon) == (None, 1.0)

@@ -1,34 +1,15 @@
-"""What each step of a path makes of the prompts is what Algorithm 1 makes of them."""
+"""A path whose draws are made on demand comes to the columns of all draws."""
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.calibration import Configuration
 from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration.path import ThresholdPath, run_algorithm_1, sets_at_stop
 from sklearn_clm.calibration.set_scores import get_set_score
 from sklearn_clm.calibration.table import Table
-from tests.calibration.oracle import run
-from tests.calibration.strategies import calibration_data, mean_of_members, thresholds
+from sklearn_clm.calibration.thresholds import ThresholdPath
+from tests.calibration.strategies import SET_SCORES, calibration_data, thresholds
 from tests.calibration.tables import lazy_table
-
-SET_SCORES = ["max", "sum", "first_k", "first_k_reject", np.mean, mean_of_members]
-
-
-@settings(max_examples=150, deadline=None)
-@given(calibration_data(), thresholds(1), thresholds(1), thresholds(1), st.data())
-def test_sets_at_stop_are_those_of_the_sampling_rule(data, l1, l2, l3, draw):
-    score = get_set_score(draw.draw(st.sampled_from(SET_SCORES)))
-    k_max = draw.draw(st.integers(1, data.k_max))
-    configuration = Configuration(l1[0], l2[0], l3[0])
-    shown, samples = sets_at_stop(data, configuration, k_max, score)
-    sets = run_algorithm_1(data, configuration, k_max, score).one_by_one()
-    for i, one in enumerate(sets):
-        rule = run(data, i, configuration, score, k_max)
-        assert one == (tuple(rule.accepted), rule.n_samples, rule.score, rule.stopped)
-        assert [draws[0] for draws in rule.texts.values()] == np.flatnonzero(shown[i]).tolist()
-        assert rule.n_samples == samples[i]
 
 
 @settings(max_examples=100, deadline=None)

@@ -8,13 +8,14 @@ from sklearn.base import clone
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData, Claim, Configuration
 from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration.path import ThresholdPath, sets_at_stop
+from sklearn_clm.calibration.algorithm_1 import sets_at_stop
 from sklearn_clm.calibration.risk import CostOfMisses, MissesIfAny, Risk
 from sklearn_clm.calibration.rows import Part, at_stake
 from sklearn_clm.calibration.set_scores import get_set_score
 from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BinomialTest, step_p_values
+from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import set_coverage, set_loss
@@ -65,7 +66,7 @@ def test_a_step_at_which_nobody_counts_has_the_p_value_one():
     # no draw is as good as the second configuration wants
     lambdas = np.array([[np.inf, -np.inf, np.inf], [np.inf, 99.0, -np.inf]])
     frontier = Frontier(lambdas, np.full(2, K), np.array([0.1, 1.0]), np.ones(2))
-    path = ThresholdPath(Table(data), part.rows, frontier, get_set_score("max"), MissesIfAny())
+    path = ThresholdPath(Table(data), part.rows, frontier, get_set_score("max"))
     assert BinomialTest(path, MissesIfAny(), 0.3, 0.1).p_values()[1] == 1.0
 
 
@@ -156,7 +157,7 @@ def test_few_labels_decide_any_risk_as_all_labels_do(risk, seed):
     for level in (0.2, 0.4, 0.6):
         decisions = []
         for table in (Table(data), lazy_table(data), lazy_table(data, draws=False)):
-            path = ThresholdPath(table, rows, frontier, get_set_score("max"), risk)
+            path = ThresholdPath(table, rows, frontier, get_set_score("max"))
             test = BinomialTest(path, risk, level, 0.1)
             decisions.append([])
             for step in range(6):

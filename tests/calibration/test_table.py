@@ -6,9 +6,9 @@ import pytest
 from sklearn_clm.calibration import CalibrationData, learn_then_test
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration.certify import nth_largest_by_asking
-from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.set_scores import get_set_score
 from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.thresholds import ThresholdPath
 from tests.calibration.strategies import random_data
 from tests.calibration.tables import equal_texts, lazy_table
 

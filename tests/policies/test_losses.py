@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import Configuration, betting_p_value, binomial_p_value
-from sklearn_clm.calibration.path import sets_at_stop
+from sklearn_clm.calibration.algorithm_1 import sets_at_stop
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, Losses, ThresholdPolicy

@@ -103,7 +103,7 @@ def _go_on_after_failures(passes, n_steps, start=0):
 
 
 def _count_from_float_mean(test, m):
-    risks = test.path.risks
+    risks = test.path.risks(test.risk)
     return int(risks.loss[m] * test.n_prompts) <= test.n_allowed(m)
 
 

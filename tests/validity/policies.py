@@ -23,12 +23,12 @@ from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._texts import texts_of_draws
 from sklearn_clm.calibration.certify import nth_largest, nth_largest_by_asking
-from sklearn_clm.calibration.path import ThresholdPath
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.set_scores import get_set_score
 from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.table import DrawEntries, Table
 from sklearn_clm.calibration.tests import BinomialTest
+from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.policies import LazyJudging
 from tests.calibration.tables import exit_scores_of, lazy_table
