@@ -1,6 +1,7 @@
-"""The exact binomial test (section 4.3) and its limits."""
+"""The exact binomial test (section 4.3), and the levels that tests certify."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,23 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
         higher = np.minimum(limit * (1.0 + step), 1.0)
         limit = np.where(too_low, higher, limit)
         step *= 2.0
+
+
+def smallest_level(certified: Callable[[float], bool]) -> float:
+    """Smallest certified risk, rounded up to 1e-5; 1.0 without one.
+
+    It is for tests without a closed form such as :func:`smallest_epsilon`.
+    """
+    # bisection keeps `high` certified, so that rounding never claims too much
+    low = 0.0
+    high = 1.0
+    while high - low > 1e-5:
+        middle = (low + high) / 2
+        if certified(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any:

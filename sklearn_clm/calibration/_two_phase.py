@@ -45,7 +45,7 @@ from numpy.typing import ArrayLike
 from scipy.special import xlog1py, xlogy
 from scipy.stats import binom
 
-from sklearn_clm.calibration._bisection import smallest_level
+from sklearn_clm.calibration._binomial import smallest_level
 from sklearn_clm.calibration.checks import check_level
 
 _CELLS = 2000  # at 300 prompts the p-value is then about 1 % above the maximum

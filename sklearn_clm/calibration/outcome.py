@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, TypedDict
+from typing import NamedTuple, Self, TypedDict
 
 import numpy as np
 
@@ -59,6 +59,13 @@ class Audited:
         }
 
 
+class SafestStep(NamedTuple):
+    """The first step that is tested, which should err least."""
+
+    n_errors: int
+    words: str = "taking all draws"  # what it is, in a report
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What tests found of the chosen step, or the safest.
@@ -74,9 +81,7 @@ class Outcome:
     n_errors_allowed: int | None = None  # None where that is not what was tested
     n_open: int = 0  # of the errors, prompts whose draws end before they decide
     stops_known: bool = True  # whether the draws of all prompts reach their stop
-    # of the first step, which should err least; None where unknown
-    errors_of_safest: int | None = None
-    safest: str = "taking all draws"  # what that step is, in a report
+    safest: SafestStep | None = None  # None where its errors are unknown
     sizes: np.ndarray = field(compare=False, repr=False)  # (n,), of the sets
     draws: np.ndarray = field(compare=False, repr=False)  # (n,), for each prompt
     smallest_level: float = np.nan  # level at which these prompts certify; NaN where unknown
@@ -97,8 +102,7 @@ class Outcome:
         *,
         passed: bool,
         n_errors_allowed: int | None = None,
-        errors_of_safest: int | None = None,
-        safest: str = "taking all draws",
+        safest: SafestStep | None = None,
         smallest_level: float = np.nan,
     ) -> Self:
         """What is known of a step of a path."""
@@ -121,7 +125,6 @@ class Outcome:
             sizes=path.sizes(step),
             draws=path.draws(step),
             n_errors_allowed=n_errors_allowed,
-            errors_of_safest=errors_of_safest,
             safest=safest,
             smallest_level=smallest_level,
             **left_open,

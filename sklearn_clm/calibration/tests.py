@@ -15,8 +15,8 @@ from sklearn_clm.calibration._binomial import (
     critical_count,
     marginal_count,
     smallest_epsilon,
+    smallest_level,
 )
-from sklearn_clm.calibration._bisection import smallest_level
 from sklearn_clm.calibration._two_phase import two_phase_p_value, two_phase_smallest_epsilon
 from sklearn_clm.calibration.betting import audit_p_values, betting_p_value
 from sklearn_clm.calibration.certify import (

@@ -297,16 +297,11 @@ def _enough(record: Record, n_prompts: int) -> Section:
     # by a model's standard errors say nothing of what people would certify, nor do they of losses
     errors_decide = claim.audit is None and not claim.losses
 
-    if (
-        outcome is not None
-        and outcome.errors_of_safest is not None
-        and has_one_test
-        and errors_decide
-    ):
+    if outcome is not None and outcome.safest is not None and has_one_test and errors_decide:
         n = outcome.n_calibration
         level = claim.level
         delta = claim.delta
-        n_errors = outcome.errors_of_safest
+        n_errors = outcome.safest.n_errors
         name = f"{claim.level_name} = {claim.level:g}"
 
         share = n_errors / n
@@ -318,7 +313,7 @@ def _enough(record: Record, n_prompts: int) -> Section:
         chance = low if low == high else f"{low} to {high}"
         texts.append(
             f"Another {n_prompts} prompts would certify {name} in {chance} of cases, since "
-            f"{outcome.safest} errs for {percent(fewest)} to {percent(most)} of new prompts "
+            f"{outcome.safest.words} errs for {percent(fewest)} to {percent(most)} of new prompts "
             f"({_INTERVAL})."
         )
 

@@ -30,10 +30,9 @@ One rule is tested, so that nothing is corrected for, and no audit serves two te
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import betaincinv
@@ -196,6 +195,28 @@ class AuditedJudging(BaseEstimator, Judging):
         return Audit(self, verdicts, collection.seed, collection.data.digests)
 
 
+@dataclass(frozen=True)
+class _TestedStep:
+    """The step that is tested, and the prompts of its audit."""
+
+    policy: Auditable[Any, Any, Any]
+    path: Path
+    step: int
+    part: Part
+    claim: Claim
+    order: np.ndarray  # positions of the prompts that count, in a random order
+    n_audits: int  # how many of these people audit, at most
+
+
+class _Finding(NamedTuple):
+    """What an audit found by a model and people."""
+
+    audited: np.ndarray  # positions of the prompts that people audited
+    p_value: float
+    smallest_level: float  # level at which it certifies
+    how: str  # how the audited prompts were taken, in words
+
+
 class Audit(Judging):
     """An audit by people, whom `verdicts` asks.
 
@@ -233,103 +254,94 @@ class Audit(Judging):
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
 
+        tested = _TestedStep(
+            policy, path, step, part, claim, order, min(self.judging.n_audits, len(order))
+        )
         try:
             if design == "people":
-                return self._by_people_alone(policy, path, step, part, claim, order)
-            return self._by_model_and_people(policy, path, step, part, claim, order, design)
+                return self._by_people_alone(tested)
+            return self._by_model_and_people(tested, design)
         except VerdictsWanted as error:
             # of groups, nobody knows how many verdicts those that follow will want
             at_most = error.n_at_most if part.group is None else None
             raise VerdictsWanted(error.wanted, at_most, error.later) from None
 
-    def _by_people_alone(
-        self,
-        policy: Auditable[Any, Any, PathT],
-        path: PathT,
-        step: int,
-        part: Part,
-        claim: Claim,
-        order: np.ndarray,
-    ) -> Rule:
-        """The usual test of a step, on random prompts.
-
-        `order` are positions of the prompts that count, in random order.
-        """
-        n_audits = min(self.judging.n_audits, len(order))
-        rows = part.rows[np.sort(order[:n_audits])]
-        audited_part = part._replace(rows=rows)
+    def _by_people_alone(self, tested: _TestedStep) -> Rule:
+        """The usual test of a step, on random prompts."""
+        rows = tested.part.rows[np.sort(tested.order[: tested.n_audits])]
+        audited_part = tested.part._replace(rows=rows)
         return self._with_words(
-            policy.by_people(self.verdicts, path, step, audited_part, claim),
-            f"People judged what {n_audits} calibration prompts were given, which were drawn at "
-            "random.",
+            tested.policy.by_people(
+                self.verdicts, tested.path, tested.step, audited_part, tested.claim
+            ),
+            f"People judged what {tested.n_audits} calibration prompts were given, which were "
+            "drawn at random.",
         )
 
-    def _by_model_and_people(
-        self,
-        policy: Auditable[Any, Any, PathT],
-        path: PathT,
-        step: int,
-        part: Part,
-        claim: Claim,
-        order: np.ndarray,
-        design: str,
-    ) -> Rule:
-        """The test of a step in two phases, or betting.
-
-        `order` are positions of the prompts that count, in random order.
-        """
-        risk = policy.risk
-        n_prompts = len(order)
-        n_audits = min(self.judging.n_audits, n_prompts)
-        refused, pairs_of = seen_by_model(path, step, risk)
-        n_refused = int(refused[order].sum())
-        if design == "betting":
-            blocks = np.array_split(order, n_audits)
-            asking = partial(self._rejected, risk)
-            audited, p_value, smallest = self._by_betting(claim, blocks, refused, pairs_of, asking)
-            how = f", at most {n_audits} one after the other in a random order, p = {p_value:.2g},"
-        else:
-            audited = order[~refused[order]][:n_audits]
-            n_missed = len(self._rejected(risk, pairs_of(audited)))
-            test = TwoPhaseTest(n_refused, n_prompts, n_missed, n_audits, claim.level, claim.delta)
-            p_value = test.p_value
-            smallest = test.smallest_level
-            how = " that were drawn at random,"
-            if lacking := n_audits - len(audited):
-                how += f" and {lacking} lacked one and count as rejected,"
+    def _by_model_and_people(self, tested: _TestedStep, design: str) -> Rule:
+        """The test of a step in two phases, or by betting."""
+        risk = tested.policy.risk
+        claim = tested.claim
+        n_prompts = len(tested.order)
+        refused, pairs_of = seen_by_model(tested.path, tested.step, risk)
+        n_refused = int(refused[tested.order].sum())
+        found_by = self._by_betting if design == "betting" else self._in_two_phases
+        found = found_by(tested, refused, pairs_of)
 
         # what people were shown, and said
-        owner, prompts, draws = pairs_of(audited)
+        owner, prompts, draws = pairs_of(found.audited)
         verdicts = self.verdicts.labels[prompts, draws] == 1
         n_missed = len(_rejected_of(risk, owner[~verdicts]))
         record = AuditRecord(
-            n_refused, n_prompts, n_missed, n_audits, part.rows[audited], prompts, draws, verdicts
+            n_refused,
+            n_prompts,
+            n_missed,
+            tested.n_audits,
+            tested.part.rows[found.audited],
+            prompts,
+            draws,
+            verdicts,
         )
-        if p_value > claim.delta:
+        if found.p_value > claim.delta:
             exact = design != "betting"  # or else a bound, by verdicts that were not made
-            null = nothing_passed(claim, n_prompts, path.what, smallest, exact=exact)
+            what = tested.path.what
+            null = nothing_passed(claim, n_prompts, what, found.smallest_level, exact=exact)
             claim = claim.nullified(null)
-        audit = Audited(record, float(p_value), claim.delta, smallest, len(part.searched))
+        n_searched = len(tested.part.searched)
+        audit = Audited(record, found.p_value, claim.delta, found.smallest_level, n_searched)
         return self._with_words(
-            policy.audited(path, step, audit, claim),
+            tested.policy.audited(tested.path, tested.step, audit, claim),
             f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
-            f"people audited {len(audited)}{how} by {len(verdicts)} verdicts on what it admits, "
-            f"and rejected {n_missed}.",
+            f"people audited {len(found.audited)}{found.how} by {len(verdicts)} verdicts on what "
+            f"it admits, and rejected {n_missed}.",
         )
 
-    def _by_betting(
-        self,
-        claim: Claim,
-        blocks: list[np.ndarray],
-        refused: np.ndarray,
-        pairs_of: Pairing,
-        rejected_of: Callable[[Pairs, Pairs], np.ndarray],
-    ) -> tuple[np.ndarray, float, float]:
-        """Who was audited, the p-value, and the smallest risk certified."""
+    def _in_two_phases(
+        self, tested: _TestedStep, refused: np.ndarray, pairs_of: Pairing
+    ) -> _Finding:
+        """People audit a fixed number of admitted prompts."""
+        n_audits = tested.n_audits
+        claim = tested.claim
+        n_refused = int(refused[tested.order].sum())
+        audited = tested.order[~refused[tested.order]][:n_audits]
+        n_missed = len(self._rejected(tested.policy.risk, pairs_of(audited)))
+        test = TwoPhaseTest(
+            n_refused, len(tested.order), n_missed, n_audits, claim.level, claim.delta
+        )
+        how = " that were drawn at random,"
+        if lacking := n_audits - len(audited):
+            how += f" and {lacking} lacked one and count as rejected,"
+        return _Finding(audited, test.p_value, test.smallest_level, how)
+
+    def _by_betting(self, tested: _TestedStep, refused: np.ndarray, pairs_of: Pairing) -> _Finding:
+        """People audit one admitted prompt of each block, in turn."""
+        claim = tested.claim
+        blocks = np.array_split(tested.order, tested.n_audits)
         losses = np.array([refused[block].mean() for block in blocks])
         # people are shown one admitted prompt of each block, in which there is any: the first
         shown_of = np.array([block[refused[block].argmin()] for block in blocks])
         can_be_audited = np.flatnonzero(losses < 1.0)
+        may_be_wanted = pairs_of(shown_of[can_be_audited])
         test = AuditBettingTest(losses, claim.level, claim.delta)
         n_blocks = 0
         audited = can_be_audited[:0]
@@ -338,12 +350,16 @@ class Audit(Judging):
         while (needed := test.blocks_needed()) > n_blocks:
             n_blocks = needed
             audited = can_be_audited[can_be_audited < n_blocks]
-            rejected = rejected_of(pairs_of(shown_of[audited]), pairs_of(shown_of[can_be_audited]))
+            wanted_now = pairs_of(shown_of[audited])
+            rejected = self._rejected(tested.policy.risk, wanted_now, may_be_wanted)
             test.reject(audited[rejected])
         p_value = test.p_value(n_blocks)
         # after a failure it is a bound: witnesses that nobody was asked about count as admitted
         smallest = test.smallest_level(n_blocks if p_value <= claim.delta else -1)
-        return shown_of[audited], p_value, smallest
+        how = (
+            f", at most {tested.n_audits} one after the other in a random order, p = {p_value:.2g},"
+        )
+        return _Finding(shown_of[audited], p_value, smallest, how)
 
     @staticmethod
     def _with_words(rule: Rule, words: str) -> Rule:

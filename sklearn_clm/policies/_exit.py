@@ -21,7 +21,7 @@ from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._texts import same_text_of, texts_of_draws
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.data import check_data, prompt_digests
-from sklearn_clm.calibration.outcome import Outcome
+from sklearn_clm.calibration.outcome import Outcome, SafestStep
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.table import Table
@@ -320,22 +320,24 @@ class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
         # a prompt without an admissible text errs at every level: how many there are tells the
         # smallest risk that could have been certified; where a level has passed lazily, too few
         # labels are known to count them
-        n_err_always = None
+        safest = None
         smallest = np.nan
         if not path.table.is_lazy or not passed:
             entries = path.entries
             # lazily, a text that was not judged may be right: only prompts all of whose texts were
             # judged wrong are counted
             errs_always = entries.hopeless if path.table.is_lazy else entries.without_witness
-            smallest = test.smallest_level(int(errs_always.sum()))
-            n_err_always = None if path.table.has_holes else int(errs_always.sum())
+            n_err_always = int(errs_always.sum())
+            smallest = test.smallest_level(n_err_always)
+            if not path.table.has_holes:
+                safest = SafestStep(n_err_always)
         return Outcome.at(
             path,
             self.risk,
             step,
             passed=passed,
             n_errors_allowed=test.allowed,
-            errors_of_safest=n_err_always,
+            safest=safest,
             smallest_level=smallest,
         )
 

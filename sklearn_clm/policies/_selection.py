@@ -17,7 +17,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._components import ComponentEntries, ComponentPath
 from sklearn_clm.calibration.certify import may_ask, nth_largest_by_asking
 from sklearn_clm.calibration.claim import nothing_passed
-from sklearn_clm.calibration.outcome import Audited, Outcome
+from sklearn_clm.calibration.outcome import Audited, Outcome, SafestStep
 from sklearn_clm.calibration.risk import Risk, WrongComponents
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScoreLike
@@ -224,12 +224,15 @@ class ComponentSelection:
         errors = ErrorCount(0, result.n_calibration)
         if claim.holds:
             errors = result.errors_of_choice
+        safest = None
+        if result.errors_of_safest is not None:
+            words = f"the first {chosen.what} that is tested"
+            safest = SafestStep(result.errors_of_safest, words)
         outcome = Outcome(
             step=result.position,
             errors=errors,
             rows=rows,
-            errors_of_safest=result.errors_of_safest,
-            safest=f"the first {chosen.what} that is tested",
+            safest=safest,
             sizes=chosen.sizes(0),
             draws=chosen.draws(0),
             smallest_level=result.smallest_alpha,

@@ -21,7 +21,7 @@ from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration.algorithm_1 import sets_at_stop
 from sklearn_clm.calibration.band import AchievableEpsilon
-from sklearn_clm.calibration.outcome import Audited, Outcome
+from sklearn_clm.calibration.outcome import Audited, Outcome, SafestStep
 from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk, check_counts
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScore, SetScoreLike, get_set_score
@@ -300,16 +300,18 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
         )
         step = result.position or 0
         errors = result.errors_of_choice._replace(n_counted=test.n_counted(step))
-        # a frontier that the user gives need not begin with all draws
-        safest = f"the first {path.what} that is tested"
-        if path.accepts_all(0):
-            safest = "taking all draws"
+        # of other risks the first step is not that of all draws, or its errors are not all
+        safest = None
+        n_errors = result.errors_of_safest
+        if self.risk.has_band and n_errors is not None:
+            safest = SafestStep(n_errors)
+            # a frontier that the user gives need not begin with all draws
+            if not path.accepts_all(0):
+                safest = SafestStep(n_errors, f"the first {path.what} that is tested")
         return Outcome(
             step=result.position,
             errors=errors,
             rows=path.rows,
-            # of other risks the first step is not that of all draws, or its errors are not all
-            errors_of_safest=result.errors_of_safest if self.risk.has_band else None,
             safest=safest,
             sizes=path.sizes(step),
             draws=path.draws(step),

@@ -14,7 +14,7 @@ from sklearn_clm.calibration import CalibrationData, Claim, smallest_epsilon
 from sklearn_clm.calibration.band import AchievableEpsilon
 from sklearn_clm.calibration.claim import Promise, nothing_passed
 from sklearn_clm.calibration.data import refuse_common_prompts, split_of
-from sklearn_clm.calibration.outcome import Audited, Outcome
+from sklearn_clm.calibration.outcome import Audited, Outcome, SafestStep
 from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.risk import MISSES, Risk
 from sklearn_clm.calibration.rows import Part, RandomState
@@ -228,11 +228,11 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             path.finish(step)
 
         # the level at which the safest step passes; where not all count, another step might pass
-        of_safest = None
+        safest = None
         smallest = np.nan
         fewest, most = test.errors(0)
         if self.risk.counts_all and fewest == most:
-            of_safest = most
+            safest = SafestStep(most, f"the first {path.what} that is tested")
             smallest = float(smallest_epsilon(most, len(path.rows), test.delta))
         return Outcome.at(
             path,
@@ -240,8 +240,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             step,
             passed=n_passed > 0,
             n_errors_allowed=test.n_allowed(step),
-            errors_of_safest=of_safest,
-            safest=f"the first {path.what} that is tested",
+            safest=safest,
             smallest_level=smallest,
         )
 

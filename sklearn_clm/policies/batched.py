@@ -99,14 +99,28 @@ class BatchedRule(ABC, Generic[RuleOfOneT]):
     def new(self, index: int) -> OpenSet[RuleOfOneT]:
         """The set of a prompt before its first draw."""
 
-    @abstractmethod
     def advance(
         self, sets: list[OpenSet[RuleOfOneT]], draws: list[list[Generation]], start: int
     ) -> None:
-        """Give some rules their new draws, from `start` on.
+        """Score new draws, from `start` on, and give them to the rules."""
+        quality = self._scores.quality_of(sets, draws, start)
+        # whether its rule looks at it or not: sets that are returned show the quality of each draw
+        for open_set, qualities_of_set in zip(sets, quality.tolist(), strict=True):
+            open_set.qualities.extend(qualities_of_set)
+        self.update(sets, draws, quality, start)
 
-        One value for each of these draws, its quality, is appended to the `qualities` of its set,
-        whether the rule looks at it or not: sets that are returned show them.
+    @abstractmethod
+    def update(
+        self,
+        sets: list[OpenSet[RuleOfOneT]],
+        draws: list[list[Generation]],
+        quality: np.ndarray,
+        start: int,
+    ) -> None:
+        """Give some rules their new draws, of this quality.
+
+        `draws` are those of each set so far. The last r of them, from `start` on, are new, and
+        `quality`, of shape (m, r), is theirs.
         """
 
     @abstractmethod
@@ -136,28 +150,30 @@ class BatchedThresholds(BatchedRule[SamplingRule]):
         self._unlike = [0.0] * k_max  # in place of similarities that decide nothing
 
     def new(self, index: int) -> OpenSet[SamplingRule]:
-        score, width = self._scores.set_score, self._scores.width
-        rule = SamplingRule(self._configuration, score, self._k_max, width)
+        scores = self._scores
+        rule = SamplingRule(self._configuration, scores.set_score, self._k_max, scores.width)
         return OpenSet(index, rule)
 
-    def advance(
-        self, sets: list[OpenSet[SamplingRule]], draws: list[list[Generation]], start: int
+    def update(
+        self,
+        sets: list[OpenSet[SamplingRule]],
+        draws: list[list[Generation]],
+        quality: np.ndarray,
+        start: int,
     ) -> None:
         # what the rule cannot look at is not compared: draws of too low a quality, and any of
         # them with draws that were rejected. Similarity is dear, and decides nothing there
         largest_similarity, least_quality, _ = self._configuration
         rejects_copies = largest_similarity < np.inf
         to_compare: dict[int, list[_NewDraw]] = {}  # by the number of accepted draws
-        qualities = self._scores.quality_of(sets, draws, start).tolist()
-        for open_set, row, qualities_of_set in zip(sets, draws, qualities):
-            open_set.qualities.extend(qualities_of_set)
-            for quality in qualities_of_set:
+        for open_set, row, qualities_of_set in zip(sets, draws, quality.tolist()):
+            for quality_of_draw in qualities_of_set:
                 n_accepted = len(open_set.rule.accepted)
-                if n_accepted and rejects_copies and quality >= least_quality:
-                    new_draw = _NewDraw(open_set, quality, row)
+                if n_accepted and rejects_copies and quality_of_draw >= least_quality:
+                    new_draw = _NewDraw(open_set, quality_of_draw, row)
                     to_compare.setdefault(n_accepted, []).append(new_draw)
                 else:
-                    open_set.rule.update(quality, self._unlike, open_set.next_text())
+                    open_set.rule.update(quality_of_draw, self._unlike, open_set.next_text())
         # sets of equal size are compared in one call; those that are shorter would need padding
         for new_draws in to_compare.values():
             rows = [new_draw.draws for new_draw in new_draws]
@@ -192,21 +208,22 @@ class BatchedExit(BatchedRule[ExitRule]):
         row = self._free.pop()
         return OpenSet(index, self._rule.stopping(), row)
 
-    def advance(
-        self, sets: list[OpenSet[ExitRule]], draws: list[list[Generation]], start: int
+    def update(
+        self,
+        sets: list[OpenSet[ExitRule]],
+        draws: list[list[Generation]],
+        quality: np.ndarray,
+        start: int,
     ) -> None:
         # features are relative to all draws, so that every draw is compared with all before it
-        quality = self._scores.quality_of(sets, draws, start)[:, 0]
         similarity = self._scores.similarity_of(draws, [range(start)] * len(sets))
         equal = np.array([open_set.next_text() for open_set in sets], dtype=np.intp)
         # calibration took each draw for a text of its own, and so must prediction
         if not self._rule.equal_texts:
             equal[:] = start
-        for open_set, value in zip(sets, quality.tolist(), strict=True):
-            open_set.qualities.append(value)
         # one update for all: its arithmetic is row by row, the same bits in any batch
         rows = np.array([open_set.row for open_set in sets], dtype=np.intp)
-        self._paths.update(rows, quality, similarity, equal)
+        self._paths.update(rows, quality[:, 0], similarity, equal)
         chances, arrival = self._rule.model.probabilities(self._paths, rows)
         for open_set, chances_of_set, arrival_of_set in zip(sets, chances, arrival.tolist()):
             open_set.rule.update(chances_of_set, arrival_of_set)

@@ -343,7 +343,7 @@ def test_exit_policies_and_both_guarantees():
         assert part in text
     left, labels = one.calibration_.rule.outcome, one.calibration_data_.admissible
     n = left.n_calibration
-    assert left.errors_of_safest <= left.n_errors <= left.n_errors_allowed
+    assert left.safest.n_errors <= left.n_errors <= left.n_errors_allowed
     assert (left.sizes.mean(), left.draws.mean()) == (left.size, left.samples)
     assert f"| error | {left.n_errors / n:.4f} |" in text
     assert f"| always one draw | {1 - labels[:, 0].mean():.4f} |" in text

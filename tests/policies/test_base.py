@@ -72,10 +72,8 @@ class BatchedTexts(BatchedRule):
     def new(self, index):
         return OpenSet(index, StoppingAtTexts(self._rule.n_texts, self._rule.k_max))
 
-    def advance(self, sets, draws, start):
-        quality = self._scores.quality_of(sets, draws, start)[:, 0]
-        for one, value in zip(sets, quality.tolist()):
-            one.qualities.append(value)
+    def update(self, sets, draws, quality, start):
+        for one in sets:
             one.rule.update(one.next_text())
 
     def outcome(self, open_set):
@@ -186,6 +184,13 @@ def test_lazily_it_finds_the_same_by_fewer_verdicts_and_draws(eager, judging):
     of_eager = eager.calibration_.rule.outcome
     assert of_lazy.sizes.tolist() == of_eager.sizes.tolist()
     assert of_lazy.draws.tolist() == of_eager.draws.tolist()
+
+
+def test_sets_show_the_quality_of_draws_at_which_its_rule_does_not_look(eager):
+    for one, quality in zip(eager.predict(FITTED), eager.calibration_data_.quality):
+        # a text is as good as its best draw
+        draws_of_text = [[first, *later] for first, later in zip(one.indices, one.repeats)]
+        assert one.quality.tolist() == [quality[draws].max() for draws in draws_of_text]
 
 
 def test_it_is_saved_and_loaded(eager, tmp_path):

@@ -117,5 +117,5 @@ def test_a_null_counts_what_was_known_before(same_text):
     with pytest.warns(NullCalibrationWarning):
         lazy.calibrate(known)
     found, wanted = lazy.calibration_.rule.outcome, full.calibration_.rule.outcome
-    assert found.errors_of_safest == wanted.errors_of_safest
+    assert found.safest == wanted.safest
     assert found.smallest_level == wanted.smallest_level
