@@ -13,7 +13,7 @@ from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import Provenance
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies import CovariateShift
-from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies.shift import Shift
 
 _SCORES = ("quality", "similarity", "admission", "splitter", "component_score", "weight")
 _OF_CODE = ("generator", *_SCORES)  # fingerprints, which a changed function changes

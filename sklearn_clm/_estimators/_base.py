@@ -37,8 +37,8 @@ from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.generators.queue import CANCELLED
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies.groups import groups_of
+from sklearn_clm.policies.shift import Shift
 
 # refused at once: joblib refuses 0 only after draws have been paid for
 N_JOBS: list[object] = [

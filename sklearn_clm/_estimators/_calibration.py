@@ -33,10 +33,10 @@ from sklearn_clm.calibration.surface import Weights
 from sklearn_clm.calibration.words import Bound, counted, percent, rounded_up
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._selection import SelectionRule
-from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies.groups import groups_of
 from sklearn_clm.policies.rules import Rule, Rules, SetCounts, SetRule
+from sklearn_clm.policies.selection import SelectionRule
+from sklearn_clm.policies.shift import Shift
 from sklearn_clm.scoring import ComponentScore
 from sklearn_clm.scoring._quality import QualityLike
 from sklearn_clm.scoring._similarity import SimilarityLike

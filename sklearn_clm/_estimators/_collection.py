@@ -24,9 +24,9 @@ from sklearn_clm.generators.draws import Prompt, text_key
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.policies import Losses
-from sklearn_clm.policies._judging import Judging, judging_of
 from sklearn_clm.policies._losses import SetLosses
-from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies.judging import Judging, judging_of
+from sklearn_clm.policies.shift import Shift
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._quality import QualityLike, bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import SimilarityLike, get_similarity, warn_of_script

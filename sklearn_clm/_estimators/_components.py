@@ -30,8 +30,8 @@ from sklearn_clm.calibration.rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.identity import score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts
-from sklearn_clm.policies._judging import Judging, judging_of
-from sklearn_clm.policies._selection import labelled
+from sklearn_clm.policies.judging import Judging, judging_of
+from sklearn_clm.policies.selection import labelled
 from sklearn_clm.scoring import Citation, Citing, ClaimSupport, CombinedScore, get_splitter
 from sklearn_clm.scoring._callables import is_ours
 from sklearn_clm.scoring._components import (

@@ -16,9 +16,9 @@ from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.calibration._between import SAME, room_about_zero
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.words import percent
-from sklearn_clm.policies._selection import SelectionRule
 from sklearn_clm.policies._thresholds import ThresholdRule
 from sklearn_clm.policies.rules import Rule, SetRule
+from sklearn_clm.policies.selection import SelectionRule
 from sklearn_clm.scoring import (
     ClaimSupport,
     ClassifierScore,

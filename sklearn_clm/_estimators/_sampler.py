@@ -48,10 +48,10 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.policies._judging import Judging, judging_of
-from sklearn_clm.policies._shift import weights_of
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.groups import groups_of, parameters_of_groups
+from sklearn_clm.policies.judging import Judging, judging_of
+from sklearn_clm.policies.shift import weights_of
 from sklearn_clm.scoring._quality import QualityLike, needs_logprobs
 from sklearn_clm.scoring._similarity import SimilarityLike, get_similarity
 from sklearn_clm.scoring.admission import get_admission

@@ -37,17 +37,17 @@ from sklearn_clm.calibration import (
     ComponentThreshold,
     Provenance,
 )
-from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration.claim import Promise
+from sklearn_clm.calibration.components import check_components
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.generators.identity import frozen, score_fingerprint
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies import AuditedJudging, Groups
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._judging import judging_of
-from sklearn_clm.policies._selection import ComponentSelection, SelectionRule
 from sklearn_clm.policies.groups import groups_of, parameters_of_groups
+from sklearn_clm.policies.judging import judging_of
 from sklearn_clm.policies.rules import Rule, rules_of_parts
+from sklearn_clm.policies.selection import ComponentSelection, SelectionRule
 from sklearn_clm.scoring import ComponentScore, get_splitter
 from sklearn_clm.scoring._components import get_component_score
 from sklearn_clm.scoring._splitters import Splitter

@@ -192,11 +192,6 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._components import (
-    ComponentCalibrationData,
-    ComponentThreshold,
-    component_learn_then_test,
-)
 from sklearn_clm.calibration._learn_then_test import LearnThenTestResult, learn_then_test
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
 from sklearn_clm.calibration._search import pareto_frontier, search_frontier
@@ -208,6 +203,11 @@ from sklearn_clm.calibration._two_phase import (
 from sklearn_clm.calibration.betting import betting_p_value, weighted_betting_p_value
 from sklearn_clm.calibration.certify import fixed_sequence_test
 from sklearn_clm.calibration.claim import Claim
+from sklearn_clm.calibration.components import (
+    ComponentCalibrationData,
+    ComponentThreshold,
+    component_learn_then_test,
+)
 from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.rows import keep_by_weight
 from sklearn_clm.calibration.surface import risk_surface

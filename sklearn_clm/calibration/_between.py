@@ -15,7 +15,7 @@ none across the middle of two neighbours of that precision.
 
 *Levels that come from the calibration part.* An exit level may stand anywhere below u-hat, and a
 threshold on components anywhere above the largest score that must stay out: the proofs
-(``_exit_policy.py``, ``_components.py``) hold for these, wherever they stand.
+(``exit_policy.py``, ``components.py``) hold for these, wherever they stand.
 
 *Nothing is tested that is not used.* Thresholds of a grid come from the optimisation part alone;
 what calibrates tests them as they are, and prediction runs them as they are. A calibration score

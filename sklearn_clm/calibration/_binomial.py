@@ -1,4 +1,4 @@
-"""The exact binomial test (section 4.3), and the levels that tests certify."""
+"""The exact binomial test (section 4.3), and certified levels."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Algorithm 1 on arrays: the sets of many prompts at once.
+"""Algorithm 1 on the arrays of many prompts at once.
 
 The rule itself stands in ``_rule.py``, draw by draw: these sets are tested against it.
 """

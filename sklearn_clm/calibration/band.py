@@ -1,4 +1,4 @@
-"""The band: which epsilons are neither out of reach nor trivial."""
+"""The band of epsilons neither out of reach nor trivial."""
 
 import math
 from typing import NamedTuple

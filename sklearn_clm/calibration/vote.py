@@ -5,7 +5,7 @@ or, by quality, the text of the best draw. Of equals it is the one that came fir
 level u answers where the score reaches u. Whether votes are shares of equal texts, or of texts
 alike, whether quality is anybody's score: no label has shaped it, so all prompts calibrate.
 
-*One level* is tested as in ``_answer.py``: given that m prompts are answered, errors are
+*One level* is tested as in ``answer.py``: given that m prompts are answered, errors are
 Bin(m, r_u).
 
 *Many levels* are a fixed sequence from a start downwards: all numbers of votes, or, of a continuous
@@ -70,10 +70,10 @@ import numpy as np
 
 from sklearn_clm.calibration._between import first_of_largest, middles_below
 from sklearn_clm.calibration._binomial import critical_count
-from sklearn_clm.calibration._exit_model import TextModel
-from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._texts import AsItIs, TextPaths, texts_of_draws
 from sklearn_clm.calibration.data import CalibrationData
+from sklearn_clm.calibration.exit_model import TextModel
+from sklearn_clm.calibration.exit_policy import ExitRule
 from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.table import DrawEntries, Table
 from sklearn_clm.calibration.tiers import Tiers

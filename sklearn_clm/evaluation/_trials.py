@@ -19,12 +19,12 @@ from sklearn_clm.calibration import (
     critical_count,
     learn_then_test,
 )
-from sklearn_clm.calibration._components import (
+from sklearn_clm.calibration.certify import places_of_rank
+from sklearn_clm.calibration.checks import check_budgets, check_level
+from sklearn_clm.calibration.components import (
     ComponentEntries,
     check_components,
 )
-from sklearn_clm.calibration.certify import places_of_rank
-from sklearn_clm.calibration.checks import check_budgets, check_level
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import split_prompts

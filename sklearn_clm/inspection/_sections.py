@@ -29,8 +29,8 @@ from sklearn_clm.generators.identity import title_of
 from sklearn_clm.inspection._band import AchievableBandDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection.figures import Display
-from sklearn_clm.policies._selection import SelectionRule, selected
 from sklearn_clm.policies.rules import Expected
+from sklearn_clm.policies.selection import SelectionRule, selected
 from sklearn_clm.scoring import get_set_score
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration

@@ -105,7 +105,7 @@ True
 
 The guarantee is that of thresholds, and needs nothing of what was learnt. The sets are nested in
 the level, so one number is calibrated, and nothing is corrected for. The proof stands in
-``sklearn_clm/calibration/_exit_policy.py``.
+``sklearn_clm/calibration/exit_policy.py``.
 
 Near copies count as one text, where labels of the optimisation part show that texts so alike agree.
 Where texts repeat, a policy can also learn from prompts without references, each one's last draw in
@@ -292,11 +292,11 @@ import sklearn_clm.caching  # noqa: F401 - whole, before parts of it
 from sklearn_clm.policies._answer import AnswerPolicy
 from sklearn_clm.policies._audited import AuditedJudging
 from sklearn_clm.policies._exit import ExitPolicy
-from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._losses import Losses
-from sklearn_clm.policies._shift import CovariateShift
 from sklearn_clm.policies._thresholds import ThresholdPolicy
 from sklearn_clm.policies.groups import Groups
+from sklearn_clm.policies.judging import LazyJudging
+from sklearn_clm.policies.shift import CovariateShift
 
 __all__ = [
     "AnswerPolicy",

@@ -10,9 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm._exceptions import naming_parameters
-from sklearn_clm.calibration import CalibrationData, Claim
-from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps, search_answers
-from sklearn_clm.calibration._binomial import prompts_needed
+from sklearn_clm.calibration import CalibrationData, Claim, prompts_needed
+from sklearn_clm.calibration.answer import AnswerPath, AnswerSteps, search_answers
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.claim import Promise
 from sklearn_clm.calibration.data import check_data, prompt_digests
@@ -36,8 +35,8 @@ from sklearn_clm.policies._answer_levels import AnswerLevel, PlainLevel
 from sklearn_clm.policies._asking import bounding
 from sklearn_clm.policies._classifiers import classifier_factory, degree_two, one_thread
 from sklearn_clm.policies._exit import share_that_teaches
-from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.judging import Judging
 from sklearn_clm.policies.rules import Rule, Rules
 
 _ENOUGH_FOR_BOTH = 250  # prompts: of fewer a part teaches too little, and shares of delta cost much
@@ -89,7 +88,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
     admissible, where that reaches a level; a prompt without an answer is *escalated*, to a dearer
     model or to a person: its set is empty. With confidence 1 - delta at most a share `alpha` of the
     answers is wrong, and ``claim.answered`` says how many prompts are answered. `epsilon` has no
-    part in it. See ``sklearn_clm/calibration/_answer.py`` and ``vote.py`` there for the proofs.
+    part in it. See ``sklearn_clm/calibration/answer.py`` and ``vote.py`` there for the proofs.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, Claim
-from sklearn_clm.calibration._answer import AnswerPath, AnswerRule, AnswerSteps
+from sklearn_clm.calibration.answer import AnswerPath, AnswerRule, AnswerSteps
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.vote import (

@@ -64,8 +64,8 @@ from sklearn_clm.calibration.tests import (
     n_counted_at,
 )
 from sklearn_clm.policies._asking import CollectedDraws, CollectedJudge
-from sklearn_clm.policies._judging import Auditable, Judging, LearntT, PathT, TableT
 from sklearn_clm.policies.base import Policy
+from sklearn_clm.policies.judging import Auditable, Judging, LearntT, PathT, TableT
 from sklearn_clm.policies.rules import Rule
 from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission
@@ -197,7 +197,7 @@ class AuditedJudging(BaseEstimator, Judging):
 
 @dataclass(frozen=True)
 class _TestedStep:
-    """The step that is tested, and the prompts of its audit."""
+    """The step that is tested, and its audit."""
 
     policy: Auditable[Any, Any, Any]
     path: Path
@@ -279,7 +279,7 @@ class Audit(Judging):
         )
 
     def _by_model_and_people(self, tested: _TestedStep, design: str) -> Rule:
-        """The test of a step in two phases, or by betting."""
+        """The test of a step by two phases or betting."""
         risk = tested.policy.risk
         claim = tested.claim
         n_prompts = len(tested.order)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sklearn.base import BaseEstimator, clone
 from threadpoolctl import threadpool_limits
 
-from sklearn_clm.calibration._exit_model import Learner
+from sklearn_clm.calibration.exit_model import Learner
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

@@ -11,16 +11,16 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim
-from sklearn_clm.calibration._exit_model import (
-    ExitModel,
-    fit_exit_model,
-    impute_labels,
-)
-from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule, LevelPath
 from sklearn_clm.calibration._holes import completed
 from sklearn_clm.calibration._texts import same_text_of, texts_of_draws
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.data import check_data, prompt_digests
+from sklearn_clm.calibration.exit_model import (
+    ExitModel,
+    fit_exit_model,
+    impute_labels,
+)
+from sklearn_clm.calibration.exit_policy import ExitEntries, ExitRule, LevelPath
 from sklearn_clm.calibration.outcome import Outcome, SafestStep
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScoreLike
@@ -30,9 +30,9 @@ from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.calibration.vote import PlainRule
 from sklearn_clm.policies._classifiers import classifier_factory
 from sklearn_clm.policies._exit_files import model_from_json, model_to_json
-from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.batched import BatchedExit, DrawScores
+from sklearn_clm.policies.judging import Judging
 from sklearn_clm.policies.rules import Expected, Fact, Rule, SetCounts, SetRule
 
 _TEACHING_SHARE = 1 / 5  # of the prompts ...

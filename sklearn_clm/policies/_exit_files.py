@@ -6,8 +6,8 @@ from typing import Any
 import joblib
 import numpy as np
 
-from sklearn_clm.calibration._exit_model import ConstantClassifier, ExitModel, is_logistic
 from sklearn_clm.calibration._texts import ScoreScale
+from sklearn_clm.calibration.exit_model import ConstantClassifier, ExitModel, is_logistic
 from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.policies._classifiers import degree_two
 

@@ -30,9 +30,9 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BettingTest, BinomialTest
 from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.generators.identity import score_fingerprint
-from sklearn_clm.policies._judging import Judging
 from sklearn_clm.policies.base import Policy
 from sklearn_clm.policies.batched import BatchedThresholds, DrawScores
+from sklearn_clm.policies.judging import Judging
 from sklearn_clm.policies.rules import Expected, Fact, Rule, SetCounts, SetRule
 
 

@@ -24,7 +24,7 @@ from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BettingTest, BinomialTest, Test, count_steps, counts_at
 from sklearn_clm.calibration.words import ErrorCount
 from sklearn_clm.policies._asking import CollectedJudge, bounding
-from sklearn_clm.policies._judging import Judging
+from sklearn_clm.policies.judging import Judging
 from sklearn_clm.policies.rules import (
     Everything,
     Rule,

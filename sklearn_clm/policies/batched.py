@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from sklearn_clm.calibration import Configuration, SamplingRule
-from sklearn_clm.calibration._exit_policy import ExitRule
+from sklearn_clm.calibration.exit_policy import ExitRule
 from sklearn_clm.calibration.set_scores import SetScore
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators.draws import text_key
@@ -102,7 +102,7 @@ class BatchedRule(ABC, Generic[RuleOfOneT]):
     def advance(
         self, sets: list[OpenSet[RuleOfOneT]], draws: list[list[Generation]], start: int
     ) -> None:
-        """Score new draws, from `start` on, and give them to the rules."""
+        """Score new draws, from `start` on, for some rules."""
         quality = self._scores.quality_of(sets, draws, start)
         # whether its rule looks at it or not: sets that are returned show the quality of each draw
         for open_set, qualities_of_set in zip(sets, quality.tolist(), strict=True):

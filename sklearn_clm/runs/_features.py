@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_array
 
-from sklearn_clm.calibration._exit_model import probability
+from sklearn_clm.calibration.exit_model import probability
 
 N_FEATURES = 9  # of each score; two more are of the number of steps
 _LARGEST = 1e100  # of a score, so that no feature overflows

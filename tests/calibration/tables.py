@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._exit_policy import ExitEntries
+from sklearn_clm.calibration.exit_policy import ExitEntries
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators.draws import text_key
 

@@ -14,8 +14,8 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
     critical_count,
 )
-from sklearn_clm.calibration._components import ComponentEntries, ComponentPath
 from sklearn_clm.calibration.certify import nth_largest_by_asking
+from sklearn_clm.calibration.components import ComponentEntries, ComponentPath
 from sklearn_clm.calibration.risk import MISSES, WrongComponents
 from sklearn_clm.calibration.tests import errors_at
 

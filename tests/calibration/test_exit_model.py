@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, SGDCl
 from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._exit_model import fit_exit_model, is_logistic, probability
 from sklearn_clm.calibration._texts import same_text_of
+from sklearn_clm.calibration.exit_model import fit_exit_model, is_logistic, probability
 from tests.calibration.tables import exit_scores_of
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._exit_model import exit_scores, fit_exit_model
-from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
 from sklearn_clm.calibration.certify import nth_largest, nth_largest_by_asking
+from sklearn_clm.calibration.exit_model import exit_scores, fit_exit_model
+from sklearn_clm.calibration.exit_policy import ExitEntries, ExitRule
 from sklearn_clm.calibration.table import Table
 from tests.calibration.tables import exit_scores_of, lazy_table
 

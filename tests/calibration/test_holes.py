@@ -19,10 +19,10 @@ from sklearn_clm.calibration import (
     learn_then_test,
     search_frontier,
 )
-from sklearn_clm.calibration._answer import AnswerSteps
 from sklearn_clm.calibration._binomial import critical_count
-from sklearn_clm.calibration._exit_policy import LevelPath
+from sklearn_clm.calibration.answer import AnswerSteps
 from sklearn_clm.calibration.certify import count_passed
+from sklearn_clm.calibration.exit_policy import LevelPath
 from sklearn_clm.calibration.risk import MISSES, MissesIfAny, WrongAnswers
 from sklearn_clm.calibration.rows import optimization_size
 from sklearn_clm.calibration.surface import evaluate_configurations

@@ -27,7 +27,7 @@ from sklearn_clm.policies import (
     ThresholdPolicy,
 )
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._judging import Judging
+from sklearn_clm.policies.judging import Judging
 from tests.calibration.tables import lazy_table
 from tests.toy import questions, toy_sampler
 from tests.validity.audits import _People as People

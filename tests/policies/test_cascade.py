@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration._exit_model import horizons
-from sklearn_clm.calibration._exit_policy import ExitEntries
+from sklearn_clm.calibration.exit_model import horizons
+from sklearn_clm.calibration.exit_policy import ExitEntries
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.generators import CascadeGenerator, PrecomputedGenerator

@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._exit_model import impute_labels
+from sklearn_clm.calibration.exit_model import impute_labels
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from tests.calibration.tables import equal_texts, exit_scores_of, lazy_table

@@ -10,7 +10,7 @@ from sklearn_clm import ComponentSelector
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, ThresholdPolicy
-from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies.shift import Shift
 from tests.toy import drawn, questions, toy_sampler
 
 N = 240

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count
-from sklearn_clm.calibration._answer import AnswerPath, AnswerSteps
+from sklearn_clm.calibration.answer import AnswerPath, AnswerSteps
 from sklearn_clm.calibration.certify import count_passed
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.vote import PlainModel, votes_of
 from sklearn_clm.policies import AnswerPolicy
-from sklearn_clm.policies._judging import judging_of
+from sklearn_clm.policies.judging import judging_of
 from tests.calibration.tables import lazy_table
 
 from .policies import N_OPTIMIZATION, texts_of

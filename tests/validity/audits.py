@@ -24,7 +24,7 @@ from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.policies import AuditedJudging, ThresholdPolicy
 from sklearn_clm.policies._audited import Audit, seen_by_model
-from sklearn_clm.policies._selection import ComponentSelection
+from sklearn_clm.policies.selection import ComponentSelection
 
 from .procedures import N_LAMBDAS, Setting, accepted_at_stop
 from .worlds import World, make_world

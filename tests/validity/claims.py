@@ -11,12 +11,12 @@ from functools import cache, partial
 import numpy as np
 
 from sklearn_clm.calibration import Claim, component_learn_then_test, critical_count
-from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration.certify import nth_largest_by_asking
+from sklearn_clm.calibration.components import ComponentEntries
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.policies import AuditedJudging
 from sklearn_clm.policies._audited import Audit
-from sklearn_clm.policies._selection import ComponentSelection
+from sklearn_clm.policies.selection import ComponentSelection
 from sklearn_clm.scoring import Claim as Statement
 from sklearn_clm.scoring._splitters import least_on_the_way_up
 

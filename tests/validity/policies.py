@@ -13,16 +13,16 @@ from sklearn_clm.calibration import (
     learn_then_test,
     search_frontier,
 )
-from sklearn_clm.calibration._exit_model import (
+from sklearn_clm.calibration._learn_then_test import certify_frontier
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._texts import texts_of_draws
+from sklearn_clm.calibration.certify import nth_largest, nth_largest_by_asking
+from sklearn_clm.calibration.exit_model import (
     ExitModel,
     _best_rho,
     exit_scores,
     fit_exit_model,
 )
-from sklearn_clm.calibration._learn_then_test import certify_frontier
-from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration._texts import texts_of_draws
-from sklearn_clm.calibration.certify import nth_largest, nth_largest_by_asking
 from sklearn_clm.calibration.risk import MISSES
 from sklearn_clm.calibration.set_scores import get_set_score
 from sklearn_clm.calibration.surface import evaluate_configurations

@@ -20,9 +20,9 @@ from sklearn_clm.calibration import (
     learn_then_test,
 )
 from sklearn_clm.calibration._between import SAME
-from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
-from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration.certify import nth_largest_by_asking
+from sklearn_clm.calibration.exit_model import ExitModel, fit_exit_model
+from sklearn_clm.calibration.exit_policy import ExitEntries
 from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.table import Table
 from tests.calibration.tables import exit_scores_of

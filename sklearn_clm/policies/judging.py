@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.calibration import Claim, ComponentCalibrationData
-from sklearn_clm.calibration._exit_model import impute_labels
+from sklearn_clm.calibration.exit_model import impute_labels
 from sklearn_clm.calibration.outcome import Audited
 from sklearn_clm.calibration.path import Path, TablePath
 from sklearn_clm.calibration.risk import Risk

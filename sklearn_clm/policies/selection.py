@@ -14,9 +14,9 @@ from sklearn_clm.calibration import (
     critical_count,
     prompts_needed,
 )
-from sklearn_clm.calibration._components import ComponentEntries, ComponentPath
 from sklearn_clm.calibration.certify import may_ask, nth_largest_by_asking
 from sklearn_clm.calibration.claim import nothing_passed
+from sklearn_clm.calibration.components import ComponentEntries, ComponentPath
 from sklearn_clm.calibration.outcome import Audited, Outcome, SafestStep
 from sklearn_clm.calibration.risk import Risk, WrongComponents
 from sklearn_clm.calibration.rows import Part

@@ -52,7 +52,9 @@ from scipy.stats import betabinom, binom
 
 from sklearn_clm.calibration._between import first_of_largest, middles_below
 from sklearn_clm.calibration._binomial import critical_count
-from sklearn_clm.calibration._exit_model import (
+from sklearn_clm.calibration._texts import TextPaths
+from sklearn_clm.calibration.data import CalibrationData
+from sklearn_clm.calibration.exit_model import (
     ConstantClassifier,
     ExitModel,
     Learner,
@@ -60,9 +62,7 @@ from sklearn_clm.calibration._exit_model import (
     learnt,
     with_references,
 )
-from sklearn_clm.calibration._exit_policy import ExitRule
-from sklearn_clm.calibration._texts import TextPaths
-from sklearn_clm.calibration.data import CalibrationData
+from sklearn_clm.calibration.exit_policy import ExitRule
 from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.table import DrawEntries, Table
 from sklearn_clm.calibration.tiers import Tiers
