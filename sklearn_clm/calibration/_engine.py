@@ -152,7 +152,6 @@ class DistinctSets(NamedTuple):
     """
 
     words: np.ndarray
-
     accepted: np.ndarray
     prompt: np.ndarray
     pairs: np.ndarray

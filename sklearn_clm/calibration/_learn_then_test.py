@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -205,23 +205,14 @@ def certify_frontier(
     n_passed = count_steps(path, tests, start)
 
     band = AchievableEpsilon(math.nan, math.nan)
-    if not path.table.is_filled:
-        risks, exact = _tested_risks(main_test, n_passed, select)
-        n_counted = n if risks.n_counted is None else risks.n_counted
-        p_values = step_p_values(risks.n_errors, n_counted, main_test.level)
-        p_values[n_passed + 1 :] = np.nan  # after the first failure nothing is tested
-        # the excess needs the first admissible draw, a label that no test asks for
-        objective = replace(risks, excess=np.zeros(len(path))).objective(**weights)
-        if np.isnan(objective[:n_passed]).any():
-            objective = path.frontier.objective
-    else:
-        risks = path.risks(main_test.risk)
-        exact = np.ones(len(path), dtype=bool)
-        p_values = np.max([test.p_values() for test in tests], axis=0)
-        objective = risks.objective(**weights)
+    if path.table.is_filled:
+        evidence = _evidence_of_all_labels(main_test, tests, weights)
         # no test rests on the band: all prompts may tell it (Appendix C)
         labels = path.table.labels[np.concatenate((searched, path.rows))]
         band = AchievableEpsilon.of_labels(labels == 1)
+    else:
+        evidence = _evidence_of_few_labels(main_test, n_passed, select, weights)
+    risks = evidence.risks
 
     # with other losses no epsilon alone would have certified the first step
     smallest = math.nan
@@ -235,7 +226,7 @@ def certify_frontier(
         chosen = n_passed - 1
     elif n_passed:
         # of equals argmin takes the first, the safest
-        chosen = int(np.argmin(objective[:n_passed]))
+        chosen = int(np.argmin(evidence.objective[:n_passed]))
     n_judged = path.table.n_judgements - n_judged_before
     return LearnThenTestResult(
         frontier=path.frontier,
@@ -243,7 +234,7 @@ def certify_frontier(
         position=chosen,
         n_errors=risks.n_errors,
         n_counted=risks.n_counted,
-        p_values=p_values,
+        p_values=evidence.p_values,
         n_optimization=len(searched),
         n_calibration=n,
         epsilon=main_test.level,
@@ -252,10 +243,46 @@ def certify_frontier(
         achievable_epsilon=band,
         risks=risks,
         provenance=path.table.data.provenance,
-        exact=exact,
+        exact=evidence.exact,
         open_err=path.table.has_holes and not lazily,
         n_judgements=n_judged if lazily else None,
     )
+
+
+class _Evidence(NamedTuple):
+    """What tests found of the steps of a frontier."""
+
+    risks: ConfigurationRisks
+    p_values: np.ndarray
+    exact: np.ndarray  # where errors and p-values are exact, bool
+    objective: np.ndarray  # by which one of the steps that passed is chosen
+
+
+def _evidence_of_all_labels(
+    main_test: BinomialTest[ThresholdPath], tests: Sequence[StepTest], weights: Weights
+) -> _Evidence:
+    """Errors, p-values and costs of a table that is filled."""
+    risks = main_test.path.risks(main_test.risk)
+    # the largest p-value of a step is one of "some risk is too high"
+    p_values = np.max([test.p_values() for test in tests], axis=0)
+    exact = np.ones(len(main_test.path), dtype=bool)
+    return _Evidence(risks, p_values, exact, risks.objective(**weights))
+
+
+def _evidence_of_few_labels(
+    main_test: BinomialTest[ThresholdPath], n_passed: int, select: str, weights: Weights
+) -> _Evidence:
+    """Bounds of errors and p-values of an incomplete table."""
+    path = main_test.path
+    risks, exact = _tested_risks(main_test, n_passed, select)
+    n_counted = main_test.n_prompts if risks.n_counted is None else risks.n_counted
+    p_values = step_p_values(risks.n_errors, n_counted, main_test.level)
+    p_values[n_passed + 1 :] = np.nan  # after the first failure nothing is tested
+    # the excess needs the first admissible draw, a label that no test asks for
+    objective = replace(risks, excess=np.zeros(len(path))).objective(**weights)
+    if np.isnan(objective[:n_passed]).any():
+        objective = path.frontier.objective
+    return _Evidence(risks, p_values, exact, objective)
 
 
 def _tested_risks(

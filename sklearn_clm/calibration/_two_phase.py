@@ -137,7 +137,7 @@ class _Design:
     def _log_likelihood(
         self, refused: np.ndarray, missed: np.ndarray, a: np.ndarray, b: np.ndarray
     ) -> np.ndarray:
-        """Of counts, given the shares refused and missed."""
+        """Log-likelihood of counts, given the shares refused and missed."""
         of_refused = xlogy(refused, a) + xlog1py(self.n_prompts - refused, -a)
         of_missed = xlogy(missed, b) + xlog1py(self.n_audited - missed, -b)
         return np.asarray(of_refused + of_missed)

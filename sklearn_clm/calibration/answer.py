@@ -77,7 +77,7 @@ _CUTS = np.arange(10, -1, -1) / 8  # of the level of the start
 _NOTHING = 1e-9  # of the draws: as good as no answer before all are made
 
 Values: TypeAlias = float | np.ndarray
-"""Of one prompt, or of many."""
+"""A number of one prompt, or an array of those of many."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ class AnswerPath:
     """A model of texts, and a path of descending levels.
 
     Both come from the optimisation part.
-
     `shares` and `risks` are the expected shares of prompts answered and of wrong answers at each.
     """
 
@@ -142,6 +141,14 @@ def chances_to_pass(
     return np.asarray(chance.mean(axis=1))
 
 
+class _Answers(NamedTuple):
+    """The answer of n prompts after each draw, (n, draws)."""
+
+    chance: np.ndarray  # p_k of its text, cross-fitted
+    wrong: np.ndarray  # whether it is wrong
+    costs: np.ndarray  # (K,): of the first so many draws
+
+
 class _Candidate(NamedTuple):
     """A path, with what it is expected to give."""
 
@@ -166,9 +173,35 @@ def search_answers(
     A draw costs as many answers as `draw_price` says; None: answers are nearly as many as can be,
     by the cheapest draws. Its tests have `share_of_delta` of delta.
     """
+    model, answers = _learnt_model(data, new_classifier, tiers)
+    is_labeled = bool(np.any(data.labels >= 0))
+    candidates = []
+    for spent in _ways_to_count(data.k_max, tiers, draw_price):
+        # levels, their chances to pass, and the start are those without a cut
+        patience = tuple((spent[-1] / spent).tolist())
+        sure = sureness(answers.chance, patience)
+        levels = _levels(sure)
+        shares, risks, _ = _measured(levels, sure, answers)
+        path = AnswerPath(
+            model,
+            patience,
+            data.n_prompts,
+            levels,
+            shares,
+            risks,
+            share_of_delta=share_of_delta,
+        )
+        chances = path.chances(n, alpha, share_of_delta * delta)
+        candidates += _with_cuts(path, answers, chances, draw_price, is_labeled=is_labeled)
+    return _best(candidates, draw_price).path
+
+
+def _learnt_model(
+    data: CalibrationData, new_classifier: Callable[[], Learner], tiers: Tiers | None
+) -> tuple[ExitModel, _Answers]:
+    """The model of texts, and its cross-fitted answers."""
     k_max = data.k_max
-    labeled = np.any(data.labels >= 0)
-    data = with_references(data)
+    data = with_references(data)  # which may take the place of the last draw
     paths, present, features = TextPaths.of_all_draws(
         data.quality, data.similarity, data.first, tiers
     )
@@ -187,47 +220,44 @@ def search_answers(
         k_max=k_max,
         tiers=tiers,
     )
-    # the answer after each draw: its text, its chance to be right, and whether it is wrong
     texts = chance_of_text.argmax(axis=2)
-    chance = chance_of_text.max(axis=2)
     wrong = ~np.take_along_axis(data.admissible, texts, axis=1)
     draws = np.arange(1, k_max + 1)
     costs = draws if tiers is None else tiers.price_of(draws)
+    return model, _Answers(chance_of_text.max(axis=2), wrong, costs)
+
+
+def _with_cuts(
+    path: AnswerPath,
+    answers: _Answers,
+    chances: np.ndarray,
+    draw_price: float | None,
+    *,
+    is_labeled: bool,
+) -> list[_Candidate]:
+    """A path with cuts, each with what it gives.
+
+    `chances` are those of its levels to pass.
+    """
+    start = int(np.argmax(chances))
+    chance_last = _likely_last(chances[start:])
+    # without labels the risks are a guess: any level may be the last
+    if not is_labeled:
+        chance_last = np.full(len(chance_last), chances[start] / len(chance_last))
+    # prices are those where something passes: where nothing does, all draws are made
+    chance_any = max(chances[start], np.finfo(float).tiny)
 
     candidates = []
-    for spent in _ways_to_count(draws, costs, draw_price):
-        # levels, their chances to pass, and the start are those without a cut
-        patience = tuple((spent[-1] / spent).tolist())
-        sure = sureness(chance, patience)
-        levels = _levels(sure)
-        shares, risks, _ = _measured(levels, sure, chance, wrong, costs)
-        path = AnswerPath(
-            model,
-            patience,
-            data.n_prompts,
-            levels,
-            shares,
-            risks,
-            share_of_delta=share_of_delta,
-        )
-        chances = path.chances(n, alpha, share_of_delta * delta)
-        start = int(np.argmax(chances))
-        chance_last = _likely_last(chances[start:])
-        # without labels the risks are a guess: any level may be the last
-        if not labeled:
-            chance_last = np.full(len(chance_last), chances[start] / len(chance_last))
-        # prices are those where something passes: where nothing does, all draws are made
-        chance_any = max(chances[start], np.finfo(float).tiny)
-
-        cuts = [0.0] if draw_price == 0.0 else levels[start] * _CUTS
-        for cut in cuts:
-            sure = sureness(chance, patience, cut)
-            shares, risks, prices = _measured(levels, sure, chance, wrong, costs)
-            with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
-            answered = chance_last @ shares[start:]
-            price = chance_last @ prices[start:] / chance_any
-            candidates.append(_Candidate(with_cut, answered, price))
-    return _best(candidates, draw_price).path
+    # a cut saves draws, and answers nobody more
+    cuts = [0.0] if draw_price == 0.0 else path.levels[start] * _CUTS
+    for cut in cuts:
+        sure = sureness(answers.chance, path.patience, cut)
+        shares, risks, prices = _measured(path.levels, sure, answers)
+        with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
+        answered = chance_last @ shares[start:]
+        price = chance_last @ prices[start:] / chance_any
+        candidates.append(_Candidate(with_cut, answered, price))
+    return candidates
 
 
 def _best(candidates: list[_Candidate], draw_price: float | None) -> _Candidate:
@@ -239,15 +269,14 @@ def _best(candidates: list[_Candidate], draw_price: float | None) -> _Candidate:
     return min(nearly_best, key=lambda one: one.price)
 
 
-def _ways_to_count(
-    draws: np.ndarray, costs: np.ndarray, draw_price: float | None
-) -> list[np.ndarray]:
+def _ways_to_count(k_max: int, tiers: Tiers | None, draw_price: float | None) -> list[np.ndarray]:
     """Ways to count what was spent, w_1 to w_K."""
+    draws = np.arange(1, k_max + 1)
     # doubt that counts so often lets nothing be answered before the last draw
-    after_all = np.where(draws < draws[-1], _NOTHING, 1.0)
+    after_all = np.where(draws < k_max, _NOTHING, 1.0)
     if draw_price == 0.0:
         return [after_all]
-    spent = [draws] if costs is draws else [draws, costs]
+    spent = [draws] if tiers is None else [draws, tiers.price_of(draws)]
     return spent if draw_price is None else [after_all, *spent]
 
 
@@ -293,12 +322,11 @@ def _levels(sure: np.ndarray) -> np.ndarray:
 
 
 def _measured(
-    levels: np.ndarray, sure: np.ndarray, chance: np.ndarray, wrong: np.ndarray, costs: np.ndarray
+    levels: np.ndarray, sure: np.ndarray, answers: _Answers
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Share answered, expected share of wrong answers, price.
 
-    Each is by level. `sure`, `chance` and `wrong`, of shape (n, K), are those of the answer after
-    each draw.
+    Each is by level. `sure`, (n, draws), says how sure the answer is after each draw.
     """
     # how many draws of each prompt lie below each level, (n, levels): the next one answers
     k_max = sure.shape[1]
@@ -309,15 +337,15 @@ def _measured(
 
     # errors among the answers, and what the model expects of them
     answering_draw = np.minimum(n_below, k_max - 1)
-    is_wrong = np.take_along_axis(wrong, answering_draw, axis=1)
-    doubt = np.take_along_axis(1.0 - chance, answering_draw, axis=1)
+    is_wrong = np.take_along_axis(answers.wrong, answering_draw, axis=1)
+    doubt = np.take_along_axis(1.0 - answers.chance, answering_draw, axis=1)
     n_wrong = np.sum(is_wrong * answered, axis=0)
     total_doubt = np.sum(doubt * answered, axis=0)
 
     # an escalated prompt is drawn from until it is hopeless: it is -inf from there on
     draws_of_escalated = np.isfinite(sure).sum(axis=1, keepdims=True)
     draws = np.where(answered, n_below + 1, draws_of_escalated)
-    price = costs[draws - 1].mean(axis=0)
+    price = answers.costs[draws - 1].mean(axis=0)
     return m / len(sure), _risks(m, n_wrong, total_doubt), price
 
 
@@ -350,7 +378,9 @@ class AnswerSteps(TablePath):
     parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
 
     def __init__(self, table: Table, rows: np.ndarray, path: AnswerPath) -> None:
-        self.table, self.rows, self.path = table, rows, path
+        self.table = table
+        self.rows = rows
+        self.path = path
         self.sure = np.full((len(rows), table.k_max), -np.inf)
         self.texts = np.zeros(self.sure.shape, dtype=np.intp)
         self.n_made = np.zeros(len(rows), dtype=np.intp)  # draws

@@ -192,14 +192,14 @@ class Claim:
         return self.risk.null.format(of=f" for group {self.group!r}", each=f"each of its {unit}s")
 
     def _who(self) -> str:
-        member = f"a new {self.risk.unit}"
+        who = f"a new {self.risk.unit}"
         if self.group is not None:
-            member += f" of group {self.group!r}"
+            who += f" of group {self.group!r}"
         elif self.within_groups is not None:
-            member += " of the group"
+            who += " of the group"
         if self.shifted:
-            return f"{member}, distributed as the weights describe,"
-        return f"{member} from the same distribution"
+            return f"{who}, distributed as the weights describe,"
+        return f"{who} from the same distribution"
 
     def conditions(self) -> tuple[str, ...]:
         """Conditions from audit, repetitions, weights and provenance, in sentences."""

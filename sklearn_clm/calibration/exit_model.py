@@ -48,6 +48,7 @@ def _added_features(chance: np.ndarray, features: np.ndarray, alike: np.ndarray)
     The features are the probability, the chance that no text of a larger one is admissible, the
     largest similarity to these, the largest product of similarity and probability of these, and the
     largest quality.
+
     `chance`, (m, K), are probabilities of being admissible, -inf where there is no text; `features`
     are :data:`TEXT_FEATURES`, (m, K, 6), and `alike` similarities of texts, (m, K, K).
     """
@@ -287,12 +288,14 @@ def fit_exit_model(
     n_texts = present.sum(axis=2)
     so_far = _arrival_features(n_texts, draws, chance_to_add, k_max, tiers)
     stops, prices = horizons(draws, k_max, look_ahead, tiers)
-    everywhere = np.ones((n, k_max), dtype=bool)
+    every_moment = np.ones((n, k_max), dtype=bool)
     arrival_classifiers = []
     chances = []
     for stop, price in zip(stops, prices):
-        has_draws = everywhere & np.isfinite(price)
-        classifier, chance_of_arrival = learn(so_far, _arrives(labels, stop), has_draws, everywhere)
+        # of a tier that is used up nothing is learnt
+        has_draws = every_moment & np.isfinite(price)
+        arrives = _arrives(labels, stop)
+        classifier, chance_of_arrival = learn(so_far, arrives, has_draws, every_moment)
         arrival_classifiers.append(classifier)
         chances.append(chance_of_arrival)
     arrival = np.max(chances / prices[:, np.newaxis], axis=0)

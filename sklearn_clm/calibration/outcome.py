@@ -30,8 +30,8 @@ class TestOfOne(TypedDict):
 class LeftOpen(TypedDict):
     """What draws that end early leave open at a step."""
 
-    n_open: int
-    stops_known: bool
+    n_open: int  # prompts that err because their draws end before they decide
+    stops_known: bool  # whether the draws of all prompts reach their stop
 
 
 @dataclass(frozen=True)

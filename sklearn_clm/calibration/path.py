@@ -115,7 +115,8 @@ class ColumnPath(TablePath):
     parts: ClassVar[tuple[str, str]] = ("finds the path", "tests it")
 
     def __init__(self, table: Table, rows: np.ndarray) -> None:
-        self.table, self.rows = table, rows
+        self.table = table
+        self.rows = rows
         self._columns: dict[int, tuple[Column, np.ndarray]] = {}  # and the draws made by then
 
     @abstractmethod
@@ -147,9 +148,9 @@ class ColumnPath(TablePath):
         had_not_stopped = column.samples > n_draws_before
         changed = np.flatnonzero(has_new_draws & had_not_stopped)
         if len(changed):
-            columns = self.column_of(step, self.table.part(self.rows[changed]))
-            column.shown[changed] = columns.shown
-            column.samples[changed] = columns.samples
+            column_of_changed = self.column_of(step, self.table.part(self.rows[changed]))
+            column.shown[changed] = column_of_changed.shown
+            column.samples[changed] = column_of_changed.samples
         self._columns[step] = column, n_draws
         return column
 

@@ -16,8 +16,9 @@ since easy groups pay for hard ones.
 The group of a prompt must be known from the prompt alone: a group that depends on the responses or
 on their labels makes step 1 wrong.
 
-**A shift** keeps some: new prompts have the density w(x) relative to the calibration prompts, with
-0 <= w(x) <= B, and prompt i is kept with probability w_i / B, independently of everything else.
+**A shift** keeps some of the prompts: new ones have the density w(x) relative to the calibration
+prompts, with 0 <= w(x) <= B, and prompt i is kept with probability w_i / B, independently of
+everything else.
 
 1. P(x is kept) is proportional to w(x), so that a kept prompt is distributed as a new one.
 2. The decision uses the prompt alone, hence given the number of kept prompts their losses are

@@ -76,8 +76,10 @@ class ThresholdPath(ColumnPath):
         if not self.table.is_filled:
             return None
         risks = self.risks(risk)
-        everybody = np.full(len(self), len(self.rows))
-        return risks.n_errors, everybody if risks.n_counted is None else risks.n_counted
+        n_counted = risks.n_counted
+        if n_counted is None:
+            n_counted = np.full(len(self), len(self.rows))
+        return risks.n_errors, n_counted
 
     def expected_losses(self) -> np.ndarray:
         return self.frontier.loss

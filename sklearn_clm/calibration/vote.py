@@ -151,7 +151,9 @@ class PlainSteps(TablePath):
     parts: ClassVar[tuple[str, str]] = ("tells whether texts repeat", "finds its level")
 
     def __init__(self, table: Table, rows: np.ndarray, path: PlainPath, fewest: int) -> None:
-        self.table, self.rows, self.path = table, rows, path
+        self.table = table
+        self.rows = rows
+        self.path = path
         self.fewest = fewest
         model = path.model
         shape = (len(rows), path.k_max)

@@ -339,7 +339,7 @@ def _expected(record: Record, expected: Expected) -> Section:
     error += "" if n_tested == n else f", of the {n_tested} {record.claim.risk.of_counted}"
     rows = [(error, *_share(expected.errors))]
     rows += [(name, *mean_in_words(values)) for name, values in expected.of_prompts.items()]
-    text = f"Means over the {n} prompts that calibrated. {record.rule.counts}"
+    text = f"Means over the {n} prompts that calibrated. {record.rule.legend}"
     if record.claim.holds:
         text += " The rule was chosen on these prompts, so new ones may do a little worse."
     return Section("What to expect of predict", (text,), (("what", "mean", _INTERVAL), *rows))

@@ -190,8 +190,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         return share_that_teaches(n_prompts, _TEACHING_SHARE, _ENOUGH_TO_TEACH)
 
     def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
-        lacking = len(parts[-1].rows) < claim.fewest_prompts
-        if lacking and self.learnt is None and self._may_vote(table.k_max, table.tiers):
+        too_few_left = len(parts[-1].rows) < claim.fewest_prompts
+        if too_few_left and self.learnt is None and self._may_vote(table.k_max, table.tiers):
             # too few to learn from some of them and test the others: all test a vote
             parts = [part._replace(rows=part.all_rows, searched=np.arange(0)) for part in parts]
         if table.has_holes:
@@ -221,7 +221,9 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         return bool(repeat.sum() * n >= fewest_answers(self.alpha, delta) * len(repeat))
 
     def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnyPath:
-        k_max, tiers, n = table.k_max, table.tiers, table.data.n_prompts
+        k_max = table.k_max
+        tiers = table.tiers
+        n = table.data.n_prompts
         plain = self._plain_model(k_max, tiers)
         if not len(rows):
             return PlainPath(plain)
@@ -272,8 +274,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         self.path_: AnyPath
         may_vote = self._may_vote(data.k_max, tiers)
         # a vote needs no labels, and what is learnt without them knows no more
-        votes = may_vote and not np.any(data.labels >= 0)
-        if votes or self.score in ("vote", "quality"):
+        is_unlabeled = not np.any(data.labels >= 0)
+        if (may_vote and is_unlabeled) or self.score in ("vote", "quality"):
             self.path_ = PlainPath(plain, seen=seen)
             return self
         learnt = replace(self._learnt(data, n, delta, tiers, beside_vote=may_vote), seen=seen)
@@ -421,10 +423,10 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         allowed = outcome.n_errors_allowed
         needed = prompts_needed(self.alpha, claim.delta * path.path.share_of_delta)
         where = "At the first level that was tested"
-        lacking = f"; it takes {needed} answers at least, even if none is wrong"
+        tolerated = f"; it takes {needed} answers at least, even if none is wrong"
         if m >= needed:
-            lacking = f"; at most {allowed} may be"
+            tolerated = f"; at most {allowed} may be"
         if allowed is not None and outcome.n_errors <= allowed:
             where = "At the last level that passed"
-            lacking = ", which is few enough, but missing draws hide with which level tests begin"
-        return f"{where}, {outcome.errors.words} answers are wrong{lacking}."
+            tolerated = ", which is few enough, but missing draws hide with which level tests begin"
+        return f"{where}, {outcome.errors.words} answers are wrong{tolerated}."

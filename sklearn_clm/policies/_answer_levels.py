@@ -111,7 +111,8 @@ class PlainLevel(AnswerLevel):
         return f"quality {self.level:.6g}{share}"
 
     def facts(self, set_score: str) -> list[Fact]:
-        outcome, model = self.outcome, self.model
+        outcome = self.outcome
+        model = self.model
         if model.score == "vote":
             votes = votes_in_words(self.level, self.k_max)
             rows = [("level", votes, "answers that so many draws give")]

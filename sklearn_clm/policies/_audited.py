@@ -285,11 +285,11 @@ class Audit(Judging):
         n_prompts = len(tested.order)
         refused, pairs_of = seen_by_model(tested.path, tested.step, risk)
         n_refused = int(refused[tested.order].sum())
-        found_by = self._by_betting if design == "betting" else self._in_two_phases
-        found = found_by(tested, refused, pairs_of)
+        audited_by = self._by_betting if design == "betting" else self._in_two_phases
+        finding = audited_by(tested, refused, pairs_of)
 
         # what people were shown, and said
-        owner, prompts, draws = pairs_of(found.audited)
+        owner, prompts, draws = pairs_of(finding.audited)
         verdicts = self.verdicts.labels[prompts, draws] == 1
         n_missed = len(_rejected_of(risk, owner[~verdicts]))
         record = AuditRecord(
@@ -297,23 +297,23 @@ class Audit(Judging):
             n_prompts,
             n_missed,
             tested.n_audits,
-            tested.part.rows[found.audited],
+            tested.part.rows[finding.audited],
             prompts,
             draws,
             verdicts,
         )
-        if found.p_value > claim.delta:
+        if finding.p_value > claim.delta:
             exact = design != "betting"  # or else a bound, by verdicts that were not made
             what = tested.path.what
-            null = nothing_passed(claim, n_prompts, what, found.smallest_level, exact=exact)
+            null = nothing_passed(claim, n_prompts, what, finding.smallest_level, exact=exact)
             claim = claim.nullified(null)
         n_searched = len(tested.part.searched)
-        audit = Audited(record, found.p_value, claim.delta, found.smallest_level, n_searched)
+        audit = Audited(record, finding.p_value, claim.delta, finding.smallest_level, n_searched)
         return self._with_words(
             tested.policy.audited(tested.path, tested.step, audit, claim),
             f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
-            f"people audited {len(found.audited)}{found.how} by {len(verdicts)} verdicts on what "
-            f"it admits, and rejected {n_missed}.",
+            f"people audited {len(finding.audited)}{finding.how} by {len(verdicts)} verdicts on "
+            f"what it admits, and rejected {n_missed}.",
         )
 
     def _in_two_phases(

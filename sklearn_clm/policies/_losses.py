@@ -110,7 +110,8 @@ class SetLosses:
             # judge, or a call of a service
             if key not in self._loss_of_set:
                 a_set = self._set(i, stopped, path.table)
-                prompt, reference = a_set.prompt, self._references[i]
+                prompt = a_set.prompt
+                reference = self._references[i]
                 with noting_arguments(f"loss {name!r}", prompt, reference, a_set):
                     loss = self.functions[name](prompt, reference, a_set)
                 self._loss_of_set[key] = _checked(loss, name, i)

@@ -130,23 +130,13 @@ class Judging:
             labels_by_other = other.labels[:, : table.k_max]
             table = Table(table.filled().with_labels(labels_by_other), judge=other)
 
-        # which texts of each prompt are judged: the first so many of a random order, so that they
-        # are a random sample
-        n, k_max = texts.shape
-        wanted = self.judgements_per_prompt(n, k_max)
-        rng = np.random.default_rng(random_state)
-        random_order = np.argsort(rng.random((n, k_max)), axis=1)
-        is_text = texts == np.arange(k_max)
-        is_repetition = ~np.take_along_axis(is_text, random_order, axis=1)
-        texts_first = np.argsort(is_repetition, axis=1, kind="stable")
-        order = np.take_along_axis(random_order, texts_first, axis=1)
-        is_chosen = np.zeros((n, k_max), dtype=bool)
-        np.put_along_axis(is_chosen, order[:, :wanted], True, axis=1)
-
         # in one call, with the draws of a prompt side by side
+        n_prompts, k_max = texts.shape
+        rng = np.random.default_rng(random_state)
+        is_chosen = _random_texts(texts, self.judgements_per_prompt(n_prompts, k_max), rng)
         row_of_prompt = rows[:, np.newaxis]
         is_unknown = table.labels_at(row_of_prompt, texts) < 0
-        prompts, draws = np.nonzero(is_chosen & is_text & is_unknown)
+        prompts, draws = np.nonzero(is_chosen & is_unknown)
         if len(prompts):
             table.ask(rows[prompts], draws)
 
@@ -159,9 +149,26 @@ class Judging:
             return labels, judged
         # nobody was asked: a text is as likely to be admissible as its share of the draws
         is_same_text = texts[:, :, np.newaxis] == texts[:, np.newaxis, :]
-        share = np.sum(is_same_text, axis=2) / k_max
-        coin_of_text = np.take_along_axis(rng.random((n, k_max)), texts, axis=1)
+        share = np.mean(is_same_text, axis=2)
+        coin_of_text = np.take_along_axis(rng.random(texts.shape), texts, axis=1)
         return coin_of_text < share, judged
+
+
+def _random_texts(texts: np.ndarray, n_wanted: int, rng: np.random.Generator) -> np.ndarray:
+    """First draws of a random sample of each prompt's texts.
+
+    `texts`, (n, K), is the draw in which each draw's text occurs first; the sample is bool, (n, K).
+    """
+    # the first so many of a random order, in which repetitions come last
+    random_order = np.argsort(rng.random(texts.shape), axis=1)
+    is_text = texts == np.arange(texts.shape[1])
+    is_repetition = ~np.take_along_axis(is_text, random_order, axis=1)
+    texts_first = np.argsort(is_repetition, axis=1, kind="stable")
+    order = np.take_along_axis(random_order, texts_first, axis=1)
+    is_chosen = np.zeros(texts.shape, dtype=bool)
+    np.put_along_axis(is_chosen, order[:, :n_wanted], True, axis=1)
+    # a prompt of fewer texts has no more to choose
+    return is_chosen & is_text
 
 
 class LazyJudging(BaseEstimator, Judging):

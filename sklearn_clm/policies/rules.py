@@ -78,7 +78,7 @@ class Rule(ABC):
     kind: ClassVar[str]  # in files
     heading: ClassVar[str]  # in reports
     priced: ClassVar[tuple[str, ...]]  # names of `costs`
-    counts: ClassVar[str]  # what `expected` counts, in a sentence
+    legend: ClassVar[str]  # what the numbers of `expected` count, in a sentence
     claim: Claim
     k_max: Any  # budget of draws; None where it is no part of the rule
     outcome: Outcome | None  # None where nothing was tested, or for a calibration from a file
@@ -176,7 +176,7 @@ class SetRule(Rule):
     k_max: int
     lambda_hat: Configuration | None
     priced: ClassVar[tuple[str, ...]] = ("size", "draws")
-    counts: ClassVar[str] = "Size counts the responses in a set; draws, those made for it."
+    legend: ClassVar[str] = "Size counts the responses in a set; draws, those made for it."
     # what may give smaller sets where it keeps all draws, and some end early
     advice_on_holes: ClassVar[str] = ""
 

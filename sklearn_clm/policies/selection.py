@@ -37,7 +37,7 @@ class SelectionRule(Rule):
     kind: ClassVar[str] = "selection"
     heading: ClassVar[str] = "Threshold (gamma-hat)"
     priced: ClassVar[tuple[str, ...]] = ("components selected",)
-    counts: ClassVar[str] = (
+    legend: ClassVar[str] = (
         "The components are those of all draws: sets that stop early hold fewer components, and "
         "no more errors."
     )
