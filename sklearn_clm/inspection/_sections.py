@@ -14,6 +14,7 @@ from sklearn_clm._estimators import PARTS, SCORES, SamplerCalibration, SelectorC
 from sklearn_clm._results._cards import Summary
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import (
+    Claim,
     ComponentCalibrationData,
     ComponentThreshold,
     LearnThenTestResult,
@@ -23,6 +24,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration.certify import SequenceResult
 from sklearn_clm.calibration.claim import reasons_of_nulls
+from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.words import Bound, ErrorCount, counted, percent, rounded_up
 from sklearn_clm.evaluation.sizes import chance_to_certify, prompts_to_collect
 from sklearn_clm.generators.identity import title_of
@@ -291,42 +293,45 @@ def _enough(record: Record, n_prompts: int) -> Section:
         answer = f"For {n_held} of {len(claims)} groups"
     texts = [f"{answer}, with {counted(n_prompts, 'prompt')}."]
 
-    claim, outcome = record.claim, record.outcome
+    claim = record.claim
+    outcome = record.outcome
     # groups have tests of their own, and a marginal guarantee has no chance to fail
     has_one_test = record.by_group is None and claim.guarantee == "pac"
     # by a model's standard errors say nothing of what people would certify, nor do they of losses
     errors_decide = claim.audit is None and not claim.losses
-
-    if outcome is not None and outcome.safest is not None and has_one_test and errors_decide:
-        n = outcome.n_calibration
-        level = claim.level
-        delta = claim.delta
-        n_errors = outcome.safest.n_errors
-        name = f"{claim.level_name} = {claim.level:g}"
-
-        share = n_errors / n
-        (fewest, most) = clopper_pearson(n_errors, n)
-        # the larger error gives the lower chance
-        low, high = (
-            percent(float(chance_to_certify(n, error, level, delta))) for error in (most, fewest)
-        )
-        chance = low if low == high else f"{low} to {high}"
-        texts.append(
-            f"Another {n_prompts} prompts would certify {name} in {chance} of cases, since "
-            f"{outcome.safest.words} errs for {percent(fewest)} to {percent(most)} of new prompts "
-            f"({_INTERVAL})."
-        )
-
-        if chance_to_certify(n, share, level, delta) < _POWER:
-            # another calibration spends the same share on the search
-            searched = 1.0 - n / n_prompts
-            needed = prompts_to_collect(share, level, delta, _POWER, searched, _MOST_PROMPTS)
-            enough = f"no number up to {_MOST_PROMPTS:,}" if needed is None else f"about {needed}"
-            texts.append(
-                f"If it does for {percent(share)}, as here, {enough} would in {percent(_POWER)}, "
-                "with the same split."
-            )
+    if outcome is not None and has_one_test and errors_decide:
+        texts += _chances_of_others(claim, outcome, n_prompts)
     return Section("Were these prompts enough?", (" ".join(texts),))
+
+
+def _chances_of_others(claim: Claim, outcome: Outcome, n_prompts: int) -> list[str]:
+    """How likely as many other prompts certify, in sentences."""
+    if outcome.safest is None:
+        return []
+    n = outcome.n_calibration
+    level = claim.level
+    delta = claim.delta
+    share = outcome.safest.n_errors / n
+    lowest, highest = clopper_pearson(outcome.safest.n_errors, n)
+    # the larger share of errors gives the lower chance
+    low = percent(float(chance_to_certify(n, highest, level, delta)))
+    high = percent(float(chance_to_certify(n, lowest, level, delta)))
+    chance = low if low == high else f"{low} to {high}"
+    texts = [
+        f"Another {n_prompts} prompts would certify {claim.level_name} = {level:g} in {chance} of "
+        f"cases, since {outcome.safest.words} errs for {percent(lowest)} to {percent(highest)} of "
+        f"new prompts ({_INTERVAL})."
+    ]
+    if chance_to_certify(n, share, level, delta) < _POWER:
+        # another calibration spends the same share on the search
+        searched = 1.0 - n / n_prompts
+        needed = prompts_to_collect(share, level, delta, _POWER, searched, _MOST_PROMPTS)
+        enough = f"no number up to {_MOST_PROMPTS:,}" if needed is None else f"about {needed}"
+        texts.append(
+            f"If it does for {percent(share)}, as here, {enough} would in {percent(_POWER)}, "
+            "with the same split."
+        )
+    return texts
 
 
 def _expected(record: Record, expected: Expected) -> Section:

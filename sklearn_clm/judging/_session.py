@@ -221,16 +221,18 @@ class JudgingSession:
         n_left = len(self._unjudged)
         # what was skipped comes before what was judged earlier
         to_undo = [*self._judged_here, *(id_ for id_ in self._skipped if id_ in self._unjudged)]
-        # where no bound is known, at least what is left now
-        n_more = n_left + (0 if self._conclusion else self._n_later or 0)
+        n_more = n_left
+        # where no bound is known, at least what is left now; after the end nothing follows
+        if self._n_later is not None and not self._conclusion:
+            n_more += self._n_later
         return Turn(
-            None if self._shown is None else self._pairs[self._shown],
-            to_undo[-1] if to_undo else None,
-            self.n_judged,
-            n_more,
-            self._estimate(n_left, n_more),
-            self._conclusion,
-            notice,
+            pair=None if self._shown is None else self._pairs[self._shown],
+            undo=to_undo[-1] if to_undo else None,
+            n_judged=self.n_judged,
+            n_more=n_more,
+            estimate=self._estimate(n_left, n_more),
+            conclusion=self._conclusion,
+            notice=notice,
         )
 
     def _next_round(self) -> str:

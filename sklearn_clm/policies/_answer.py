@@ -173,6 +173,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
 
     def promise(self, epsilon: float) -> Promise:
+        # epsilon is a share of all prompts, alpha one of those that are answered
         return super().promise(self.alpha)
 
     @property

@@ -361,12 +361,14 @@ class EncoderDecoderForward(Forward):
     def _look_at_cache(self, prompt: EncodedPrompt) -> None:
         if self._cache_name is None:
             return
+        # a first pass of the decoder shows how its cache is laid out
         encoded, mask = self._encode([prompt])
         starts = self._tensor([self.start_ids])
         cache = cache_of(self._run(starts, encoded, mask, use_cache=True))
         if isinstance(cache, EncoderDecoderCache):
             self_attention = _layout(cache.self_attention_cache, len(self.start_ids))
             cross_attention = _layout(cache.cross_attention_cache, encoded.shape[1])
+            # rows are copied with both of their caches, or the decoder is run anew
             if self_attention is not None and cross_attention is not None:
                 self.layout = self_attention
                 self.cross_layout = cross_attention
