@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
-from sklearn_clm.calibration._between import SAME, room_about_zero
+from sklearn_clm.calibration.between import SAME, room_about_zero
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.words import percent
 from sklearn_clm.policies._thresholds import ThresholdRule

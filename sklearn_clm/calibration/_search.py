@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._between import middles_above, middles_below, same_sums
 from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
 from sklearn_clm.calibration._rule import Configuration
+from sklearn_clm.calibration.between import middles_above, middles_below, same_sums
 from sklearn_clm.calibration.checks import as_array, check_budgets
 from sklearn_clm.calibration.data import CalibrationData, check_data, prompt_digests
 from sklearn_clm.calibration.risk import MISSES, Risk

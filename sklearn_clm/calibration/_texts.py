@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._between import SAME, middles_above, middles_below
+from sklearn_clm.calibration.between import SAME, middles_above, middles_below
 from sklearn_clm.calibration.tiers import Tiers
 
 TEXT_FEATURES = (

@@ -45,14 +45,15 @@ its chance to be right. Where a model is sure of what is wrong the start is poor
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.stats import betabinom, binom
 
-from sklearn_clm.calibration._between import first_of_largest, middles_below
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._texts import TextPaths
+from sklearn_clm.calibration.between import first_of_largest, middles_below
 from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.exit_model import (
     ConstantClassifier,
@@ -263,10 +264,11 @@ def _with_cuts(
 def _best(candidates: list[_Candidate], draw_price: float | None) -> _Candidate:
     """The candidate that answers most, less the price of draws."""
     if draw_price is not None:
-        return max(candidates, key=lambda one: one.answered - draw_price * one.price)
-    enough = _NEARLY * max(one.answered for one in candidates)
-    nearly_best = [one for one in candidates if one.answered >= enough]
-    return min(nearly_best, key=lambda one: one.price)
+        worth = [candidate.answered - draw_price * candidate.price for candidate in candidates]
+        return candidates[int(np.argmax(worth))]
+    enough = _NEARLY * max(candidate.answered for candidate in candidates)
+    nearly_best = [candidate for candidate in candidates if candidate.answered >= enough]
+    return min(nearly_best, key=attrgetter("price"))
 
 
 def _ways_to_count(k_max: int, tiers: Tiers | None, draw_price: float | None) -> list[np.ndarray]:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import LabeledArrays, Provenance
-from sklearn_clm.calibration._between import middles_below
 from sklearn_clm.calibration._binomial import binomial_p_value, critical_count, smallest_epsilon
+from sklearn_clm.calibration.between import middles_below
 from sklearn_clm.calibration.certify import Entries, SequenceResult
 from sklearn_clm.calibration.checks import as_array, as_labels, check_level
 from sklearn_clm.calibration.claim import Claim, refuse_too_few

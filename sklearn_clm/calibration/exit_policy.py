@@ -48,7 +48,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sklearn_clm.calibration._between import SAME, middles_below
+from sklearn_clm.calibration.between import SAME, middles_below
 from sklearn_clm.calibration.exit_model import ExitModel, tau_after_draw
 from sklearn_clm.calibration.path import TablePath
 from sklearn_clm.calibration.table import DrawEntries, Table

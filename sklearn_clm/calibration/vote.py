@@ -68,9 +68,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sklearn_clm.calibration._between import first_of_largest, middles_below
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._texts import AsItIs, TextPaths, texts_of_draws
+from sklearn_clm.calibration.between import first_of_largest, middles_below
 from sklearn_clm.calibration.data import CalibrationData
 from sklearn_clm.calibration.exit_model import TextModel
 from sklearn_clm.calibration.exit_policy import ExitRule

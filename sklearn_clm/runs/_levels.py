@@ -23,8 +23,8 @@ calibration runs are let through, and of these Bin(m, share) fail, given m.
 import numpy as np
 
 from sklearn_clm.calibration import Claim, critical_count, fixed_sequence_test
-from sklearn_clm.calibration._between import middles_above, middles_below
 from sklearn_clm.calibration.answer import chances_to_pass
+from sklearn_clm.calibration.between import middles_above, middles_below
 from sklearn_clm.calibration.certify import nth_largest
 from sklearn_clm.calibration.tests import step_p_values
 

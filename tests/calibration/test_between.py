@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
-from sklearn_clm.calibration._between import SAME, _room, middles_above, middles_below
 from sklearn_clm.calibration._search import threshold_grid
+from sklearn_clm.calibration.between import SAME, _room, middles_above, middles_below
 from sklearn_clm.calibration.surface import evaluate_configurations
 from tests.calibration import oracle
 

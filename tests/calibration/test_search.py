@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from sklearn_clm.calibration import CalibrationData, _search, pareto_frontier
-from sklearn_clm.calibration._between import middles_above, middles_below
 from sklearn_clm.calibration._search import observed_quantiles, threshold_grid
+from sklearn_clm.calibration.between import middles_above, middles_below
 from tests.calibration.strategies import calibration_data, random_data
 
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 from sklearn_clm.calibration import critical_count
-from sklearn_clm.calibration._between import SAME
+from sklearn_clm.calibration.between import SAME
 from sklearn_clm.calibration.tests import BinomialTest
 
 from .answers import ANSWER_MUTATIONS, VOTE_MUTATIONS, coin_answers
@@ -227,7 +227,7 @@ MUTATIONS = {
         procedure=partial(exit_levels_of_a_batch, stand="on"),
     ),
     "scores about zero told apart by their own size": Mutation(
-        margin_cell(), lambda: patch("sklearn_clm.calibration._between._room", room_by_size), n=300
+        margin_cell(), lambda: patch("sklearn_clm.calibration.between._room", room_by_size), n=300
     ),
     "repeated components scored by their mean": Mutation(
         Cell("components", "mixed", "max", Setting(150, 0.1, 0.1)),

@@ -19,7 +19,7 @@ from sklearn_clm.calibration import (
     critical_count,
     learn_then_test,
 )
-from sklearn_clm.calibration._between import SAME
+from sklearn_clm.calibration.between import SAME
 from sklearn_clm.calibration.certify import nth_largest_by_asking
 from sklearn_clm.calibration.exit_model import ExitModel, fit_exit_model
 from sklearn_clm.calibration.exit_policy import ExitEntries
