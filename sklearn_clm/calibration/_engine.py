@@ -75,7 +75,9 @@ def _n_words(k: int) -> int:
     return -(-k // 64)
 
 
-def _count_passed(passes: np.ufunc, values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+def _n_thresholds_passed(
+    passes: np.ufunc, values: np.ndarray, thresholds: np.ndarray
+) -> np.ndarray:
     """How many thresholds each value passes; NaN passes none."""
     counts = np.zeros(values.shape, dtype=np.min_scalar_type(len(thresholds)))
     for threshold in thresholds:
@@ -99,7 +101,7 @@ def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray
     n_thresholds = len(thresholds)
     earlier, later = np.triu_indices(k, 1)  # pairs in the order of the earlier draw
     of_pairs = similarity.reshape(n, k * k)[:, later * k + earlier]
-    n_exceeded = _count_passed(np.greater, np.ascontiguousarray(of_pairs.T), thresholds)
+    n_exceeded = _n_thresholds_passed(np.greater, np.ascontiguousarray(of_pairs.T), thresholds)
 
     # a pair that exceeds exactly r thresholds is in conflict below position r: so note each pair
     # once, at its r, and let a running OR carry it downwards
@@ -362,7 +364,7 @@ def _thresholds_reached(
     if set_score.counts_draws:
         every_prefix = np.arange(accepted.size)
         scores = scores_of_prefixes(set_score, quality, accepted, every_prefix)
-        n_reached = _count_passed(np.greater_equal, scores, l3).reshape(accepted.shape)
+        n_reached = _n_thresholds_passed(np.greater_equal, scores, l3).reshape(accepted.shape)
         # an empty set never stops
         n_reached *= np.logical_or.accumulate(accepted, axis=0)
     else:
@@ -370,7 +372,7 @@ def _thresholds_reached(
         # prefix, carried on to the sets that follow until the next prefix of as many draws
         prefixes = np.flatnonzero(sets.new_prefixes())
         scores = scores_of_prefixes(set_score, quality, accepted, prefixes)
-        by_prefix = _count_passed(np.greater_equal, scores, l3)
+        by_prefix = _n_thresholds_passed(np.greater_equal, scores, l3)
         n_reached = np.zeros(accepted.shape, dtype=by_prefix.dtype)
         if len(prefixes):
             n_places = np.diff(prefixes, append=accepted.size)

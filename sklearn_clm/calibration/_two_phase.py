@@ -188,7 +188,7 @@ def _most_missed_certified(
 def _p_value(
     n_refused: int, n_prompts: int, n_missed: int, n_audited: int, epsilon: float
 ) -> float:
-    _check_counts(n_refused, n_prompts, n_missed, n_audited)
+    _check_audit_counts(n_refused, n_prompts, n_missed, n_audited)
     design = _design(n_prompts, n_audited, check_level(epsilon, "epsilon"))
     # step 3 of the proof: missing verdicts count as rejections
     missed = n_missed + max(n_audited - (n_prompts - n_refused), 0)
@@ -269,7 +269,7 @@ def two_phase_power(
     Where the model refuses all responses of a prompt with probability `refused`, and people reject
     a witness with probability `missed`, in [0, 1]; numbers and arrays broadcast.
     """
-    _check_counts(0, n_prompts, 0, n_audited)
+    _check_audit_counts(0, n_prompts, 0, n_audited)
     risk = check_level(epsilon, "epsilon")
     level = check_level(delta, "delta")
     a, b = np.broadcast_arrays(refused, missed)
@@ -284,7 +284,7 @@ def two_phase_power(
     return float(power) if power.ndim == 0 else power
 
 
-def _check_counts(n_refused: int, n_prompts: int, n_missed: int, n_audited: int) -> None:
+def _check_audit_counts(n_refused: int, n_prompts: int, n_missed: int, n_audited: int) -> None:
     ranges = {
         "n_audited": (n_audited, 1, n_prompts),
         "n_refused": (n_refused, 0, n_prompts),

@@ -112,11 +112,11 @@ def split_prompts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split rows at random, equal digests into the same part.
 
-    The first part has as near to `n_first` rows as whole prompts allow. Each has one prompt at
-    least, if there are two; a single one is in the first. Which prompts these are depends on the
-    digests and on `random_state` alone: tables come sorted, by topic or by outcome, and a split by
-    positions would not be a random one. The positions are in the order of the digests; those of
-    equal digests ascend.
+    The first part has as near to `n_first` rows as whole prompts allow. Each part has one prompt at
+    least, if there are two prompts; a single prompt is in the first part. Which prompts a part has
+    depends on the digests and on `random_state` alone: tables come sorted, by topic or by outcome,
+    and a split by positions would not be a random one. The positions are in the order of the
+    digests; those of equal digests ascend.
     """
     distinct, prompt_of_row, n_rows = np.unique(digests, return_inverse=True, return_counts=True)
     shuffled = random_stream(distinct, random_state).permutation(len(distinct))
@@ -157,9 +157,9 @@ def describe_repetitions(digests: np.ndarray, level: float) -> str | None:
     Rows of one prompt at worst succeed or fail together, and those that err may be the very ones
     that repeat: hard prompts are the ones that are noted twice. Where a share `level` of n rows
     errs, and these stand m times each, on average, the number of errors scatters as that of n / m
-    independent rows. At worst they are those of most copies. Below nine tenths of n, repetitions
-    are many. Of many prompts a few may be all of a group, or of those that are answered: `digests`
-    are those of the rows of one test.
+    independent rows. At worst the rows that err are those of most copies. Below nine tenths of n,
+    repetitions are many. Of many prompts a few may be all of a group, or of those that are
+    answered: `digests` are those of the rows of one test.
     """
     _, prompt_of_row, n_rows = np.unique(digests, return_inverse=True, return_counts=True)
     n = len(digests)

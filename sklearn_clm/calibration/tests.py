@@ -245,14 +245,14 @@ class NestedTest:
         self.n_prompts = n
         self.delta = delta
         self.guarantee = guarantee
-        self.allowed = marginal_count(n, level)
+        self.n_allowed = marginal_count(n, level)
         if guarantee == "pac":
-            self.allowed = int(critical_count(n, level, delta))
+            self.n_allowed = int(critical_count(n, level, delta))
 
     def highest(self) -> float:
         """The highest level that may be used; -inf if none."""
         # the (c + 1)-th smallest of n values is the (n - c)-th largest
-        return nth_largest_by_asking(self.entries, self.n_prompts - self.allowed)
+        return nth_largest_by_asking(self.entries, self.n_prompts - self.n_allowed)
 
     def smallest_level(self, n_errors: int) -> float:
         """The smallest level that tolerates so many errors."""
@@ -263,7 +263,7 @@ class NestedTest:
 
     def may_ask(self) -> np.ndarray:
         """Texts that may still be asked for, bool (n, K)."""
-        return may_ask(self.entries, self.n_prompts - self.allowed).reshape(self.n_prompts, -1)
+        return may_ask(self.entries, self.n_prompts - self.n_allowed).reshape(self.n_prompts, -1)
 
 
 class TwoPhaseTest:

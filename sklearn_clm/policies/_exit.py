@@ -336,7 +336,7 @@ class ExitPolicy(Policy[ExitModel, LevelPath, NestedTest]):
             self.risk,
             step,
             passed=passed,
-            n_errors_allowed=test.allowed,
+            n_errors_allowed=test.n_allowed,
             safest=safest,
             smallest_level=smallest,
         )

@@ -63,7 +63,8 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {}
     _learnt_as: ClassVar[str] = ""  # name of the attribute that holds what other data taught
     risk: Risk = MISSES  # what is an error, and who counts
-    # draws that may end early: of no prompt, of each by its own draws, or whatever ended them
+    # whose draws may end early: of no prompt, of each prompt by its own draws, or whatever ended
+    # them
     early_ends: Literal["none", "own", "any"] = "none"
     guarantee: Literal["pac", "marginal"]
     set_score: SetScoreLike = "max"  # the score of a set that predict reports
