@@ -179,14 +179,15 @@ def sets_of(
         raise ValueError("--quality must name a column of SAMPLES, as in calibration, got none.")
     if log.quality is None and provenance.quality == "likelihood" and not log.has_logprobs:
         raise ValueError("SAMPLES must have --logprob and --n-tokens, as in calibration, got none.")
+    # the file of a policy with a level of its own holds no epsilon
+    levels = {name: content[name] for name in ("epsilon", "delta") if name in content}
     sampler = _sampler(
         log,
         arguments,
         provenance,
         k_max=max(rule["k_max"] for rule in content["rules"]),
         policy=_policy_of(content),
-        epsilon=content["epsilon"],
-        delta=content["delta"],
+        **levels,
     )
     sampler.load_calibration(arguments.calibration)
     return sampler.predict(log.prompts, groups=log.groups)

@@ -150,9 +150,11 @@ class Calibration(ABC):
         """Digest of all that decides the set of a prompt."""
         # not what was found about the rules, such as errors: sets do not depend on it
         # as JSON gives it back, so that a file that is read has the digest of what was written
-        decisive = [
-            (name, json.loads(json.dumps(_content_of(rule)))) for name, rule in self.in_use.items()
-        ]
+        decisive = []
+        for name, rule in self.in_use.items():
+            # a rule of a user may hold numbers of NumPy, of which files hold Python's
+            content = json.dumps(_content_of(rule), default=_without_numpy)
+            decisive.append((name, json.loads(content)))
         set_score = self.parameters.get("set_score")
         # and with the same rules pac sets and marginal sets are told apart by what is promised
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {set_score}"
@@ -286,6 +288,13 @@ def _content_of(rule: Rule) -> dict[str, Any]:
     return {"kind": rule.kind, "k_max": rule.k_max, **rule.content()}
 
 
+def _without_numpy(value: Any) -> Any:
+    """A number, or an array, that JSON does not know."""
+    if not isinstance(value, (np.generic, np.ndarray)):
+        raise TypeError(f"the content of a rule must be values for JSON, got {value!r:.60} instead.")
+    return value.tolist()
+
+
 def unknown_fields(provenance: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
     """Which of the fields are unknown in a provenance."""
     return tuple(name for name in fields if getattr(provenance, name) is None)
@@ -324,9 +333,9 @@ class SamplerCalibration(Calibration):
         return cast(Mapping[Hashable | None, SetRule], super().in_use)
 
     @property
-    def epsilon(self) -> float:
-        """The tolerated risk of sets."""
-        return float(self.parameters["epsilon"])
+    def epsilon(self) -> float | None:
+        """The tolerated risk of sets; None if the policy has a level of its own."""
+        return self.parameters.get("epsilon")
 
     @property
     def result(self) -> LearnThenTestResult | None:

@@ -636,14 +636,18 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         losses = self.losses
         of_sampler = {
             "set_score": score_fingerprint(policy.set_score),
-            "epsilon": float(self.epsilon),
+            # of the promise: `epsilon` has no part in that of a policy with a level of its own
+            policy.risk.level_name: self._level,
             "delta": float(self.delta),
             "guarantee": policy.guarantee,
             "losses": "none" if losses is None else losses.content(),
             **parameters_of_groups(groups),
         }
         # what a policy describes is compared last, and cannot take the place of these
-        return {**of_sampler, **policy.described, **of_sampler}
+        described_alone = {
+            name: value for name, value in policy.described.items() if name not in of_sampler
+        }
+        return {**of_sampler, **described_alone}
 
     # --- calibrate ----------------------------------------------------------------------------
 

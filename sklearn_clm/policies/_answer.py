@@ -164,10 +164,6 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         self.draw_price = draw_price
 
     @property
-    def described(self) -> dict[str, object]:
-        return {**super().described, "alpha": float(self.alpha)}
-
-    @property
     def weights(self) -> Weights:
         """Those with which ``score`` is the share answered."""
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}

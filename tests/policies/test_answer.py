@@ -256,6 +256,17 @@ def test_plain_levels_in_files(score, tmp_path):
     assert loaded.calibration_.digest == sampler.calibration_.digest
 
 
+def test_a_file_agrees_by_the_level_of_its_promise(tmp_path):
+    path = tmp_path / "calibration.json"
+    sampler, prompts = fitted(policy=AnswerPolicy(0.2, score="vote"))
+    sampler.set_params(epsilon=0.4).calibrate(sampler.calibration_data_).save_calibration(path)
+    loaded = clone(sampler).set_params(epsilon=0.1).load_calibration(path)
+    assert loaded.predict(prompts[300:320]) == sampler.predict(prompts[300:320])
+    assert loaded.calibration_.digest == sampler.calibration_.digest
+    with pytest.raises(ValueError, match=r"another alpha: 0\.2 there, 0\.1 here"):
+        clone(sampler).set_params(policy__alpha=0.1).load_calibration(path)
+
+
 def test_lazily_a_vote_has_the_same_level():
     everything, prompts = voting()
     lazy = clone(everything).set_params(judging="lazy")

@@ -1,5 +1,6 @@
 """A policy of somebody else, in one file: stop once so many distinct texts were drawn."""
 
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -208,9 +209,23 @@ def test_equal_numbers_of_another_type_have_one_digest(eager):
             return {"n_texts": self.n_texts}
 
     record = eager.calibration_
-    rules = [Plain(record.claim, number, 5) for number in (3.0, np.float64(3.0), 2.0)]
-    same, again, other = (replace(record, rules={None: rule}).digest for rule in rules)
-    assert same == again != other
+    for python, numpy, other in ((3.0, np.float64(3.0), 2.0), (3, np.int64(3), 2)):
+        rules = [Plain(record.claim, number, 5) for number in (python, numpy, other)]
+        digests = [replace(record, rules={None: rule}).digest for rule in rules]
+        assert digests[0] == digests[1] != digests[2]
+    with pytest.raises(TypeError, match="must be values for JSON"):
+        _ = replace(record, rules={None: Plain(record.claim, {1}, 5)}).digest
+
+
+def test_a_rule_with_a_number_of_numpy_has_its_digest_in_a_file(eager, tmp_path):
+    sampler = copy(eager)
+    record = sampler.calibration_
+    rules = {None: replace(record.rule, n_texts=np.int64(record.rule.n_texts))}
+    sampler.calibration_ = replace(record, rules=rules)
+    path = tmp_path / "texts.json"
+    sampler.save_calibration(path)
+    loaded = clone(eager).load_calibration(path)
+    assert loaded.calibration_.digest == sampler.calibration_.digest == record.digest
 
 
 def test_a_parameter_of_a_file_cannot_take_the_place_of_a_level(eager, tmp_path):
