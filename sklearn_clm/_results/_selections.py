@@ -8,8 +8,9 @@ import numpy as np
 
 from sklearn_clm._exceptions import optional_module
 from sklearn_clm._results import _cards, _views
+from sklearn_clm._results._base import SetOfOne, SetSequence, as_json
 from sklearn_clm._results._claims import Rewritten, ShownClaim
-from sklearn_clm._results._sets import PredictionSet, SetOfOne, SetSequence, as_json
+from sklearn_clm._results._sets import PredictionSet
 from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration.risk import WrongComponents
 from sklearn_clm.calibration.words import counted
