@@ -291,7 +291,8 @@ def _content_of(rule: Rule) -> dict[str, Any]:
 def _without_numpy(value: Any) -> Any:
     """A number, or an array, that JSON does not know."""
     if not isinstance(value, (np.generic, np.ndarray)):
-        raise TypeError(f"the content of a rule must be values for JSON, got {value!r:.60} instead.")
+        text = f"the content of a rule must be values for JSON, got {value!r:.60} instead."
+        raise TypeError(text)
     return value.tolist()
 
 
@@ -334,7 +335,7 @@ class SamplerCalibration(Calibration):
 
     @property
     def epsilon(self) -> float | None:
-        """The tolerated risk of sets; None if the policy has a level of its own."""
+        """The tolerated risk; None where it has no part."""
         return self.parameters.get("epsilon")
 
     @property

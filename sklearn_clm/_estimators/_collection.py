@@ -193,6 +193,8 @@ class Collection:
             except Exception as error:
                 self._name_prompt(error)
                 raise
+            finally:
+                self._progress = self.verdicts.progress = QUIET
 
     def _name_prompt(self, error: Exception) -> None:
         """Add to an error of a judge which prompt failed."""

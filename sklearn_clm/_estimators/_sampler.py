@@ -23,6 +23,7 @@ from sklearn_clm._estimators._open_sets import OnAccept, sample_sets
 from sklearn_clm._estimators._precision import check_precision
 from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._estimators._source import DrawSource, source_of
+from sklearn_clm._estimators._table import table_of
 from sklearn_clm._estimators._watch import Watch
 from sklearn_clm._exceptions import described, naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
@@ -30,10 +31,8 @@ from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.checks import check_budgets
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.risk import Risk, check_found_again
-from sklearn_clm.calibration.rows import at_stake
 from sklearn_clm.calibration.set_scores import SetScoreLike
-from sklearn_clm.calibration.table import Table
-from sklearn_clm.calibration.tiers import Tiers, check_tiers
+from sklearn_clm.calibration.tiers import check_tiers
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.generators.base import trait
 from sklearn_clm.generators.identity import frozen, score_fingerprint
@@ -426,8 +425,16 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
             Progress(self.verbose) if collected is None else collected.drawing(self.memory_)
         ) as progress:
             progress.expect("calibrate", 1, "step")
-            table = self._table(data, collected, source)
             judging = self._judging
+            table = table_of(
+                data,
+                collected,
+                budgets=check_budgets(self.k_max),
+                tiers=source.tiers_priced_by(self.generator),
+                judging=judging,
+                risk=policy.risk,
+                losses=self.losses,
+            )
             if collected is not None:
                 judging = judging.for_collection(collected)
             rules = policy.calibrate(table, parts, claim, judging)
@@ -673,59 +680,6 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         source = source_of(name, provenance, current, self.generator, self.random_state)
         self._check_scores(source.generator)
         return source
-
-    def _table(
-        self, data: CalibrationData, collected: Collection | None, source: DrawSource
-    ) -> Table:
-        """The table of the data; own data may be lazy."""
-        budgets = check_budgets(self.k_max)
-        tiers = self._tiers(source)
-        if collected is not None:
-            data = collected.with_known_labels(data, lazily=self._judging.lazily)
-        # draws are keyed: the first draws of many are those that a smaller budget would make
-        data = data.truncate(budgets[-1])
-        has_holes = collected is not None and collected.has_holes
-        lacks_labels = bool(np.any((data.labels < 0) & data.made))
-        if collected is not None and has_holes and lacks_labels:
-            # nobody makes the missing draws, but there is a judge of those that are there
-            table = Table(data, None, collected.verdicts, budgets=budgets, tiers=tiers)
-        elif collected is not None and not has_holes and data.unknown is not None:
-            # fit left draws and labels to be asked for as tests need them
-            table = Table(data, collected.draw, collected.verdicts, budgets=budgets, tiers=tiers)
-        else:
-            check_data(data, draws=collected is not None and not has_holes)
-            table = Table(data, budgets=budgets, tiers=tiers)
-
-        # what an error costs depends on the prompt, which arrays do not hold
-        risk = self._policy.risk
-        if risk.has_costs:
-            if collected is None:
-                raise ValueError(
-                    f"data must be what this sampler has collected {risk.where}, which depends on "
-                    "the prompt, got other data instead."
-                )
-            table.at_stake = at_stake(
-                risk.costs_of(collected.prompts.prompts), collected.prompts.digests
-            )
-
-        # other losses, and people who audit, are given sets of texts, which arrays do not hold
-        if self.losses is None and self._judging.people is None:
-            return table
-        if collected is None or table.is_lazy:
-            raise ValueError(
-                "data must be all that this sampler has collected, with all labels, where "
-                "there are losses or people audit, got other data instead."
-            )
-        if self.losses is not None:
-            table.losses = collected.set_losses(self.losses)
-        return table
-
-    def _tiers(self, source: DrawSource) -> Tiers | None:
-        """Prices of draws, from the parameter `generator` if they fit."""
-        tiers: Tiers | None = trait(source.generator, "tiers")
-        now: Tiers | None = trait(self.generator, "tiers")
-        # draws do not depend on prices: the price of a service may change after `fit`
-        return now if tiers and now and now.n_draws == tiers.n_draws else tiers
 
     def _attributes_of(self, record: SamplerCalibration) -> dict[str, Any]:
         fitted = super()._attributes_of(record)

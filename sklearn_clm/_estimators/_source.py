@@ -18,6 +18,7 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration.digests import repeated
 from sklearn_clm.calibration.rows import split_prompts
+from sklearn_clm.calibration.tiers import Tiers
 from sklearn_clm.generators import (
     DrawQueue,
     Generation,
@@ -191,6 +192,13 @@ class DrawSource:
         # none at all is an error, which the generator names
         return np.clip(self.generator.n_available(prompts.prompts), 1, n_draws)
 
+    def tiers_priced_by(self, generator: object) -> Tiers | None:
+        """Tiers of the draws, with the present prices of `generator`."""
+        tiers: Tiers | None = trait(self.generator, "tiers")
+        now: Tiers | None = trait(generator, "tiers")
+        # draws do not depend on prices: the price of a service may change after `fit`
+        return now if tiers and now and now.n_draws == tiers.n_draws else tiers
+
     def unguaranteed(self, sets: Sequence[SetT], prompts: CheckedPrompts) -> list[SetT]:
         """The sets, not guaranteed if their prompt trained the generator."""
         why = "the prompt trained the generator."
@@ -295,10 +303,11 @@ def source_of(
         try:
             source = DrawSource.untrained(generator, random_state, provenance.generator)
         except NotFittedError:
+            # nothing was drawn here, or the data do not say by which generator
             if current is None or provenance.generator is None:
                 raise
-            # compared with what was drawn here, they are refused with what differs, which says more
-            # than that this generator is not trained
+            # the data name another generator than the one that drew here: they are refused below,
+            # with the fingerprints of both, which says more than that this one is not trained
             source = current
     here = {"generator": source.fingerprint}
     refuse_differences(name, vars(provenance), here, title_of(source.generator))
