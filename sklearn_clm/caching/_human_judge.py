@@ -438,7 +438,7 @@ class HumanJudge(StoreBacked, PairJudge):
                 context = None
                 if around:
                     text, start, stop, *passages = around[0]
-                    # files of before hold no passages
+                    # files of earlier versions hold no passages
                     context = Context(text, start, stop, *map(tuple, passages))
                 pairs.append(
                     WantedVerdict(JudgedPrompt(prompt, tuple(references), context), response)
@@ -470,7 +470,7 @@ def _identify(connection: "sqlite3.Connection", pairs: Iterable[WantedVerdict]) 
 def _content(pair: WantedVerdict) -> str | None:
     """The content of a pair as JSON, where JSON can."""
     judged_prompt = pair.asked
-    around = [pair.asked.context] if pair.asked.context else []
+    around = [judged_prompt.context] if judged_prompt.context else []
     return content_json(
         [judged_prompt.prompt, list(judged_prompt.references), pair.response, *around]
     )

@@ -304,7 +304,7 @@ def _pragma(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _create(connection: sqlite3.Connection, path: str | None) -> None:
-    """Make the tables of a new file alone."""
+    """Make the tables, in a file without any."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         if _pragma(connection, "application_id") == _APPLICATION_ID:

@@ -183,14 +183,7 @@ def plan_audits(
             f"epsilon={epsilon:g}, delta={delta:g}, got {n_prompts} instead."
         )
 
-    # Beta distributions of what the pilot leaves open: its counts, on what is supposed before it
-    beliefs = np.array(
-        [
-            np.add(_REFUSED, [np.sum(~model), np.sum(model)]),
-            np.add(_REJECTED, [pairs[True, False], pairs[True, True]]),
-            np.add(_MISTAKEN, [pairs[False, True], pairs[False, False]]),
-        ]
-    )
+    beliefs = _beliefs(model, pairs)
     # a few quantiles of each stand for its distribution, on a grid of all three
     refused, rejected, mistaken = np.ix_(*betaincinv(*beliefs.T[..., np.newaxis], _QUANTILES))
     missed = refused * (1.0 - mistaken) + (1.0 - refused) * rejected
@@ -228,13 +221,11 @@ def plan_audits(
         chances = binom.pmf(n_admitted, n, mistaken.reshape(-1, 1)) / len(_QUANTILES)
         return float(np.exp(np.min(logarithms @ chances, axis=0).sum()))
 
-    mean_refused, mean_rejected, mean_mistaken = beliefs[:, 0] / beliefs.sum(axis=1)
-    # refused rightly, or admitted wrongly
-    mean_missed = mean_refused * (1.0 - mean_mistaken) + (1.0 - mean_refused) * mean_rejected
+    mean_refused, mean_rejected, mean_missed = _mean_shares(beliefs)
     return AuditPlan(
-        refused=float(mean_refused),
-        rejected=float(mean_rejected),
-        missed=float(mean_missed),
+        refused=mean_refused,
+        rejected=mean_rejected,
+        missed=mean_missed,
         sizes=sizes,
         powers=powers,
         n_made=mean_audits["betting"],
@@ -262,6 +253,30 @@ def _checked_pilot(
             f"prompt of the pilot, got {by_model!r:.60} and {by_people!r:.60} instead."
         )
     return model, pairs
+
+
+def _beliefs(model: np.ndarray, pairs: Counter[tuple[bool, bool | None]]) -> np.ndarray:
+    """Beta distributions of what the pilot leaves open, (3, 2).
+
+    They are of the shares that the model refuses, that people reject of what it admits, and that
+    they admit of what it refuses.
+    """
+    # counts of the pilot, on what is supposed before it
+    return np.array(
+        [
+            np.add(_REFUSED, [np.sum(~model), np.sum(model)]),
+            np.add(_REJECTED, [pairs[True, False], pairs[True, True]]),
+            np.add(_MISTAKEN, [pairs[False, True], pairs[False, False]]),
+        ]
+    )
+
+
+def _mean_shares(beliefs: np.ndarray) -> tuple[float, float, float]:
+    """Mean shares of prompts that are refused, rejected and missed."""
+    refused, rejected, mistaken = (beliefs[:, 0] / beliefs.sum(axis=1)).tolist()
+    # people refuse what was refused rightly, or admitted wrongly
+    missed = refused * (1.0 - mistaken) + (1.0 - refused) * rejected
+    return refused, rejected, missed
 
 
 def _verdicts_needed(

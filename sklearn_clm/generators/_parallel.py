@@ -120,8 +120,8 @@ def as_done(
         parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=batch_size)
         yield from parallel(tasks)
         return
-    # other backends give the results of a call together: a few tasks a call
-    # so few that what arrives is handed on soon
+    # other backends give the results of a call together: each call has a few tasks alone, so that
+    # what arrives is handed on soon
     size = _TASKS_AT_ONCE * effective_n_jobs(n_jobs)
     waiting = iter(tasks)
     while some := list(islice(waiting, size)):

@@ -477,7 +477,7 @@ def _records_of_inspect(samples: Iterable[tuple[str, Any]]) -> Iterator[Record]:
     if n_left_out:
         warn(
             f"{n_left_out} of {len(records)} samples of a log of Inspect are left out: an "
-            "earlier epoch of them lacks, and draws are the first ones, without gap."
+            "earlier epoch of theirs is missing, and draws are the first ones, without gap."
         )
 
 

@@ -266,16 +266,20 @@ def _tests(
     if chosen is not None:
         decisive.add(chosen)
 
-    errors = "errors" if result.audit is None else "refused by the model"
-    rows: list[TableRow] = [("test", *columns, errors, "p-value", "")]
+    errors_by = "errors" if result.audit is None else "refused by the model"
+    rows: list[TableRow] = [("test", *columns, errors_by, "p-value", "")]
     for i in sorted(decisive):
         bound = result.bound(i)
         # beyond the first failure nothing was tested, and lazily nothing was asked
         is_known = i <= n_valid or bound is Bound.EXACT
         errors = result.errors_of(i).words if is_known else ""
         p_value = f"{bound.words}{result.p_values[i]:.3g}" if is_known else ""
-        role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
-        role = "chosen" if i == chosen else role
+        if i == chosen:
+            role = "chosen"
+        elif i < n_valid:
+            role = "valid"
+        else:
+            role = "failed" if i == n_valid else "not tested"
         cells = [
             ", ".join(f"{value:{form}}" for value in np.atleast_1d(values[i]))
             for values, form in columns.values()
@@ -417,7 +421,8 @@ def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section
 
 def _levels(record: SelectorCalibration) -> Iterable[Section]:
     """What would be selected at other levels."""
-    data, claim = record.data, record.claim
+    data = record.data
+    claim = record.claim
     if data.unknown is not None or claim.audit is not None:
         return  # what other levels need to know was not asked for
     rows = []
