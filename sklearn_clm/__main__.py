@@ -208,7 +208,7 @@ def _add_data(add: Callable[..., argparse.Action], *, with_groups: bool) -> None
 def _of_policies(
     add: Callable[..., argparse.Action], option: str, text: str, **arguments: Any
 ) -> None:
-    """An option of some policies alone."""
+    """Add an option that some policies alone have."""
     policies, default = _OF_POLICIES[option.removeprefix("--").replace("-", "_")]
     # without a default, so that what is given for another policy is seen
     add(

@@ -269,12 +269,18 @@ class ComponentSelector(
         get_component_admission(self.admission, get_splitter(self.splitter))
 
         sampler = self._given_sampler(X)
-        sampled = None
         prompts = self._checked(X)
         references = check_admissions(y, len(prompts), estimator=self)
         names = groups_of(self.groups, groups, len(prompts), prompts)
         groups_given = None if groups is None else names  # a function computes its groups again
 
+        if sampler is not None and prompt_weight is not None:
+            raise ValueError(
+                "prompt_weight must be None where the sampler is fitted, got weights instead: the "
+                "sampler has kept prompts by its own."
+            )
+
+        sampled = None  # the collection by which a new sampler is calibrated
         if sampler is None:
             sampler = self._new_sampler()
             of_sampler = _groups_for(sampler.groups, groups_given)
@@ -284,11 +290,6 @@ class ComponentSelector(
             source = sampled.source
             width = sampled.data.k_max
             rows = sampled.indices
-        elif prompt_weight is not None:
-            raise ValueError(
-                "prompt_weight must be None where the sampler is fitted, got weights instead: the "
-                "sampler has kept prompts by its own."
-            )
         else:
             source = sampler.calibration_.source
             width = sampler.calibration_.width
@@ -315,14 +316,18 @@ class ComponentSelector(
             if self.judging != "lazy":
                 data = collected.judged(data, self.alpha)
 
+        self._note(collected, sampler)
+        return data
+
+    def _note(self, collected: ComponentCollection, sampler: ConformalSampler) -> None:
+        """Replace the fitted attributes by those of a collection."""
         self._forget_all_but()
         self.sampler_ = sampler
-        self.calibration_indices_ = rows
+        self.calibration_indices_ = collected.indices
         self._collected = collected
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
-        return data
 
     def calibrate(
         self, data: ComponentCalibrationData, *, groups: object = None

@@ -43,8 +43,14 @@ class DrawKeeper(abc.ABC):
     def count(self, hits: int, misses: int) -> None:  # noqa: B027
         """Count draws that were kept already, and draws to make."""
 
-    def is_to_make(self, key: bytes, draw: int) -> bool:
-        """Whether this request makes a draw, and not another one."""
+    def take_on(self, key: bytes, draw: int) -> bool:
+        """Take on the making of a draw, if nobody has.
+
+        Returns
+        -------
+        bool
+            False where another request makes it, or has made it meanwhile: it comes as news.
+        """
         return True
 
     def is_awaited(self, key: bytes, draw: int) -> bool:
@@ -200,7 +206,7 @@ class KeepingQueue(RelayQueue):
         key, draw = place
         if not self._is_needed(place):
             return
-        if self._keeper.is_to_make(key, draw):
+        if self._keeper.take_on(key, draw):
             self._waiting.append(DrawRequest(self._wanted_by[place][0], draw, draw + 1))
         else:
             self._made_elsewhere.add(place)
@@ -244,7 +250,7 @@ class KeepingQueue(RelayQueue):
                     waiting.append(position)
                     self._sharing.setdefault(key, []).append(position)
                 # another request makes it just now: its news come by the keeper
-                elif not self._keeper.is_to_make(key, draw):
+                elif not self._keeper.take_on(key, draw):
                     self._wanted_by[key, draw] = [position]
                     self._made_elsewhere.add((key, draw))
                 else:

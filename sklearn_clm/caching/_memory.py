@@ -158,7 +158,7 @@ class _MemoryKeeper(DrawKeeper):
                 memory.n_bytes -= _PROMPT_BYTES + sum(map(_size, gone.values()))
         return generation
 
-    def is_to_make(self, key: bytes, draw: int) -> bool:
+    def take_on(self, key: bytes, draw: int) -> bool:
         place = key, draw
         with self._memory._lock:
             # it may have been made since it was looked up

@@ -261,11 +261,12 @@ class Engine:
 
     def _append_tokens(self, logits: Tensor, rows: Sequence[Row]) -> None:
         """Append one token to each row."""
-        step = [row.uniforms[len(row.tokens)] for row in rows]
-        uniforms = torch.tensor(step, dtype=torch.float64, device=logits.device)
+        next_uniforms = [row.uniforms[len(row.tokens)] for row in rows]
+        uniforms = torch.tensor(next_uniforms, dtype=torch.float64, device=logits.device)
         choice = self._choose(logits, uniforms, guard=self._is_exact)
         tokens = choice.tokens.tolist()
         logprobs = choice.logprobs.tolist()
+        # another batch could round to other tokens here: a forward pass of its own decides
         for k in choice.doubtful.nonzero()[:, 0].tolist():
             alone = self.forward.logits_after(rows[k])
             settled = self._choose(alone, uniforms[k : k + 1], guard=False)
