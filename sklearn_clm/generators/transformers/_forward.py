@@ -326,10 +326,10 @@ class EncoderDecoderForward(Forward):
         for i, prompt in enumerate(prompts):
             # without the padding of its group: another batch pads to another length
             n = encoded.shape[1] if mask is None else len(prompt.ids)
-            states_of_row = [tensor[:, i].clone() for tensor in packed]
-            encodings = [tensor[:, i, :, :n].clone() for tensor in cross]
+            suffix = [tensor[:, i].clone() for tensor in packed]
+            encoded_of_row = [tensor[:, i, :, :n].clone() for tensor in cross]
             logits = output.logits[i, -1].clone()
-            states.append(PromptState(logits, len(self.start_ids), (), states_of_row, encodings))
+            states.append(PromptState(logits, len(self.start_ids), (), suffix, encoded_of_row))
         return states, encoded.shape[0] * encoded.shape[1] + starts.numel()
 
     def step(self, batch: Batch, rows: Sequence[Written]) -> Tensor:
