@@ -141,21 +141,29 @@ class Sampling:
 
     def _draws_wanted(self, open_set: OpenSet) -> int:
         """Draws that a set wants; a stopped set is closed."""
-        name = self._names[open_set.index]
         rule = open_set.rule
-        batched = self._batched[name]
-        claim = self._rules[name].claim
         limit = self._limits[open_set.index]
         # a table may end before the rule does
-        lacks = not rule.done and rule.n_samples >= limit
-        if not rule.done and not lacks:
-            # a rule that accepts all wants all at once; any other may stop after the next one
-            return min(batched.all_draws or int(rule.n_samples) + 1, limit)
-        if lacks:
-            claim = claim.withdrawn(f"the rule wants more than its {counted(limit, 'draw')}.")
-        texts, score = batched.close(self._open.pop(open_set.index))
-        self.closed[open_set.index] = PredictionSet.of_draws(
-            self._prompts.prompts[open_set.index],
+        needs_draws = not rule.done and rule.n_samples >= limit
+        if rule.done or needs_draws:
+            self._close(open_set, needs_draws=needs_draws)
+            return 0
+        # a rule that accepts all wants all at once; any other may stop after the next one
+        all_draws = self._batched[self._names[open_set.index]].all_draws
+        return min(all_draws or int(rule.n_samples) + 1, limit)
+
+    def _close(self, open_set: OpenSet, *, needs_draws: bool) -> None:
+        """Make the set of a prompt whose sampling has ended."""
+        i = open_set.index
+        name = self._names[i]
+        rule = open_set.rule
+        claim = self._rules[name].claim
+        if needs_draws:
+            n_draws = counted(self._limits[i], "draw")
+            claim = claim.withdrawn(f"the rule wants more than its {n_draws}.")
+        texts, score = self._batched[name].close(self._open.pop(i))
+        self.closed[i] = PredictionSet.of_draws(
+            self._prompts.prompts[i],
             open_set.draws[: rule.n_samples],
             open_set.qualities,
             texts,
@@ -163,10 +171,9 @@ class Sampling:
             stopped=rule.stopped,
             guaranteed=claim.holds,
             claim=claim,
-            needs_draws=lacks,
+            needs_draws=needs_draws,
         )
         self._progress.advance("predict", draws=self._n_drawn)
-        return 0
 
     def chances(self, i: int, decided: int) -> tuple[float, ...]:
         """Estimated chances that draws from `decided` on are needed."""

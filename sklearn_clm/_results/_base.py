@@ -143,9 +143,9 @@ def as_json(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return as_json(value.tolist())
     if isinstance(value, Mapping):
-        return {str(name): as_json(one) for name, one in value.items()}
+        return {str(name): as_json(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(one) for one in value]
+        return [as_json(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     # objects of users as text: a service must not fail on one response
@@ -252,8 +252,8 @@ class SetSequence(Sequence[_Set]):
         if claims:
             return list(dict.fromkeys(claim.sentence() for claim in claims))
         # where a set alone has no guarantee, it says so itself
-        nothing = sentence_of_nulls(claim for claim in self._claims() if not claim.of_one_set)
-        return [nothing] if nothing else []
+        of_nulls = sentence_of_nulls(claim for claim in self._claims() if not claim.of_one_set)
+        return [of_nulls] if of_nulls else []
 
     def _remarks(self) -> str:
         """Remarks on the guarantees, without those about a group."""

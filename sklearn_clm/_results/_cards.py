@@ -131,8 +131,9 @@ def card(prompt: Prompt, responses: Sequence[Shown], notes: Iterable[str]) -> st
     """A prompt with its responses, equal ones once, and remarks."""
     # what looks equal is shown once, with its number
     equal: dict[tuple[str, tuple[Mark, ...], bool | None], list[Shown]] = {}
-    for one in responses:
-        equal.setdefault((one.text, one.marks, one.right), []).append(one)
+    for response in responses:
+        key = (response.text, response.marks, response.right)
+        equal.setdefault(key, []).append(response)
     items = "".join(_item(group) for group in equal.values())
     listed = f"<ol>{items}</ol>" if items else ""
     remarks = paragraph(" · ".join(notes))
@@ -147,7 +148,7 @@ def _item(equal: list[Shown]) -> str:
         for part, mark in pieces(shown.text, shown.marks)
     )
     times = f' <b class="clm-times">× {len(equal)}</b>' if len(equal) > 1 else ""
-    title = "; ".join(one.note for one in equal)
+    title = "; ".join(response.note for response in equal)
     sign = {None: "", True: "clm-yes", False: "clm-no"}[shown.right]
     content = f"{_verdict(shown.right)}{text.strip() or _NO_TEXT}{times}"
     return f'<li class="{sign}" title="{escaped(title)}">{content}</li>'

@@ -84,11 +84,11 @@ class ComponentSet(SetOfOne):
         """All that the responses say, first what is selected."""
         rows = zip(self.components, self.scores.tolist(), self.occurrences, self.citations)
         kept = [ShownClaim(text, score, True, places, cited) for text, score, places, cited in rows]
-        others = [
+        not_kept = [
             ShownClaim(text, float(score), False, tuple(places))
             for text, score, places in self.left_out
         ]
-        return (*kept, *others)
+        return (*kept, *not_kept)
 
     def to_dict(self) -> dict[str, Any]:
         """The selection as values for JSON.
@@ -188,11 +188,11 @@ class ComponentSet(SetOfOne):
             if mark is not None
         }
         # what stands word for word on a tint needs no second mention, but for its citation
-        for one, right in zip(self.claims, verdicts):
-            note = "; ".join(["trusted", *_cited(one)])
-            if one.citations or str(one.text).strip() not in tinted:
-                mark = _views.Mark(0, None, one.score, right)
-                shown.append(_cards.Shown(str(one.text), note, (mark,)))
+        for claim, right in zip(self.claims, verdicts):
+            note = "; ".join(["trusted", *_cited(claim)])
+            if claim.citations or str(claim.text).strip() not in tinted:
+                mark = _views.Mark(0, None, claim.score, right)
+                shown.append(_cards.Shown(str(claim.text), note, (mark,)))
         components = counted(len(self), "trusted component")
         notes = [components if len(self) else "no trusted component", *self.prediction_set._notes()]
         return _cards.card(self.prompt, shown, [*notes, *self.remarks()])

@@ -72,7 +72,7 @@ after a success, and its log calibrates as well as that of all epochs, for a fra
 (:class:`InspectStopping`). So does any table in which prompts have draws of different number,
 whatever ended them: a success settles its prompt, and what the draws leave open counts as an error.
 Of draws that stopped at a success take thresholds: an exit level mostly keeps all draws then, and
-votes that stopped there are open, so that answers are certified where few draws lack.
+votes that stopped there are open, so that answers are certified where few are missing.
 
 The draws of a prompt must be independent draws of one model: no vote, and no best of several. Of
 verdicts the judge is marked as unknown, unless ``--judge`` names them. ``--data`` reads what

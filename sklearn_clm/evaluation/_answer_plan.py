@@ -86,7 +86,7 @@ def plan_answers(
     data : CalibrationData
         The pilot: some 50 to 100 independent prompts that will not calibrate. Equal responses vote
         together, where ``data.texts`` tells them. Where draws end early, what they leave open
-        counts as a wrong answer, as it will where as many lack in calibration.
+        counts as a wrong answer, as it will where as many are missing in calibration.
     alpha, delta, power : float
         Tolerated share of wrong answers, level of the tests, and wanted probability of success, in
         (0, 1).

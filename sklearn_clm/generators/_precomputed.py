@@ -156,7 +156,7 @@ class PrecomputedGenerator(BaseGenerator):
                         f"got {prompt_line(prompt)} instead. Drop it, or draw for it."
                     )
                 if len(row) < stop:
-                    n_enough = sum(len(one) >= stop for one in draws.values())
+                    n_enough = sum(len(drawn) >= stop for drawn in draws.values())
                     raise ValueError(
                         f"prompts[{i}] = {prompt_line(prompt)} must have {stop} draws, got "
                         f"{len(row)} instead; {n_enough} of {len(draws)} prompts have as many. "

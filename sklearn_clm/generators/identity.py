@@ -203,8 +203,8 @@ def parts_of(value: Any) -> list[Any]:
     elif isinstance(value, functools.partial):
         parts = [value.func, *value.args, *value.keywords.values()]
     elif isinstance(value, type):
-        own = [cls for cls in value.__mro__ if not _is_installed(cls.__module__)]
-        methods = [part for cls in own for part in list(vars(cls).values())]
+        own_classes = [cls for cls in value.__mro__ if not _is_installed(cls.__module__)]
+        methods = [part for cls in own_classes for part in list(vars(cls).values())]
         parts = [part for part in methods if isinstance(part, types.FunctionType)]
     elif hasattr(value, "get_params") or hasattr(value, "sample"):
         parts = [type(value), *_held_by(value)]

@@ -224,8 +224,8 @@ def aligned(name: str, values: Any, others: Sequence[Any]) -> Any:
 def verdict_of(label: Any, threshold: float | None) -> bool:
     """Whether a label says "admissible"."""
     try:
-        said = SAYS.get(label.strip().lower(), label) if isinstance(label, str) else label
-        value = float(said)
+        number = SAYS.get(label.strip().lower(), label) if isinstance(label, str) else label
+        value = float(number)
     except (TypeError, ValueError):
         value = math.nan
     if value not in (0.0, 1.0) and (threshold is None or math.isnan(value)):
@@ -246,17 +246,17 @@ def _by_text(draws: Sequence[Any], labels: Sequence[bool]) -> dict[Any, bool]:
 
 def _are_known(name: str, rows: list[list[Any]], prompts: Sequence[object]) -> bool:
     """Whether values are known of each draw, or of none."""
-    lack = [
+    missing = [
         (i, j) for i, row in enumerate(rows) for j, value in enumerate(row) if is_missing(value)
     ]
     n = sum(map(len, rows))
-    if 0 < len(lack) < n:
-        i, j = lack[0]
+    if 0 < len(missing) < n:
+        i, j = missing[0]
         raise ValueError(
-            f"{name} must be known for every draw, or for none, got none for {len(lack)} of {n} "
+            f"{name} must be known for every draw, or for none, got none for {len(missing)} of {n} "
             f"instead, such as draw {j} of {prompt_line(prompts[i])}."
         )
-    return not lack
+    return not missing
 
 
 def _of_prompts(
@@ -276,14 +276,14 @@ def _of_prompts(
     is_known = [[not is_missing(value) for value in row] for row in rows]
     if not any(map(any, is_known)):
         return None
-    for prompt, row, known, where in zip(prompts, rows, is_known, places):
-        if not any(known):
+    for prompt, row, is_known_in_row, where in zip(prompts, rows, is_known, places):
+        if not any(is_known_in_row):
             raise ValueError(
                 f"{where[0]}: the {name} of {prompt_line(prompt)} must be given in the field "
                 f"{fields}, of this row or another one, got none instead."
             )
-        of_prompt = row[known.index(True)]
-        for value, is_given, place in zip(row, known, where):
+        of_prompt = row[is_known_in_row.index(True)]
+        for value, is_given, place in zip(row, is_known_in_row, where):
             if is_given and value != of_prompt:
                 raise ValueError(
                     f"{place}: the {name} of {prompt_line(prompt)} must be {kinds} in all rows, "
@@ -491,7 +491,7 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
     output = sample["output"]
     scores = sample.get("scores") or {}
     if isinstance(prompt, list):  # without what differs from epoch to epoch
-        prompt = [{"role": one["role"], "content": one["content"]} for one in prompt]
+        prompt = [{"role": part["role"], "content": part["content"]} for part in prompt]
     # an epoch is one draw: of several choices the first, to which the scores belong
     choice = (output.get("choices") or [{}])[0]
     response = output.get("completion") or choice.get("message", {}).get("content", "")
@@ -505,7 +505,7 @@ def _of_epoch(sample: Mapping[str, Any]) -> dict[str, Any]:
         record |= {"label": score["value"], "answer": score.get("answer")}
     tokens = (choice.get("logprobs") or {}).get("content")
     if tokens:
-        record |= {"logprob": sum(one["logprob"] for one in tokens), "n_tokens": len(tokens)}
+        record |= {"logprob": sum(token["logprob"] for token in tokens), "n_tokens": len(tokens)}
     return record
 
 

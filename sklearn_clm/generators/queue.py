@@ -375,10 +375,10 @@ class RelayQueue(DrawQueue):
         while True:
             draws = self._give(requests, draws, prompts)
             room = min(prompts - len(requests), _BLOCK)
-            asked = self._outer.take(draws, max_prompts=room) if draws and room else []
-            if not asked:
+            wanted = self._outer.take(draws, max_prompts=room) if draws and room else []
+            if not wanted:
                 return requests
-            self._receive(asked)
+            self._receive(wanted)
 
     def take_ahead(
         self, max_draws: int, least_chance: float = 0.0, *, n_at_once: HowMany | None = None
@@ -388,8 +388,8 @@ class RelayQueue(DrawQueue):
         take_ahead = self._outer.take_ahead
         # `_receive` may answer draws itself, from a cache: these leave room for others. The loop
         # ends where nothing is left to ask for, or the generator has enough
-        while max_draws and (asked := take_ahead(max_draws, least_chance, n_at_once=n_at_once)):
-            self._receive(asked)
+        while max_draws and (likely := take_ahead(max_draws, least_chance, n_at_once=n_at_once)):
+            self._receive(likely)
             max_draws = self._give(requests, max_draws, ANY)
         return requests
 

@@ -401,7 +401,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
 def _explained(rule: Rule, table: Table, part: Part) -> Rule:
     """The rule, with advice from labels where nothing is certified."""
     claim = rule.claim
-    # losses, and labels that lack, explain a null otherwise
+    # losses, and missing labels, explain a null otherwise
     if claim.holds or claim.losses or not table.is_filled:
         return rule
     band = AchievableEpsilon.of_labels(table.labels[part.all_rows] == 1)
