@@ -255,7 +255,7 @@ def test_parameters_of_the_estimator_do_not_reach_its_record(make):
 
 
 SERVICE = """
-import pickle, random, sys, threading, warnings
+import os, pickle, random, sys, threading, warnings
 warnings.simplefilter("ignore")
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching import CachedGenerator, CachedScore
@@ -275,7 +275,7 @@ async def ask_later(prompt, seed):
 def begins(reference, response):
     return response.startswith(reference)
 
-plain, checkpoint = FunctionGenerator(ask), sys.argv[2]
+plain, checkpoint = FunctionGenerator(ask), sys.argv[1]
 stemmed = RougeL(use_stemmer=True)
 KINDS = {
     "default": (plain, {}),
@@ -307,8 +307,8 @@ class Watching:
         of_request(name)
 
 imported = []
-kinds = sys.argv[3:]
-if sys.argv[1] == "fit":
+
+def fit(*kinds):
     for kind in kinds:
         fitted = sampler(kind).fit(X, ["yes"] * 60)
         fitted.save_calibration(kind)
@@ -316,13 +316,14 @@ if sys.argv[1] == "fit":
             selector(fitted).fit(X, ["yes"] * 60).save_calibration("selector")
             with open("pickle", "wb") as file:
                 pickle.dump(fitted, file)
-else:
-    if sys.argv[1] == "unpickle":
+
+def serve(how, *kinds):
+    if how == "unpickle":
         with open("pickle", "rb") as file:
             serving = [pickle.load(file)]
     else:
         serving = [sampler(kind).load_calibration(kind) for kind in kinds]
-    if sys.argv[1] == "select":
+    if how == "select":
         serving = [selector(serving[0]).load_calibration("selector")]
     sys.meta_path.insert(0, Watching())
     answers = []
@@ -336,43 +337,44 @@ else:
         thread.join()
     assert len(answers) == len(threads)
     assert not imported, imported
+
+failed = []
+for call in sys.argv[2:]:
+    # a child has imported what stands at the top of this file, and nothing else
+    child = os.fork() if hasattr(os, "fork") else 0
+    if child == 0:
+        do, *given = call.split()
+        (fit if do == "fit" else lambda *given: serve(do, *given))(*given)
+        sys.exit()
+    if os.waitpid(child, 0)[1] != 0:
+        failed.append(call)
+assert not failed, failed
 """
 
+CALLS = (
+    "fit default stems exit answer cached async model",  # the others begin with what it leaves
+    "load default",
+    "unpickle default",
+    "select default",
+    "load stems",
+    "load cached",
+    "load exit answer async",
+    "load model",
+)
 
-@pytest.fixture(scope="module")
-def run_service(tmp_path_factory, gpt2_path):
-    folder = tmp_path_factory.mktemp("service")
-    (folder / "service.py").write_text(SERVICE)
 
-    def run(do, *kinds):
+def test_the_threads_of_first_requests_import_nothing(tmp_path, gpt2_path):
+    """Two of them that import parts of one package may each wait for the other."""
+    (tmp_path / "service.py").write_text(SERVICE)
+    # without forks each call is a process of its own
+    for calls in [CALLS] if hasattr(os, "fork") else [[call] for call in CALLS]:
         done = subprocess.run(
-            [sys.executable, "service.py", do, gpt2_path, *kinds],
+            [sys.executable, "service.py", gpt2_path, *calls],
             capture_output=True,
             text=True,
-            cwd=folder,
+            cwd=tmp_path,
         )
         assert done.returncode == 0, done.stderr
-
-    run("fit", "default", "stems", "exit", "answer", "cached", "async", "model")
-    return run
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        ("load", "default"),
-        ("unpickle", "default"),
-        ("select", "default"),
-        ("load", "stems"),
-        ("load", "cached"),
-        ("load", "exit", "answer", "async"),
-        ("load", "model"),
-    ],
-    ids=" ".join,
-)
-def test_the_threads_of_first_requests_import_nothing(run_service, call):
-    """Two of them that import parts of one package may each wait for the other."""
-    run_service(*call)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -380,11 +382,12 @@ def test_the_threads_of_first_requests_import_nothing(run_service, call):
 def test_a_child_of_a_fork_predicts_whatever_threads_were_doing(path, tmp_path):
     where = None if path is None else tmp_path / path
     sampler = fitted(lambda enclosed: CachedGenerator(function(enclosed), where), Enclosed())
-    finished = threading.Event()
+    finished, may_read = threading.Event(), threading.Event()
 
     def read(reader):
         n_read = 0
         while not finished.is_set():
+            may_read.wait()
             sampler.predict([f"reader {reader}, prompt {n_read}"])
             n_read += 1
 
@@ -392,15 +395,20 @@ def test_a_child_of_a_fork_predicts_whatever_threads_were_doing(path, tmp_path):
     for reader in readers:
         reader.start()
     try:
-        statuses = [forked(sampler, f"child {k}") for k in range(40)]
+        statuses = []
+        for k in range(40):
+            may_read.set()
+            time.sleep(0.02)  # all readers are on their way, and end it beside the child
+            statuses.append(forked(sampler, f"child {k}", may_read.clear))
     finally:
         finished.set()
+        may_read.set()
         for reader in readers:
             reader.join()
     assert statuses == [0] * 40
 
 
-def forked(sampler, prompt):
+def forked(sampler, prompt, then):
     """The exit status of a child that predicts; None if it hangs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer versions warn of such forks
@@ -411,6 +419,7 @@ def forked(sampler, prompt):
             os._exit(0)
         except BaseException:
             os._exit(1)
+    then()
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)

@@ -1,5 +1,6 @@
 """The exact binomial test (section 4.3), and certified levels."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -109,7 +110,13 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
     _, totals = check_error_counts(0, n)
     risk = check_probability(epsilon, "epsilon")
     level = check_probability(delta, "delta")
-    totals, risk, level = np.broadcast_arrays(totals, risk, level)
+    if totals.ndim == risk.ndim == level.ndim == 0:  # asked for again and again
+        return _count_of_one(int(totals), float(risk), float(level))
+    return _largest_that_passes(*np.broadcast_arrays(totals, risk, level))
+
+
+def _largest_that_passes(totals: np.ndarray, risk: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """The critical counts of arrays of one shape."""
     # bisection: `passes` passes (or is -1), `fails` does not (n errors have p-value 1)
     passes = np.full(totals.shape, -1)
     fails = totals.astype(np.int64)
@@ -118,7 +125,12 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
         rejected = (middle < 0) | (_tail(np.maximum(middle, 0), totals, risk) <= level)
         passes = np.where(rejected, middle, passes)
         fails = np.where(rejected, fails, middle)
-    return int(passes) if passes.ndim == 0 else passes
+    return passes
+
+
+@functools.lru_cache(maxsize=4096)
+def _count_of_one(n: int, epsilon: float, delta: float) -> int:
+    return int(_largest_that_passes(*map(np.asarray, (n, epsilon, delta))))
 
 
 def marginal_count(n: int, epsilon: float) -> int:

@@ -92,13 +92,11 @@ class _Design:
         missed = np.arange(most_missed + 1)
         self.statistic = self._statistic(refused[:, np.newaxis], missed)
 
-        # step 6: cells of equal width in the standard deviations of K and of X
-        angles = np.linspace(0.0, np.pi / 2, _CELLS + 1)
-        edges = epsilon * np.sin(angles) ** 2
-        a = edges[:-1]
+        # step 6
+        edges = _edges_of_cells(epsilon)
         next_a = edges[1:]
         b = np.maximum((epsilon - next_a) / (1.0 - next_a), 0.0)
-        self._chance_refused = binom.pmf(refused, n_prompts, a[:, np.newaxis])
+        self._chance_refused = _chance_refused(n_prompts, most_refused, epsilon)
         # P(X <= x) for x = -1, 0, 1, ...
         self._chance_at_most_missed = np.zeros((_CELLS, len(missed) + 1))
         chance_missed = binom.pmf(missed, n_audited, b[:, np.newaxis])
@@ -171,6 +169,20 @@ class _Design:
                 low = middle + 1
         smallest_certified = values[low] if low < len(values) else np.inf
         return self.most_missed(smallest_certified)
+
+
+def _edges_of_cells(epsilon: float) -> np.ndarray:
+    """Cells of equal width in the standard deviations of K and of X."""
+    angles = np.linspace(0.0, np.pi / 2, _CELLS + 1)
+    return np.asarray(epsilon * np.sin(angles) ** 2)
+
+
+@lru_cache(maxsize=2)  # designs of other numbers of audits share it
+def _chance_refused(n_prompts: int, most_refused: int, epsilon: float) -> np.ndarray:
+    """Chance of each number of refused prompts, at the lower end of each cell."""
+    a = _edges_of_cells(epsilon)[:-1]
+    chances = binom.pmf(np.arange(most_refused + 1), n_prompts, a[:, np.newaxis])
+    return np.asarray(chances)
 
 
 # few are kept, since a design holds some MB of probabilities
@@ -272,14 +284,16 @@ def two_phase_power(
     _check_audit_counts(0, n_prompts, 0, n_audited)
     risk = check_level(epsilon, "epsilon")
     level = check_level(delta, "delta")
-    a, b = np.broadcast_arrays(refused, missed)
+    # not yet broadcast: each chance is computed once
+    a = np.asarray(refused)[..., np.newaxis]
+    b = np.asarray(missed)[..., np.newaxis]
     # exact: a sum over all numbers of refused prompts, each with the most rejections that certify
     most_missed = _most_missed_certified(n_prompts, n_audited, risk, level)
     n_refused = np.arange(len(most_missed))
     # where there are fewer witnesses than audits, the missing ones count as missed
     n_lacking = np.maximum(n_refused - (n_prompts - n_audited), 0)
-    chance_refused = binom.pmf(n_refused, n_prompts, a[..., np.newaxis])
-    chance_certified = binom.cdf(most_missed - n_lacking, n_audited - n_lacking, b[..., np.newaxis])
+    chance_refused = binom.pmf(n_refused, n_prompts, a)
+    chance_certified = binom.cdf(most_missed - n_lacking, n_audited - n_lacking, b)
     power = np.sum(chance_refused * chance_certified, axis=-1)
     return float(power) if power.ndim == 0 else power
 

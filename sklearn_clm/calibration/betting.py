@@ -242,10 +242,12 @@ def fewest_audits(epsilon: float, delta: float) -> int:
 def audit_p_values(losses: np.ndarray, epsilon: float, delta: float) -> np.ndarray:
     """P-values of a risk above epsilon after each block.
 
-    The first, 1, is that before any; `losses` are the Z of the blocks.
+    The first, 1, is that before any; `losses` are the Z of the blocks, (n,) or, of m audits side by
+    side, (n, m).
     """
     stake = _audit_stake(len(losses), epsilon, delta)
-    return np.append(1.0, _p_values(losses, epsilon, stake))
+    before_any = np.ones((1, *losses.shape[1:]))
+    return np.concatenate((before_any, _p_values(losses, epsilon, stake)))
 
 
 def audit_power(

@@ -62,6 +62,7 @@ of errors among those of more, given their number. Single votes are no vote then
 """
 
 import copy
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -121,6 +122,7 @@ class PlainPath:
         return self.model.k_max
 
 
+@functools.lru_cache
 def fewest_answers(alpha: float, delta: float) -> int:
     """Number of prompts, m_0, that the first level must answer."""
     # a first level that tolerates no error would fail by one unlucky prompt

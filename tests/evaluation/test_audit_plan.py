@@ -45,8 +45,8 @@ def betting(a, b, n_prompts, n_audits, epsilon, delta, n_runs=1000):
     rng = np.random.default_rng(0)
     refused = rng.binomial(sizes, a, (n_runs, n_audits)) / sizes
     losses = np.where(rng.random(refused.shape) < b, 1.0, refused)
-    stops = [np.argmax(audit_p_values(one, epsilon, delta) <= delta) for one in losses]
-    return np.mean(np.array(stops) > 0), np.mean(np.where(stops, stops, n_audits))
+    stops = np.argmax(audit_p_values(losses.T, epsilon, delta) <= delta, axis=0)
+    return np.mean(stops > 0), np.mean(np.where(stops > 0, stops, n_audits))
 
 
 def test_the_power_of_betting_is_about_that_of_simulated_audits():
@@ -87,9 +87,10 @@ def verdicts_needed(refused, rejected, mistaken, *terms):
     missed = refused * (1 - mistaken) + (1 - refused) * rejected
     sizes = np.unique(np.geomspace(prompts_needed(epsilon, delta), n_prompts, 60).astype(int))
     truth = refused, rejected, n_prompts
+    # no number beyond the first that suffices is tried
     found = {
-        "two-phase": [(two_phase_power(*truth, int(n), epsilon, delta), n) for n in sizes],
-        "betting": [betting(*truth, n, epsilon, delta) for n in sizes],
+        "two-phase": ((two_phase_power(*truth, int(n), epsilon, delta), n) for n in sizes),
+        "betting": (betting(*truth, n, epsilon, delta) for n in sizes),
         "people": list(zip(chance_to_certify(sizes, missed, epsilon, delta), sizes)),
     }
     return {
@@ -118,25 +119,27 @@ def verdicts(rng, n, share):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("world", SIMULATED)
-def test_thirty_verdicts_name_a_good_design(world, seed):
+def test_thirty_verdicts_name_a_good_design(world):
     """Good takes at most a quarter, or 5, more than the best: about what sizes differ by.
 
     They are on refused prompts, and on others where the model refuses fewer.
     """
-    rng, n_pilots, n_good = np.random.default_rng(seed), 100, 0
+    n_pilots = 100
     refused, rejected, mistaken, *terms = SIMULATED[world]
     needed = verdicts_needed(*SIMULATED[world])
     best = min(needed.values())
-    for _ in range(n_pilots):
-        n_refused = int(rng.binomial(terms[0] // 2, refused))
-        n_judged = min(n_refused, 30)
-        said = verdicts(rng, n_judged, mistaken), verdicts(rng, 30 - n_judged, 1 - rejected)
-        design = planned(n_refused, *said, *terms).design
-        n_good += needed[design] <= max(1.25 * best, best + 5)
-    # 90 %, as far as so many pilots tell
-    assert n_good >= binom.ppf(0.01, n_pilots, 0.9)
+    for seed in (1, 2):  # many pilots are those of the first, and their plans are kept
+        rng = np.random.default_rng(seed)
+        n_good = 0
+        for _ in range(n_pilots):
+            n_refused = int(rng.binomial(terms[0] // 2, refused))
+            n_judged = min(n_refused, 30)
+            said = verdicts(rng, n_judged, mistaken), verdicts(rng, 30 - n_judged, 1 - rejected)
+            design = planned(n_refused, *said, *terms).design
+            n_good += needed[design] <= max(1.25 * best, best + 5)
+        # 90 %, as far as so many pilots tell
+        assert n_good >= binom.ppf(0.01, n_pilots, 0.9)
 
 
 def grown(rng, refused, mistaken, terms):

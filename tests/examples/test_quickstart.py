@@ -164,7 +164,9 @@ def test_the_model_itself_makes_the_same_draws_and_sets(tasks, tmp_path):
     right = tasks.questions()
     questions, new = tasks.split(list(right), 2, 1)
     few = [question for kind in tasks.KINDS for question in of_kind(tasks, new, kind)[:3]]
-    recorded, live = tasks.draws("questions"), tasks.question_generator()
+    recorded = tasks.draws("questions")
+    # named as the file of draws is, and what it has drawn is kept
+    live = CachedGenerator(tasks.question_generator(), tmp_path / "draws.sqlite", key=recorded.key)
     equal = same_draws(live.sample(few, 10, seed=tasks.SEED), recorded.sample(few, 10))
     # as many in a thousand may differ on another machine, or with another version of torch
     assert np.mean(equal) >= 0.99
@@ -180,9 +182,8 @@ def test_the_model_itself_makes_the_same_draws_and_sets(tasks, tmp_path):
     with pytest.warns(NullCalibrationWarning, match="capitals"):
         sampler.fit(questions, [right[question] for question in questions])
     sampler.save_calibration(tmp_path / "thresholds.json")
-    # the thresholds of the file serve the model itself, which is named as the file is
-    named = CachedGenerator(live, tmp_path / "draws.sqlite", key=recorded.key)
-    served = clone(sampler).set_params(generator=named)
+    # the thresholds of the file serve the model itself
+    served = clone(sampler).set_params(generator=live)
     served.load_calibration(tmp_path / "thresholds.json")
     equal = [
         one.responses == other.responses and one.n_samples == other.n_samples
