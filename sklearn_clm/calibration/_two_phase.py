@@ -172,14 +172,14 @@ class _Design:
 
 
 def _edges_of_cells(epsilon: float) -> np.ndarray:
-    """Cells of equal width in the standard deviations of K and of X."""
+    """Equal cells in the standard deviations of K and X."""
     angles = np.linspace(0.0, np.pi / 2, _CELLS + 1)
     return np.asarray(epsilon * np.sin(angles) ** 2)
 
 
 @lru_cache(maxsize=2)  # designs of other numbers of audits share it
 def _chance_refused(n_prompts: int, most_refused: int, epsilon: float) -> np.ndarray:
-    """Chance of each number of refused prompts, at the lower end of each cell."""
+    """Chance of each number refused, at the cells' lower ends."""
     a = _edges_of_cells(epsilon)[:-1]
     chances = binom.pmf(np.arange(most_refused + 1), n_prompts, a[:, np.newaxis])
     return np.asarray(chances)
